@@ -22,7 +22,7 @@ from .policy.message_query import (
     Page,
     Standing,
     Unreadable,
-    wanted,
+    message_query,
 )
 from .service.registration import topic_limit
 from .service.subscription import check_count
@@ -107,7 +107,7 @@ def messages(
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
         "before": before, "filter": filter,
     }  # fmt: skip
-    question = wanted(topic, given, payload, topic_limit=topic_limit())
+    question = message_query(topic, given, payload, topic_limit=topic_limit())
     return message_search.page(
         conf.database(using),
         question,
@@ -139,7 +139,7 @@ def counts(
     given = dict.fromkeys(("status", "id", "kind", "after", "before", "filter"))
     if group is None:
         raise TypeError("group must be a str: each group has counts of its own")
-    question = wanted(topic, {**given, "group": group, "key": key}, {}, topic_limit=topic_limit())
+    question = message_query(topic, {**given, "group": group, "key": key}, {}, topic_limit=topic_limit())
     check_count("cap", cap)
     return group_summary.counts(conf.database(using), question, cap, check_count("scan_limit", scan_limit))
 
@@ -150,7 +150,7 @@ def groups(topic: str, *, scan_limit: int = 10_000, using: str | None = None) ->
     The function reads at most ``scan_limit`` keys for each group. Raises ``TypeError`` or ``ValueError``.
     """
     names.check_topic(topic, topic_limit())
-    return group_summary.standings(conf.database(using), topic, check_count("scan_limit", scan_limit))
+    return group_summary.group_states(conf.database(using), topic, check_count("scan_limit", scan_limit))
 
 
 def remove(
@@ -225,7 +225,7 @@ def send_to_front(
 
 
 def _move(
-    verb: operations.Verb,
+    verb: operations.Operation,
     topic: str,
     given: dict[str, Any],
     paths: dict[str, Any],
@@ -238,7 +238,7 @@ def _move(
         raise ValueError(
             f"status must be one of {', '.join(verb.statuses)}, or None for all but dead, not {status!r}"
         )
-    question = wanted(topic, {**given, "status": None}, paths, topic_limit=topic_limit())
+    question = message_query(topic, {**given, "status": None}, paths, topic_limit=topic_limit())
     if limit is not None:
         check_count("limit", limit)
     alias = conf.database(using)

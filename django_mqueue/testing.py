@@ -18,16 +18,16 @@ from .messages import Message
 from .models import Message as Row
 from .policy import encoding, names
 from .policy.durations import moment
-from .policy.quarantine import Solitude
+from .policy.quarantine import Quarantine
 from .policy.requests import REPLY_TO, visible
 from .protocol.consumer_state import Options
 from .protocol.delivery import Delivery
 from .protocol.dispatch import Dispatch, jobs
 from .protocol.engine import Engine
-from .protocol.events import Outbox, delivered
-from .protocol.tailer import Feed
+from .protocol.events import EventQueue, delivered
+from .protocol.tailer import Tailer
 from .service.registration import subscribe
-from .service.requesting import answering_here
+from .service.requesting import inline_handlers
 from .service.subscription import default_name
 from .store.connection import session
 from .workers import connections
@@ -80,11 +80,11 @@ def requests_answered() -> Iterator[None]:
     So code that calls ``request`` can be tested in a ``TestCase``. ``request`` raises ``RequestTimeout`` if the
     handlers do not reply at once, and ``HandlerError`` if there are no handlers.
     """
-    before = answering_here.set(lambda topic, using: drain(topic, using=using))
+    before = inline_handlers.set(lambda topic, using: drain(topic, using=using))
     try:
         yield
     finally:
-        answering_here.reset(before)
+        inline_handlers.reset(before)
 
 
 class _Drain:
@@ -92,7 +92,7 @@ class _Drain:
 
     def __init__(self, chosen: Sequence[Handler], using: str) -> None:
         self.using, self.outbox = using, _Outbox(using)
-        self.feed = Feed(using, self.outbox)
+        self.feed = Tailer(using, self.outbox)
         self.handlers: dict[Engine, Handler] = {}
         for handler in chosen:
             subscribe(handler.topic, handler.group, handler.start, using=using)
@@ -108,7 +108,7 @@ class _Drain:
             engine = Engine(handler.topic, handler.group, default_name(), options, self.feed, expires=False)
             engine.start()
             self.handlers[engine] = handler
-        self.dispatch = Dispatch(list(self.handlers), Solitude(quiet_for=0))
+        self.dispatch = Dispatch(list(self.handlers), Quarantine(quiet_for=0))
 
     def __call__(self) -> list[Message]:
         handled: list[Message] = []
@@ -165,7 +165,7 @@ class _Drain:
             return verdicts(job)
 
 
-class _Outbox(Outbox):
+class _Outbox(EventQueue):
     """Sends signals between two steps, never in a handler's transaction, which a receiver could break."""
 
     def __init__(self, using: str) -> None:

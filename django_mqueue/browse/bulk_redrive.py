@@ -12,8 +12,8 @@ from typing import Any
 
 from ..exceptions import MQueueError
 from ..messages import Message
-from ..policy.dead_letter_filter import Choice
-from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, Back, Letter, Letters
+from ..policy.dead_letter_filter import DeadLetterQuery
+from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterSelection, Letter, Redriver
 from ..store.connection import session
 from .dead_letters import END, walk
 
@@ -54,26 +54,30 @@ class Progress:
 
 
 def redrive_step(
-    using: str, choice: Choice, above: int, up_to: int, *, limit: int = STEP_LETTERS
+    using: str, choice: DeadLetterQuery, above: int, up_to: int, *, limit: int = STEP_LETTERS
 ) -> Progress:
     """Redrive the next selected dead letters above the offset ``above``, up to and including ``up_to``.
 
     The step ends when it has redriven about ``limit`` dead letters, or after ``STEP`` seconds.
     """
-    return _step(using, choice, above, up_to, Back(using, choice.topic, None), limit)
+    return _step(using, choice, above, up_to, Redriver(using, choice.topic, None), limit)
 
 
-def purge_step(using: str, choice: Choice, above: int, up_to: int, *, limit: int = STEP_LETTERS) -> Progress:
+def purge_step(
+    using: str, choice: DeadLetterQuery, above: int, up_to: int, *, limit: int = STEP_LETTERS
+) -> Progress:
     """Purge the next selected dead letters. It takes the parameters of ``redrive_step``."""
     return _step(using, choice, above, up_to, None, limit)
 
 
-def _step(using: str, choice: Choice, above: int, up_to: int, back: Back | None, limit: int) -> Progress:
+def _step(
+    using: str, choice: DeadLetterQuery, above: int, up_to: int, back: Redriver | None, limit: int
+) -> Progress:
     begun = time.monotonic()
-    work = Letters(*_arguments(using, choice))
+    work = DeadLetterSelection(*_arguments(using, choice))
     moved = locked = homeless = looked = 0
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
-    with session.explained(using):
+    with session.migration_errors(using):
         for step in walk(using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
             looked, position = step.looked, step.next
             for page in _pages([(head.offset, head.size) for head in step.found]):
@@ -106,13 +110,13 @@ def edit(using: str, letter: Letter, payload: Any) -> None:
     registered, and ``TypeError`` or ``ValueError`` if the payload cannot be published. Then nothing is changed.
     """
     row, offset = letter.row, int(letter.row["offset"])
-    choice = Choice(row["original_topic"], letter.topic, offsets=frozenset({offset}))
+    choice = DeadLetterQuery(row["original_topic"], letter.topic, offsets=frozenset({offset}))
 
     def edited(found: Message) -> Any:
         return payload
 
-    back = Back(using, choice.topic, edited)
-    with session.explained(using):
+    back = Redriver(using, choice.topic, edited)
+    with session.migration_errors(using):
         work = _Unchanged(*_arguments(using, choice))
         work.seen = fingerprint(letter)
         done = work.batch([offset], back)
@@ -135,7 +139,7 @@ def fingerprint(letter: Letter) -> str:
     return parts.hexdigest()
 
 
-class _Unchanged(Letters):
+class _Unchanged(DeadLetterSelection):
     """The selection of one dead letter, if it has not changed since it was read."""
 
     seen: str
@@ -144,5 +148,5 @@ class _Unchanged(Letters):
         return super().wanted(letter) and fingerprint(letter) == self.seen
 
 
-def _arguments(using: str, choice: Choice) -> tuple[Any, ...]:
+def _arguments(using: str, choice: DeadLetterQuery) -> tuple[Any, ...]:
     return choice.topic, choice.group, None, choice.fits, None, False, using, choice.dead_topic

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from ..policy.dead_letter_filter import Choice, Head
+from ..policy.dead_letter_filter import DeadLetterQuery, DeadLetterSummary
 from ..policy.errors import Alike
 from ..service.redrive import BYTES_AT_ONCE, Letter
 from ..store import dead_letters, garbage, log
@@ -19,9 +19,9 @@ CHUNK = 1_000
 """The number of dead letters that each statement reads."""
 CHUNK_OF_PAYLOADS = 50
 """The same for statements that read payloads: each payload may be a megabyte."""
-LOOK = 0.15
+SEARCH_SECONDS = 0.15
 """Seconds after which a search ends and returns how far it came. A page also runs other queries."""
-LOOK_MOST = 20_000
+SEARCH_ROWS = 20_000
 """A search ends after about this number of dead letters."""
 COUNT_MOST = 20_000
 """The highest count of a group."""
@@ -42,7 +42,7 @@ class ErrorGroup:
     first: int = END
     last: int = 0
 
-    def add(self, head: Head) -> None:
+    def add(self, head: DeadLetterSummary) -> None:
         self.count += 1
         self.groups[head.group] = self.groups.get(head.group, 0) + 1
         self.first, self.last = min(self.first, head.failed_at), max(self.last, head.failed_at)
@@ -62,14 +62,16 @@ class ErrorGroups:
     next: int | None
 
 
-def by_error(using: str, choice: Choice, below: int = END, *, most: int = LOOK_MOST) -> ErrorGroups:
+def by_error(
+    using: str, choice: DeadLetterQuery, below: int = END, *, most: int = SEARCH_ROWS
+) -> ErrorGroups:
     """Return the newest selected dead letters below an offset, in groups of similar errors.
 
-    The search ends after about ``most`` dead letters, or after ``LOOK`` seconds.
+    The search ends after about ``most`` dead letters, or after ``SEARCH_SECONDS`` seconds.
     """
     found: dict[Alike, ErrorGroup] = {}
     looked, then = 0, None
-    with session.explained(using):
+    with session.migration_errors(using):
         for step in _until(using, choice, (0, below), most):
             looked, then = step.looked, step.next
             for head in step.found:
@@ -86,20 +88,20 @@ def by_error(using: str, choice: Choice, below: int = END, *, most: int = LOOK_M
 class LetterPage:
     """A page of dead letters, newest first. ``next``: the offset below which to continue; None at the end."""
 
-    heads: list[Head]
+    heads: list[DeadLetterSummary]
     next: int | None
     looked: int
 
 
-def page(using: str, choice: Choice, below: int = END, *, limit: int = 50) -> LetterPage:
+def page(using: str, choice: DeadLetterQuery, below: int = END, *, limit: int = 50) -> LetterPage:
     """Return the newest selected dead letters below an offset, at most ``limit``.
 
     If few dead letters match, a page may be empty and still have a ``next``.
     """
-    found: list[Head] = []
+    found: list[DeadLetterSummary] = []
     looked, then = 0, None
-    with session.explained(using):
-        for step in _until(using, choice, (0, below), LOOK_MOST, chunk=_chunk(choice, limit)):
+    with session.migration_errors(using):
+        for step in _until(using, choice, (0, below), SEARCH_ROWS, chunk=_chunk(choice, limit)):
             found += step.found
             looked, then = step.looked, step.next
             if len(found) >= limit:
@@ -111,7 +113,7 @@ def page(using: str, choice: Choice, below: int = END, *, limit: int = 50) -> Le
         return LetterPage(told[::-1], then, looked)
 
 
-def _chunk(choice: Choice, limit: int) -> int | None:
+def _chunk(choice: DeadLetterQuery, limit: int) -> int | None:
     return limit + 1 if choice.is_group_or_all else None
 
 
@@ -130,14 +132,14 @@ class Count:
         return f"{self.number:,}{'+' if self.is_more else ''}"
 
 
-def count(using: str, choice: Choice, up_to: int) -> Count:
+def count(using: str, choice: DeadLetterQuery, up_to: int) -> Count:
     """Count the selected dead letters.
 
     All dead letters, or all of one group, are counted by an index, up to ``COUNT_MOST`` for each group. ``up_to`` has
     no effect then. For other selections the search reads dead letters up to the offset ``up_to``, the oldest first. It
-    ends after ``LOOK`` seconds or about ``LOOK_MOST`` dead letters.
+    ends after ``SEARCH_SECONDS`` seconds or about ``SEARCH_ROWS`` dead letters.
     """
-    with session.explained(using):
+    with session.migration_errors(using):
         if choice.is_group_or_all:
             groups = sorted(dead_letters.groups(using, choice.dead_topic))
             if choice.group is not None:
@@ -147,7 +149,7 @@ def count(using: str, choice: Choice, up_to: int) -> Count:
             found = {group: counts[dead, group] for dead, group in pairs if counts.get((dead, group))}
             return Count(found, any(number >= COUNT_MOST for number in found.values()))
         found, then = {}, None
-        for step in _until(using, choice, (0, up_to + 1), LOOK_MOST, newest_first=False):
+        for step in _until(using, choice, (0, up_to + 1), SEARCH_ROWS, newest_first=False):
             for head in step.found:
                 found[head.group] = found.get(head.group, 0) + 1
             then = step.next
@@ -161,30 +163,30 @@ def registered(using: str, topic: str, groups: Collection[str]) -> set[str]:
 
 def newest(using: str, dead_topic: str) -> int:
     """Return the offset of the newest dead letter; 0 if there is none."""
-    with session.explained(using):
+    with session.migration_errors(using):
         return log.newest(using, dead_topic)
 
 
 def oldest(using: str, dead_topic: str) -> int:
     """Return the offset of the oldest dead letter; 0 if there is none."""
-    with session.explained(using):
+    with session.migration_errors(using):
         ends = bounded_counts.ends(using, [dead_topic])
     return ends[dead_topic].first if dead_topic in ends else 0
 
 
 def one(using: str, offset: int) -> Letter | None:
     """Return the dead letter at an offset; None if there is none, or if it is gone."""
-    with session.explained(using):
+    with session.migration_errors(using):
         rows = session.single(using, lambda cursor: dead_letters.read(cursor, [offset]))
     return Letter(rows[0], rows[0]["topic"]) if rows and rows[0]["failed_group"] is not None else None
 
 
-def ids(using: str, choice: Choice) -> list[str]:
+def ids(using: str, choice: DeadLetterQuery) -> list[str]:
     """Return the original ids of dead letters that are selected by their offsets, oldest first.
 
     Dead letters that are gone are left out.
     """
-    with session.explained(using):
+    with session.migration_errors(using):
         return [head.id for step in walk(using, choice, (0, END), newest_first=False) for head in step.found]
 
 
@@ -196,31 +198,31 @@ class Step:
     the end.
     """
 
-    found: list[Head]
+    found: list[DeadLetterSummary]
     looked: int
     next: int | None
 
 
 def _until(
     using: str,
-    choice: Choice,
+    choice: DeadLetterQuery,
     bounds: tuple[int, int],
     most: int,
     *,
     newest_first: bool = True,
     chunk: int | None = None,
 ) -> Iterator[Step]:
-    """Yield steps of ``walk`` until the end, or until ``LOOK`` seconds or ``most`` dead letters are reached."""
+    """Yield steps of ``walk`` until the end, or for at most ``SEARCH_SECONDS`` seconds and ``most`` dead letters."""
     begun = time.monotonic()
     for step in walk(using, choice, bounds, newest_first=newest_first, chunk=chunk):
         yield step
-        if step.looked >= most or time.monotonic() - begun >= LOOK:
+        if step.looked >= most or time.monotonic() - begun >= SEARCH_SECONDS:
             return
 
 
 def walk(
     using: str,
-    choice: Choice,
+    choice: DeadLetterQuery,
     bounds: tuple[int, int],
     *,
     newest_first: bool,
@@ -260,7 +262,7 @@ def walk(
         low, high = (low, last) if newest_first else (last, high)
 
 
-def _few(using: str, choice: Choice) -> list[int]:
+def _few(using: str, choice: DeadLetterQuery) -> list[int]:
     if choice.offsets is not None:
         return sorted(choice.offsets)
     groups = (
@@ -273,7 +275,7 @@ def _few(using: str, choice: Choice) -> list[int]:
     ]
 
 
-def _by_time(using: str, choice: Choice, bounds: tuple[int, int]) -> tuple[int, int]:
+def _by_time(using: str, choice: DeadLetterQuery, bounds: tuple[int, int]) -> tuple[int, int]:
     """Narrow the bounds to the selected times.
 
     Offsets rise with the times of failures, except where transactions overtook each other.
@@ -286,11 +288,13 @@ def _by_time(using: str, choice: Choice, bounds: tuple[int, int]) -> tuple[int, 
     return low, high
 
 
-def _by_payload(using: str, choice: Choice, heads: list[Head]) -> list[Head]:
+def _by_payload(
+    using: str, choice: DeadLetterQuery, heads: list[DeadLetterSummary]
+) -> list[DeadLetterSummary]:
     if choice.test is None:
         return heads
-    fitting: list[Head] = []
-    some: list[Head] = []
+    fitting: list[DeadLetterSummary] = []
+    some: list[DeadLetterSummary] = []
     weight = 0
     for head in [*heads, None]:
         if head is None or (some and weight + head.size > BYTES_AT_ONCE):
@@ -302,7 +306,7 @@ def _by_payload(using: str, choice: Choice, heads: list[Head]) -> list[Head]:
     return fitting
 
 
-def _tested(using: str, choice: Choice, heads: list[Head]) -> list[Head]:
+def _tested(using: str, choice: DeadLetterQuery, heads: list[DeadLetterSummary]) -> list[DeadLetterSummary]:
     if not heads:
         return []
     offsets = [head.offset for head in heads]

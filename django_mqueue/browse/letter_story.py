@@ -16,7 +16,7 @@ from .sources import IDS
 
 
 @dataclass(frozen=True)
-class Story:
+class DeadLetterDetails:
     """The facts about a dead letter.
 
     ``original``: the offset of the message that was given up; None if the log no longer holds it. ``returns``: (offset,
@@ -30,11 +30,11 @@ class Story:
     is_registered: bool
 
 
-def story(using: str, letter: Letter, most: int) -> Story:
+def dead_letter_details(using: str, letter: Letter, most: int) -> DeadLetterDetails:
     """Return the facts about a dead letter, with at most ``most`` returns and siblings each."""
     row = letter.row
     topic, id, group = row["original_topic"] or "", row["original_id"], row["failed_group"]
-    with session.explained(using):
+    with session.migration_errors(using):
         original = _original(using, letter)
         returns = message_pages.by_original_id(using, topic, (), id, IDS) if topic else []
         groups = sorted(dead_letters.groups(using, letter.topic))
@@ -42,7 +42,7 @@ def story(using: str, letter: Letter, most: int) -> Story:
         told = letter_heads.heads_of(
             using, letter.topic, [place[0] for place in others][-most - 1 :], sizes=False
         )
-        return Story(
+        return DeadLetterDetails(
             original,
             [(offset, target) for offset, _, target in returns][-most:],
             [(head.offset, head.group) for head in told if head.offset != int(row["offset"])][-most:],

@@ -47,7 +47,7 @@ def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> LetterTop
     ``after``: a dead-letter topic's name; the page begins after it. ``limit``: the maximum number of topics. ``cap``:
     the highest count of a group.
     """
-    with session.explained(using):
+    with session.migration_errors(using):
         found, then = _dead_topics(using, after, limit)
         groups = _groups(using, {name: group for name, (group, _) in found.items()})
         pairs = [(name, group) for name, some in groups.items() for group in some]
@@ -72,7 +72,7 @@ def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> LetterTop
 def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[str, str]], str | None]:
     """Return (a group, the original topic) by dead-letter topic, and the name after which to continue."""
     names = topic_list.stored_names(using)
-    places = {*names, *topic_list.noted_names(using)}
+    places = {*names, *topic_list.names_in_offsets(using)}
     wanted = sorted(name for name in names if name > after and _may_hold_letters(name, places))
     found: dict[str, tuple[str, str]] = {}
     for at in range(0, min(len(wanted), NAMES_MOST), NAMES_AT_ONCE):

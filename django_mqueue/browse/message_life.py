@@ -8,7 +8,7 @@ from ..policy.message_query import Inspected
 
 
 @dataclass(frozen=True)
-class Stand:
+class GroupView:
     """The state of a message for one registered group. ``view``: the details, without the payload.
 
     ``is_for``: the message is for this group, or for all. ``is_early``: the group began after the message, and has no
@@ -35,7 +35,7 @@ class Related:
 
 
 @dataclass(frozen=True)
-class Life:
+class MessageTimeline:
     """A message, its state for each group, and related rows.
 
     - ``message``: the content of the row. For a dead letter, it includes the state for the group that failed.
@@ -54,7 +54,7 @@ class Life:
     created_at: int
     original_offset: int | None = None
     original: Related | None = None
-    stands: list[Stand] = field(default_factory=list)
+    stands: list[GroupView] = field(default_factory=list)
     more_groups: bool = False
     letters: list[Related] = field(default_factory=list)
     copies: list[Related] = field(default_factory=list)

@@ -17,9 +17,9 @@ from ..policy.message_query import (
     WAITING,
     Cut,
     Inspected,
+    MessageQuery,
     Page,
     Unreadable,
-    Wanted,
     cursor_of,
     position_of,
 )
@@ -46,7 +46,7 @@ Row = dict[str, Any]
 
 def page(
     using: str,
-    wanted: Wanted,
+    wanted: MessageQuery,
     *,
     limit: int,
     start: str | None,
@@ -61,8 +61,8 @@ def page(
 
     Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
-    with session.explained(using):
-        look = Look(using, wanted, newest_first=newest_first, payload_limit=payload_limit)
+    with session.migration_errors(using):
+        look = Search(using, wanted, newest_first=newest_first, payload_limit=payload_limit)
         position = position_of(look.source.name, start)
         chunk = min(CHUNK, scan_limit, max(limit, 10) if wanted.takes_all else CHUNK)
         messages: list[Inspected] = []
@@ -87,11 +87,11 @@ def page(
         return Page(messages, None, scanned)
 
 
-class Look:
+class Search:
     """One search: its query, its source, and how far it has read."""
 
     def __init__(
-        self, using: str, wanted: Wanted, *, newest_first: bool, payload_limit: int | None = None
+        self, using: str, wanted: MessageQuery, *, newest_first: bool, payload_limit: int | None = None
     ) -> None:
         self.using, self.wanted, self.newest_first = using, wanted, newest_first
         self.payload_limit = payload_limit
@@ -204,7 +204,7 @@ class Look:
             rows = message_pages.rows_of_group(self.using, group, dead, offsets_)
             self._note_status(rows)
         for row in rows.values():
-            message_views.read(row, self.source.place)
+            message_views.decode_row(row, self.source.place)
         return rows
 
     def _note_status(self, rows: Mapping[int, Row]) -> None:
@@ -243,10 +243,12 @@ class Look:
 
     def _told(self, row: Row, body: bytes | None) -> Inspected:
         wanted = self.wanted
-        return message_views.told(row, body, topic=wanted.topic, group=wanted.group, place=self.source.place)
+        return message_views.to_inspected(
+            row, body, topic=wanted.topic, group=wanted.group, place=self.source.place
+        )
 
 
-def registration(using: str, wanted: Wanted) -> Registration | None:
+def registration(using: str, wanted: MessageQuery) -> Registration | None:
     """Return the registration of the wanted group; None without a group.
 
     Raises ``NotRegistered`` if the group is not registered. A search for dead letters returns None instead, because

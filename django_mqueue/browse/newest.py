@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..policy.message_query import DEAD, Page, checked, cursor_of, position_of
+from ..policy.message_query import DEAD, Page, check_position, cursor_of, position_of
 from ..service import message_views
 from ..store.connection import session
 from ..store.queries import message_pages
-from ..store.queries.partition_walk import END
+from ..store.queries.partition_walk import OFFSET_END
 
 NEWEST_OF_ALL = "newest of all"
 
@@ -20,8 +20,8 @@ def newest(using: str, *, limit: int, start: str | None, payload_limit: int) -> 
     Raises ``TypeError`` or ``ValueError`` if ``start`` is not the ``next`` of such a page.
     """
     position = position_of(NEWEST_OF_ALL, start)
-    (below,) = (END,) if position is None else checked(position, int)
-    with session.explained(using):
+    (below,) = (OFFSET_END,) if position is None else check_position(position, int)
+    with session.migration_errors(using):
         topics = message_pages.newest_of_all(using, below, limit)
         rows = message_pages.rows(using, list(topics)) if topics else {}
         bodies = message_pages.payloads(using, list(rows), payload_limit) if rows else {}
@@ -31,7 +31,7 @@ def newest(using: str, *, limit: int, start: str | None, payload_limit: int) -> 
             row = rows[offset]
             body, row["size"] = bodies[offset]
             place = message_views.LOG if row["failed_group"] is None else DEAD
-            message_views.read(row, place)
-            messages.append(message_views.told(row, body, topic=topic, group=None, place=place))
+            message_views.decode_row(row, place)
+            messages.append(message_views.to_inspected(row, body, topic=topic, group=None, place=place))
     last = min(topics, default=0)
     return Page(messages, cursor_of(NEWEST_OF_ALL, (last,)) if len(topics) == limit else None, len(topics))

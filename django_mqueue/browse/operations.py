@@ -13,13 +13,13 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..exceptions import NotRegistered
 from ..policy.ids import new_token
-from ..policy.message_query import DEAD, PENDING, SCHEDULED, WAITING, Wanted
+from ..policy.message_query import DEAD, PENDING, SCHEDULED, WAITING, MessageQuery
 from ..policy.names import SCHEDULED_SUFFIX
 from ..store import garbage, moving
 from ..store.connection import session
-from ..store.moving import Brought
+from ..store.moving import PendingMessage
 from ..store.queries.partition_walk import Found
-from .message_search import CHUNK, Look
+from .message_search import CHUNK, Search
 
 MOVABLE = (WAITING, PENDING, SCHEDULED)
 """The statuses that ``move`` selects if no status is given: the message is not done, and not in flight.
@@ -32,7 +32,7 @@ Batch = Sequence[tuple[Found, Row]]
 
 
 @dataclass(frozen=True)
-class Verb:
+class Operation:
     """An operation on messages.
 
     ``waiting``: changes messages that wait for a retry. ``pending``: changes messages that were never delivered;
@@ -41,12 +41,12 @@ class Verb:
     """
 
     waiting: Callable[[CursorWrapper, str, str, Sequence[moving.Message]], None]
-    pending: Callable[[CursorWrapper, str, str, Sequence[Brought]], set[int]]
+    pending: Callable[[CursorWrapper, str, str, Sequence[PendingMessage]], set[int]]
     apart: Callable[[CursorWrapper, str, Batch], None]
     statuses: tuple[str, ...]
 
 
-def _take_out(cursor: CursorWrapper, topic: str, batch: Batch) -> None:
+def _delete(cursor: CursorWrapper, topic: str, batch: Batch) -> None:
     """Delete the messages, and the delivery state that consumers of their topic have for them.
 
     Dead letters can have such state, because groups may consume a dead-letter topic.
@@ -55,19 +55,21 @@ def _take_out(cursor: CursorWrapper, topic: str, batch: Batch) -> None:
     garbage.delete(cursor, topic, consumers, [(found.partition, found.offset) for found, _ in batch])
 
 
-def _make_wait(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Brought]) -> set[int]:
+def _make_wait(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage]) -> set[int]:
     moving.lease_free(cursor, group, topic, sorted({message.partition for message in messages}))
     return moving.begin_waiting(cursor, group, topic, messages, new_token())
 
 
-REMOVE = Verb(
+REMOVE = Operation(
     waiting=lambda cursor, group, topic, rows: moving.finish_waiting(cursor, group, topic, rows, new_token()),
-    pending=lambda cursor, group, topic, rows: moving.begin_done(cursor, group, topic, rows, new_token()),
-    apart=_take_out,
+    pending=lambda cursor, group, topic, rows: moving.insert_acknowledged(
+        cursor, group, topic, rows, new_token()
+    ),
+    apart=_delete,
     statuses=(*MOVABLE, DEAD),
 )
-TO_FRONT = Verb(
-    waiting=moving.hurry_waiting,
+TO_FRONT = Operation(
+    waiting=moving.send_to_front,
     pending=_make_wait,
     apart=lambda cursor, topic, batch: moving.hurry_scheduled(cursor, [found.offset for found, _ in batch]),
     statuses=MOVABLE,
@@ -75,7 +77,7 @@ TO_FRONT = Verb(
 
 
 def move(
-    using: str, verb: Verb, wanted: Wanted, status: str | None, *, limit: int | None, dry_run: bool
+    using: str, verb: Operation, wanted: MessageQuery, status: str | None, *, limit: int | None, dry_run: bool
 ) -> int:
     """Change all messages that match the query and have this status. Return how many.
 
@@ -83,7 +85,7 @@ def move(
     ``limit``: the maximum number of messages. ``dry_run``: change nothing, only count.
     """
     total = 0
-    with session.explained(using):
+    with session.migration_errors(using):
         for group, one in _parts(using, wanted, status):
             left = None if limit is None else limit - total
             total += _Move(using, verb, replace(wanted, group=group, status=one)).run(left, dry_run)
@@ -92,7 +94,7 @@ def move(
     return total
 
 
-def _parts(using: str, wanted: Wanted, status: str | None) -> Iterator[tuple[str | None, str]]:
+def _parts(using: str, wanted: MessageQuery, status: str | None) -> Iterator[tuple[str | None, str]]:
     """Yield (group, status) for each search. One search covers scheduled messages or dead letters of all groups."""
     groups: list[str | None] = [wanted.group]
     if wanted.group is None:
@@ -109,9 +111,9 @@ def _parts(using: str, wanted: Wanted, status: str | None) -> Iterator[tuple[str
 class _Move:
     """The operation on messages of one status, for one group."""
 
-    def __init__(self, using: str, verb: Verb, wanted: Wanted) -> None:
+    def __init__(self, using: str, verb: Operation, wanted: MessageQuery) -> None:
         self.using, self.verb, self.wanted = using, verb, wanted
-        self.look = Look(using, wanted, newest_first=False)
+        self.look = Search(using, wanted, newest_first=False)
 
     def run(self, limit: int | None, dry_run: bool) -> int:
         """Change the messages, a few hundred in each transaction. Return how many.
@@ -178,15 +180,15 @@ class _Move:
         if waiting:
             some = [(f.partition, f.offset) for f, _ in mine if f.offset in waiting]
             self.verb.waiting(cursor, group, topic, some)
-        rest = [_brought(f, row) for f, row in mine if f.offset not in waiting]
+        rest = [_initial_state(f, row) for f, row in mine if f.offset not in waiting]
         if rest and self.wanted.status == PENDING:
             waiting |= self.verb.pending(cursor, group, topic, rest)
         return len(waiting)
 
 
-def _brought(found: Found, row: Row) -> Brought:
+def _initial_state(found: Found, row: Row) -> PendingMessage:
     retry = row["retry"] if row["original_id"] is not None else {}
     errors = json.dumps(retry["errors"]) if retry.get("errors") else None
-    return Brought(
+    return PendingMessage(
         found.partition, found.offset, int(retry.get("count", 0)), int(retry.get("failures", 0)), errors
     )

@@ -13,15 +13,15 @@ from ..policy.message_query import (
     SCHEDULED,
     SLACK_MS,
     WAITING,
+    MessageQuery,
     Position,
-    Wanted,
-    checked,
+    check_position,
 )
 from ..policy.names import SCHEDULED_SUFFIX
 from ..service.registration import last_before, newest_before
 from ..store import dead_letters, log, offsets
 from ..store.queries import message_pages
-from ..store.queries.partition_walk import END, ByPartition, Chunk, Found, Place, Walk
+from ..store.queries.partition_walk import OFFSET_END, Chunk, Found, PartitionPosition, PartitionWalk, Walk
 
 IDS = 500
 """The maximum number of rows with one id that are read. No id has so many."""
@@ -42,14 +42,14 @@ class Source:
     by_time: str | None = None
 
 
-def source_of(using: str, wanted: Wanted, start: int, *, newest_first: bool) -> Source:
+def source_of(using: str, wanted: MessageQuery, start: int, *, newest_first: bool) -> Source:
     """Return the cheapest source that finds the wanted messages.
 
     ``start``: the offset above which the group's registration starts. Raises ``ValueError`` if ``newest_first`` is
     combined with the status in flight or waiting: their walk is in the order of keys and due times.
     """
     topic, status = wanted.topic, wanted.status
-    ways = _Ways(using, wanted, start, newest_first)
+    ways = _Walks(using, wanted, start, newest_first)
     order = "newest" if newest_first else "oldest"
     if wanted.offset is not None:
         place = {SCHEDULED: topic + SCHEDULED_SUFFIX, DEAD: conf.dead_letter_topic(topic)}.get(
@@ -78,9 +78,9 @@ def source_of(using: str, wanted: Wanted, start: int, *, newest_first: bool) -> 
 
 
 @dataclass(frozen=True)
-class _Ways:
+class _Walks:
     using: str
-    wanted: Wanted
+    wanted: MessageQuery
     start: int
     newest_first: bool
 
@@ -96,10 +96,10 @@ class _Ways:
         """
 
         def walk(position: Position | None, chunk: int) -> Walk:
-            low, high = 0, END
+            low, high = 0, OFFSET_END
             if position is not None:
-                (at,) = checked(position, int)
-                low, high = (0, at) if self.newest_first else (at, END)
+                (at,) = check_position(position, int)
+                low, high = (0, at) if self.newest_first else (at, OFFSET_END)
             elif self.newest_first and self.wanted.before is not None:
                 high = below_by_time(self.using, topic, self.wanted.before)
             elif not self.newest_first and self.wanted.after is not None:
@@ -137,7 +137,7 @@ class _Ways:
         """
         topic, id, key = self.wanted.topic, self.wanted.id, self.wanted.key
         assert id is not None
-        stage, after, above = (0, "", 0) if position is None else checked(position, int, str, int)
+        stage, after, above = (0, "", 0) if position is None else check_position(position, int, str, int)
         if stage == 0:
             rows = message_pages.by_original_id(self.using, topic, (), id, IDS)
             if key is not None:
@@ -155,13 +155,13 @@ class _Ways:
     def letters_by_id(self, position: Position | None, chunk: int) -> Walk:
         dead, id, key = conf.dead_letter_topic(self.wanted.topic), self.wanted.id, self.wanted.key
         assert id is not None
-        (above,) = (0,) if position is None else checked(position, int)
+        (above,) = (0,) if position is None else check_position(position, int)
         groups = {self.group} if self.wanted.group is not None else dead_letters.groups(self.using, dead)
         rows = message_pages.by_original_id(self.using, dead, sorted(groups), id, IDS) if groups else []
         chosen = [row for row in rows if key in (None, row[1]) and row[0] > above]
-        yield Chunk([Found(*row, position=(row[0],)) for row in chosen], (END,))
+        yield Chunk([Found(*row, position=(row[0],)) for row in chosen], (OFFSET_END,))
 
-    def pending(self) -> ByPartition:
+    def pending(self) -> PartitionWalk:
         """Return a walk over each partition, above the offset up to which everything was delivered."""
         topic, low = self.wanted.topic, self.start
         if self.wanted.after is not None:
@@ -170,22 +170,22 @@ class _Ways:
         def listed(after: str, limit: int) -> list[str]:
             return message_pages.partitions(self.using, topic, after, limit)
 
-        def worth(names: list[str]) -> list[tuple[str, Place]]:
+        def worth(names: list[str]) -> list[tuple[str, PartitionPosition]]:
             found = message_pages.news(self.using, self.group, topic, low, names)
             return [(one.partition, (one.scanned,)) for one in found if one.newest > one.scanned]
 
-        def one(name: str) -> Place:
+        def one(name: str) -> PartitionPosition:
             return (offsets.positions(self.using, self.group, topic, [name], low)[name].scanned,)
 
-        def read(places: Sequence[tuple[str, Place]], limit: int) -> list[Found]:
+        def read(places: Sequence[tuple[str, PartitionPosition]], limit: int) -> list[Found]:
             rows = message_pages.undelivered(
                 self.using, topic, [(name, place[0]) for name, place in places], limit
             )
             return sorted((Found(*row, position=(row[1], row[0])) for row in rows), key=lambda f: f.position)
 
-        return ByPartition(listed, worth, one, read, self.wanted.key, 1)
+        return PartitionWalk(listed, worth, one, read, self.wanted.key, 1)
 
-    def open_ones(self) -> ByPartition:
+    def open_ones(self) -> PartitionWalk:
         """Return a walk over the open messages of each partition, in the order of due times.
 
         It reads only messages that are in flight, or only messages that wait for a retry.
@@ -195,18 +195,18 @@ class _Ways:
         def listed(after: str, limit: int) -> list[str]:
             return message_pages.leased(self.using, self.group, topic, after, limit)
 
-        def worth(names: list[str]) -> list[tuple[str, Place]]:
+        def worth(names: list[str]) -> list[tuple[str, PartitionPosition]]:
             found = message_pages.with_open_ones(
                 self.using, self.group, topic, names[0], names[-1], in_flight
             )
             return [(name, (0, 0)) for name in found]
 
-        def read(places: Sequence[tuple[str, Place]], limit: int) -> list[Found]:
+        def read(places: Sequence[tuple[str, PartitionPosition]], limit: int) -> list[Found]:
             above = [(name, place[0], place[1]) for name, place in places]
             rows = sorted(message_pages.open_ones(self.using, self.group, topic, above, in_flight, limit))
             return [Found(offset, name, "", (name, due, offset)) for name, due, offset in rows]
 
-        return ByPartition(listed, worth, lambda name: (0, 0), read, self.wanted.key, 2)
+        return PartitionWalk(listed, worth, lambda name: (0, 0), read, self.wanted.key, 2)
 
 
 def above_by_time(using: str, topic: str, after: int) -> int:

@@ -17,20 +17,22 @@ from ..store import offsets
 from ..store.connection import session
 from ..store.queries import message_pages
 from ..store.queries import one_message as store
-from .message_life import Life, Related, Stand
+from .message_life import GroupView, MessageTimeline, Related
 
 RELATED = 100
 """The maximum number of dead letters, and of copies, that are returned."""
 SCHEDULED_LOOKED_AT = 1_000
 
 
-def life(using: str, offset: int, *, payload_limit: Callable[[str], int], groups: int) -> Life | None:
+def life(
+    using: str, offset: int, *, payload_limit: Callable[[str], int], groups: int
+) -> MessageTimeline | None:
     """Return the timeline of the message at an offset; None if no row has this offset.
 
     ``payload_limit``: a function from the topic where the row is stored to a number of bytes. Of a longer payload only
     the beginning is returned. ``groups``: the maximum number of groups whose state is returned.
     """
-    with session.explained(using):
+    with session.migration_errors(using):
         place = store.place(using, offset)
         if place is None:
             return None
@@ -40,21 +42,21 @@ def life(using: str, offset: int, *, payload_limit: Callable[[str], int], groups
         if offset not in rows or offset not in bodies:
             return None
         body, rows[offset]["size"] = bodies[offset]
-        return _Teller(using, rows[offset], stored_in, original_topic, groups).tell(body, created_at)
+        return _TimelineReader(using, rows[offset], stored_in, original_topic, groups).tell(body, created_at)
 
 
 def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
     """Return (name, paused) of the first ``limit`` groups that are registered for a topic, by name."""
-    with session.explained(using):
+    with session.migration_errors(using):
         return store.groups(using, topic, limit)
 
 
 def is_registered(using: str, topic: str, group: str) -> bool:
-    with session.explained(using):
+    with session.migration_errors(using):
         return offsets.registration(using, group, topic) is not None
 
 
-class _Teller:
+class _TimelineReader:
     def __init__(self, using: str, row: Row, stored_in: str, original_topic: str | None, groups: int) -> None:
         self.using, self.row, self.stored_in, self.limit = using, row, stored_in, groups
         self.offset, self.partition = int(row["offset"]), str(row["partition"])
@@ -65,17 +67,17 @@ class _Teller:
         elif stored_in.endswith(SCHEDULED_SUFFIX):
             self.place, self.topic = SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
 
-    def tell(self, body: bytes, created_at: int) -> Life:
+    def tell(self, body: bytes, created_at: int) -> MessageTimeline:
         row, topic = self.row, self.topic
-        message_views.read(row, self.place)
-        message = message_views.told(row, body, topic=topic, group=None, place=self.place)
+        message_views.decode_row(row, self.place)
+        message = message_views.to_inspected(row, body, topic=topic, group=None, place=self.place)
         letters = self._letters()
         copies = self._copies(message)
         stands, more = self._stands(
             {letter.group: letter.offset for letter in letters}, {copy.group for copy in copies}
         )
         original_offset = self._original_offset()
-        return Life(
+        return MessageTimeline(
             message=message,
             topic=topic,
             stored_in=self.stored_in,
@@ -101,7 +103,7 @@ class _Teller:
         found = store.letters(self.using, dead, self.partition, self.offset, RELATED)
         return [Related(offset, dead, group) for offset, group in found]
 
-    def _stands(self, letters: Mapping[str, int], came_back: Set[str]) -> tuple[list[Stand], bool]:
+    def _stands(self, letters: Mapping[str, int], came_back: Set[str]) -> tuple[list[GroupView], bool]:
         """Return the message's state for the groups of the row's topic, and whether there are more groups.
 
         A dead-letter topic can also have groups, because workers may consume dead letters.
@@ -110,14 +112,16 @@ class _Teller:
             return [], False
         found = store.stands(self.using, self.stored_in, self.partition, self.offset, self.limit + 1)
         aside = (
-            self._set_aside() if any(one["acked"] and one["group"] not in letters for one in found) else {}
+            self._parked_retries()
+            if any(one["acked"] and one["group"] not in letters for one in found)
+            else {}
         )
         stands = [self._stand(one, letters, came_back, aside) for one in found[: self.limit]]
         return stands, len(found) > self.limit
 
     def _stand(
         self, state: Row, letters: Mapping[str, int], came_back: Set[str], aside: Mapping[str, Inspected]
-    ) -> Stand:
+    ) -> GroupView:
         group, target = state["group"], self.row["target"]
         is_early = self.offset <= int(state["start"])
         row = {
@@ -135,8 +139,8 @@ class _Teller:
             row["status"] = DEAD if group in letters else DONE
         else:
             row["status"] = IN_FLIGHT if state["in_flight"] else WAITING
-        view = message_views.told(row, None, topic=self.topic, group=group, place=LOG)
-        return Stand(
+        view = message_views.to_inspected(row, None, topic=self.topic, group=group, place=LOG)
+        return GroupView(
             group=group,
             is_paused=bool(state["paused"]),
             is_for=target in ("", group),
@@ -146,14 +150,14 @@ class _Teller:
             set_aside=aside.get(group),
         )
 
-    def _set_aside(self) -> dict[str, Inspected]:
+    def _parked_retries(self) -> dict[str, Inspected]:
         """Return the parked retries of this message, by group."""
         topic = scheduled_topic(self.stored_in)
         there = store.set_aside(self.using, topic, self.partition, self.offset, SCHEDULED_LOOKED_AT)
         found = {}
         for row in (message_pages.rows(self.using, there) if there else {}).values():
-            message_views.read(row, SCHEDULED)
-            found[row["target"]] = message_views.told(
+            message_views.decode_row(row, SCHEDULED)
+            found[row["target"]] = message_views.to_inspected(
                 row, None, topic=self.topic, group=None, place=SCHEDULED
             )
         return found

@@ -109,7 +109,7 @@ def _plot(
             if 0.04 <= place <= 0.96
         ),
     )
-    drawn = format_html_join("", "{}", ((_drawn(line, HEIGHT, marks[-1]),) for line in lines))
+    drawn = format_html_join("", "{}", ((_draw_line(line, HEIGHT, marks[-1]),) for line in lines))
     return format_html(
         '<svg class="mqueue-plot" role="img" aria-labelledby="{0}-title {0}-desc" width="100%" height="{1}">'
         '<title id="{0}-title">{2}</title><desc id="{0}-desc">{3}</desc>{4}'
@@ -198,7 +198,7 @@ def sparkline(values: Values, label: str, look: str) -> SafeString:
         max(len(values), 1),
         SPARK_HEIGHT,
         label,
-        _drawn(Line("", values, look, area=True), SPARK_HEIGHT - 2, top, shift=1),
+        _draw_line(Line("", values, look, area=True), SPARK_HEIGHT - 2, top, shift=1),
     )
 
 
@@ -210,7 +210,7 @@ def _sample(look: str) -> SafeString:
     )
 
 
-def _drawn(line: Line, height: float, top: float, shift: float = 0) -> SafeString:
+def _draw_line(line: Line, height: float, top: float, shift: float = 0) -> SafeString:
     """Draw a line in a box that is one unit wide for each value. A value is drawn in the middle of its step."""
     path, area, dots = [], [], []
     if line.bars:

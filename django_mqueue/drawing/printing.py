@@ -21,7 +21,7 @@ def printable(text: str) -> str:
     return _TURNING.sub(lambda found: f"\\u{ord(found.group()):04x}", sendable)
 
 
-def shown(text: str) -> str:
+def for_terminal(text: str) -> str:
     """Return ``text`` for a terminal.
 
     It has no characters that move the cursor, change the screen or change the direction of text. JSON text still
@@ -31,5 +31,5 @@ def shown(text: str) -> str:
 
 
 def on_a_line(text: str) -> str:
-    """Return ``text`` like ``shown``, but on one line: tabs and line breaks become visible symbols."""
-    return shown(text).translate(_BREAKS)
+    """Return ``text`` like ``for_terminal``, but on one line: tabs and line breaks become visible symbols."""
+    return for_terminal(text).translate(_BREAKS)

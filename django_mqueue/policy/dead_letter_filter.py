@@ -62,7 +62,7 @@ def _moment(argument: str, value: Any) -> datetime:
 
 
 @dataclass(frozen=True)
-class Head:
+class DeadLetterSummary:
     """A dead letter without its payload.
 
     ``error``: the beginning of the text. ``failed_at``: epoch milliseconds. ``kind`` and ``size`` are only set on
@@ -86,7 +86,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Choice:
+class DeadLetterQuery:
     """A query of dead letters in a dead-letter topic. All given filters must match.
 
     - ``topic``: the original topic.
@@ -114,9 +114,9 @@ class Choice:
     @property
     def is_group_or_all(self) -> bool:
         """Return whether an index is enough to count the dead letters: at most the group is given."""
-        return self == Choice(self.topic, self.dead_topic, self.group)
+        return self == DeadLetterQuery(self.topic, self.dead_topic, self.group)
 
-    def fits_head(self, head: Head) -> bool:
+    def fits_head(self, head: DeadLetterSummary) -> bool:
         """Return whether a dead letter matches, without its payload."""
         return (
             head.original_topic == self.topic
@@ -133,7 +133,7 @@ class Choice:
     def fits(self, letter: Message) -> bool:
         """Return whether a complete dead letter matches."""
         at = moment_ms("failed_at", letter.failed_at) if letter.failed_at is not None else 0
-        head = Head(
+        head = DeadLetterSummary(
             letter.offset, letter.key or "", letter.id, letter.original_topic or "", letter.failed_group or "", at, 0,
             letter.last_error, letter.kind,
         )  # fmt: skip

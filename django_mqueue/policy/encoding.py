@@ -91,7 +91,7 @@ def encode(
     return Encoded(body, metadata.decode())
 
 
-def described(
+def encode_stored(
     body: bytes, kind: str, headers: Mapping[str, Any], encoding: str | None, carried: Mapping[str, Any]
 ) -> Encoded:
     """Return the content for a body that is stored already and stays unchanged.

@@ -13,7 +13,7 @@ Range = tuple[int, int]
 """First and last missing offset, both included."""
 
 
-class Holes:
+class MissingOffsets:
     """A sorted list of ranges of missing offsets. It is exact, so that no message is taken as new twice."""
 
     def __init__(self) -> None:

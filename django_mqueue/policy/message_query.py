@@ -135,7 +135,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MessageQuery:
     """A query of messages in a topic. All given filters must match.
 
     ``after`` (included) and ``before`` (not included): epoch milliseconds.
@@ -170,7 +170,9 @@ class Wanted:
         )
 
 
-def wanted(topic: str, given: Mapping[str, Any], paths: Mapping[str, Any], *, topic_limit: int) -> Wanted:
+def message_query(
+    topic: str, given: Mapping[str, Any], paths: Mapping[str, Any], *, topic_limit: int
+) -> MessageQuery:
     """Return the query for a user's arguments. ``given``: filters by name. ``paths``: ``payload__`` arguments.
 
     Raises ``TypeError`` or ``ValueError`` that names the argument and the correction.
@@ -192,7 +194,7 @@ def wanted(topic: str, given: Mapping[str, Any], paths: Mapping[str, Any], *, to
     if group is None and status not in (None, SCHEDULED, DEAD):
         raise ValueError(f"status {status!r} is a group's: name the group, too")
     bounds = {name: _moment(name, given[name]) for name in ("after", "before")}
-    return Wanted(
+    return MessageQuery(
         topic, group, status, key, id, _kinds(given["kind"]), bounds["after"], bounds["before"],
         _test(given["filter"], paths), offset,
     )  # fmt: skip
@@ -254,7 +256,7 @@ def position_of(source: str, cursor: Any) -> Position | None:
     return tuple(found[1:])
 
 
-def checked(position: Position, *kinds: type) -> Position:
+def check_position(position: Position, *kinds: type) -> Position:
     """Return the position if its parts have these types. Raises ``ValueError`` if a cursor was not made by a page."""
     if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):
         raise ValueError(f"start must be the next of a page of the same question, not {list(position)!r}")

@@ -10,7 +10,7 @@ import math
 from enum import Enum
 
 QUIET_FOR = 10.0
-PATIENCE = 10.0
+RUN_TOGETHER_AFTER = 10.0
 ALONE_FOR = 10.0
 ALONE_MAX = 3600.0
 
@@ -31,12 +31,12 @@ def alone_for(attempt: int) -> float:
     return float(min(ALONE_FOR * 2 ** min(attempt - 1, 20), ALONE_MAX))
 
 
-class Solitude:
+class Quarantine:
     """Makes room for messages in quarantine: the process claims nothing for a while, until no message runs.
 
     If messages still run after that time, the process claims as usual, and the next try waits twice as long.
     ``quiet_for=0`` never stops claiming. A message in quarantine then runs when nothing is in flight or, after
-    ``PATIENCE`` seconds, together with others.
+    ``RUN_TOGETHER_AFTER`` seconds, together with others.
     """
 
     def __init__(self, quiet_for: float = QUIET_FOR) -> None:
@@ -60,7 +60,7 @@ class Solitude:
         if self._quiet_since is None:
             self._quiet_since = now
         if not self.quiet_for:
-            if now - self._quiet_since < PATIENCE:
+            if now - self._quiet_since < RUN_TOGETHER_AFTER:
                 return Mode.CROWD
             self._quiet_since = now
             return Mode.BESIDE

@@ -19,6 +19,6 @@ def fair_share(partitions: int, members: Sequence[str], me: str) -> int:
     return whole + (1 if ranked.index(me) < rest else 0)
 
 
-def by_rank(partition: str, members: Sequence[str]) -> str | None:
+def owner_of_new(partition: str, members: Sequence[str]) -> str | None:
     """Return the member that takes a new partition. All members compute the same result without communication."""
     return members[crc32(partition.encode()) % len(members)] if members else None

@@ -13,10 +13,10 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.ids import new_token
 from ..store import delivery_state, leases, offsets
 from ..store.connection import session
-from ..store.delivery_state import Claim, Ticket
-from .acknowledging.single import WORKER_DIED, Answering
+from ..store.delivery_state import Claim, Receipt
+from .acknowledging.single import WORKER_DIED, Acknowledger
 from .consumer_state import Context
-from .delivery import Delivery, Hold, make_delivery
+from .delivery import Delivery, DeliveryStatus, make_delivery
 from .fetching import read_on, refill
 from .partition_state import Partition, Suspect
 
@@ -30,7 +30,7 @@ LOCKED_AGAIN_MS = 250
 
 
 @dataclass
-class Choice:
+class Claimable:
     """The messages of one claim: due retries and undelivered messages, or one quarantined message.
 
     ``due`` and ``fresh`` hold (partition, offset).
@@ -43,8 +43,8 @@ class Choice:
     def messages(self) -> list[tuple[str, int]]:
         return [*self.due, *self.fresh, *((s.ticket.partition, s.ticket.offset) for s in self.suspects)]
 
-    def within(self, partitions: set[str]) -> Choice:
-        return Choice(
+    def within(self, partitions: set[str]) -> Claimable:
+        return Claimable(
             [m for m in self.due if m[0] in partitions],
             [m for m in self.fresh if m[0] in partitions],
             [s for s in self.suspects if s.ticket.partition in partitions],
@@ -54,14 +54,14 @@ class Choice:
 class Claiming:
     """Claims messages for one subscriber. One thread calls it, and holds ``context.lock``."""
 
-    def __init__(self, context: Context, answering: Answering) -> None:
+    def __init__(self, context: Context, answering: Acknowledger) -> None:
         self.context = context
         self.answering = answering
-        self._unsure: tuple[int, Choice] | None = None
+        self._unsure: tuple[int, Claimable] | None = None
         self._busy: set[tuple[str, int]] = set()
         """The messages that the last claim skipped because another transaction had locked them."""
 
-    def crowd(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
+    def claim_batch(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
         """Claim up to ``capacity`` messages from all partitions. The first ``start_now`` go to handlers at once.
 
         With ``batch``, claim up to ``capacity`` batches, with up to ``most`` messages in all. Each batch is from one
@@ -81,7 +81,7 @@ class Claiming:
             choice = self._choose(capacity)
         return self._claim(choice, start_now, alone=False)
 
-    def suspect(self, *, alone: bool) -> list[Delivery]:
+    def claim_quarantined(self, *, alone: bool) -> list[Delivery]:
         """Claim one quarantined message. Return its delivery in a list, which is empty if none could be claimed.
 
         ``alone``: nothing else runs in the process meanwhile. A message without attempts left is dead-lettered.
@@ -102,7 +102,7 @@ class Claiming:
             got: list[Delivery] = []
             self._busy = set()
             if failures < context.options.max_attempts:
-                got = self._claim(Choice(suspects=[suspect]), 1, alone=alone)
+                got = self._claim(Claimable(suspects=[suspect]), 1, alone=alone)
                 if self.context.paused:
                     return got  # It was not claimed, and stays in quarantine.
             elif self.answering.bury(suspect.ticket, WORKER_DIED, failures) is None:
@@ -132,9 +132,9 @@ class Claiming:
                     partition.suspects.append(Suspect(hold.ticket, hold.alone, hold.failures))
                     context.suspected[partition.name] = None
 
-    def _choose(self, capacity: int) -> Choice:
+    def _choose(self, capacity: int) -> Claimable:
         """Choose messages from the ready partitions in turn: up to ``batch_size`` of each, or one with ``strict``."""
-        context, choice, now = self.context, Choice(), self.context.clock.now()
+        context, choice, now = self.context, Claimable(), self.context.clock.now()
         later: list[str] = []
         for name in list(context.ready):
             if capacity <= 0:
@@ -166,9 +166,9 @@ class Claiming:
         context.ready.update(dict.fromkeys(later))
         return choice
 
-    def _choose_batches(self, capacity: int, most: int) -> Choice:
+    def _choose_batches(self, capacity: int, most: int) -> Claimable:
         """Choose a batch from each of up to ``capacity`` ready partitions. Skip partitions with a batch in flight."""
-        context, choice, now = self.context, Choice(), self.context.clock.now()
+        context, choice, now = self.context, Claimable(), self.context.clock.now()
         for name in list(context.ready):
             if capacity <= 0 or most <= 0:
                 break
@@ -187,7 +187,7 @@ class Claiming:
                 context.set_timer(name, next_due)
         return choice
 
-    def _claim(self, choice: Choice, start_now: int, *, alone: bool) -> list[Delivery]:
+    def _claim(self, choice: Claimable, start_now: int, *, alone: bool) -> list[Delivery]:
         """Claim the chosen messages that have the same state in the database as in memory.
 
         After a restore of the database, an offset may belong to another of the chosen partitions. From that partition
@@ -199,7 +199,9 @@ class Claiming:
             return []
         claim = Claim(context.group, context.topic, context.me.name, new_token(), options.visible_ms, alone)
 
-        def work(cursor: CursorWrapper) -> tuple[leases.Mine, set[int], list[dict[str, Any]], set[str]]:
+        def work(
+            cursor: CursorWrapper,
+        ) -> tuple[leases.LockedLeases, set[int], list[dict[str, Any]], set[str]]:
             mine = leases.lock_mine(cursor, context.me, context.life, sorted({name for name, _ in wanted}))
             self._busy = set(choice.within(mine.busy).messages())
             allowed = choice.within(mine.locked)
@@ -260,8 +262,10 @@ class Claiming:
     def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery | None:
         """Return the delivery of a claimed row. If it cannot be decoded, dead-letter it and return None."""
         context, offset = self.context, int(row["offset"])
-        ticket, failures = Ticket(row["partition"], offset, claim.token), int(row["failure_count"])
-        hold = Hold(self.answering, ticket, int(row["invisible_until"]), failures, claim.alone, handed)
+        ticket, failures = Receipt(row["partition"], offset, claim.token), int(row["failure_count"])
+        hold = DeliveryStatus(
+            self.answering, ticket, int(row["invisible_until"]), failures, claim.alone, handed
+        )
         try:
             delivery = make_delivery(row, context.group, context.topic, hold)
         except Exception as error:
@@ -271,7 +275,7 @@ class Claiming:
         context.partitions[ticket.partition].in_flight.add(offset)
         return delivery
 
-    def _undecodable(self, ticket: Ticket, failures: int, error: Exception) -> None:
+    def _undecodable(self, ticket: Receipt, failures: int, error: Exception) -> None:
         """Dead-letter a message that cannot be decoded. If that fails, quarantine it, so that it is retried."""
         context, partition = self.context, self.context.partitions[ticket.partition]
         logger.error("%s@%s cannot be decoded: %s", context.topic, ticket.offset, error)
@@ -284,7 +288,7 @@ class Claiming:
             context.suspected[partition.name] = None
         context.touch(partition)
 
-    def _note_missing(self, choice: Choice, mine: leases.Mine, got: set[tuple[str, int]]) -> None:
+    def _note_missing(self, choice: Claimable, mine: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
         """Correct the consumer state for chosen messages that were not claimed.
 
         Their lease is lost or locked, or their state in the database differs from memory.
@@ -295,7 +299,7 @@ class Claiming:
             context.drop(lost)
             context.doubt = True
         if mine.busy:
-            self._undo(Choice(choice.due, choice.fresh).within(mine.busy), LOCKED_AGAIN_MS)
+            self._undo(Claimable(choice.due, choice.fresh).within(mine.busy), LOCKED_AGAIN_MS)
         soon = context.clock.now() + RETRY_SOON_MS
         for name, offset in choice.messages():
             partition = context.partitions.get(name)
@@ -312,7 +316,7 @@ class Claiming:
         if flying is None or flying.hold.ticket.partition != partition.name:
             partition.in_flight.discard(offset)
 
-    def _undo(self, choice: Choice, wait_ms: int = 0) -> None:
+    def _undo(self, choice: Claimable, wait_ms: int = 0) -> None:
         """Make the messages of a failed claim available again, now or after ``wait_ms`` milliseconds."""
         context = self.context
         for name, offset in [*choice.due, *choice.fresh]:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..store.delivery_state import Ticket
+from ..store.delivery_state import Receipt
 from ..store.leases import Holder
 from . import events
-from .events import Outbox
+from .events import EventQueue
 from .partition_state import Partition
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Context:
     doubt: bool = False
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    outbox: Outbox = field(default_factory=Outbox)
+    outbox: EventQueue = field(default_factory=EventQueue)
     partitions: dict[str, Partition] = field(default_factory=dict)
     ready: dict[str, None] = field(default_factory=dict)
     thin: dict[str, None] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Context:
     unsettled: dict[str, None] = field(default_factory=dict)
     suspected: dict[str, None] = field(default_factory=dict)
     flying: dict[int, Delivery] = field(default_factory=dict)
-    unconfirmed: dict[Ticket, Callable[[], object]] = field(default_factory=dict)
+    unconfirmed: dict[Receipt, Callable[[], object]] = field(default_factory=dict)
 
     @property
     def using(self) -> str:

@@ -15,16 +15,16 @@ from ..messages import Message
 from ..policy import encoding, names
 from ..policy.durations import moment
 from ..policy.requests import Box, box_of, visible
-from ..store.delivery_state import Ticket
+from ..store.delivery_state import Receipt
 from .acknowledging.replying import reply
 from .acknowledging.transactional import atomically
 
 if TYPE_CHECKING:
-    from .acknowledging.single import Answering
+    from .acknowledging.single import Acknowledger
 
 
 @dataclass
-class Hold:
+class DeliveryStatus:
     """The mutable state of a delivery.
 
     ``answer``: the verb that settled it, '' while it is open. ``expires``: the end of its visibility timeout, in epoch
@@ -34,8 +34,8 @@ class Hold:
     ``skipped``: the filter did not match, and the handler does not run.
     """
 
-    answering: Answering
-    ticket: Ticket
+    answering: Acknowledger
+    ticket: Receipt
     expires: int
     failures: int
     alone: bool
@@ -56,7 +56,7 @@ class Delivery(Message):
     Repeating the method that settled the delivery returns True.
     """
 
-    hold: Hold = field(kw_only=True, repr=False)
+    hold: DeliveryStatus = field(kw_only=True, repr=False)
     box: Box | None = field(kw_only=True, default=None, repr=False)
 
     def ack(self) -> bool:
@@ -105,7 +105,7 @@ class Delivery(Message):
         return await sync_to_async(self.reply)(payload, kind=kind, headers=headers)
 
 
-def make_delivery(row: dict[str, Any], group: str, topic: str, hold: Hold) -> Delivery:
+def make_delivery(row: dict[str, Any], group: str, topic: str, hold: DeliveryStatus) -> Delivery:
     """Return the delivery for a row of ``state.claimed``."""
     metadata = json.loads(row["metadata"])
     errors = json.loads(row["errors"]) if row["errors"] else []

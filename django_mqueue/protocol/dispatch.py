@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from django.db import DatabaseError
 
-from ..policy.quarantine import Mode, Solitude, alone_for
+from ..policy.quarantine import Mode, Quarantine, alone_for
 from .delivery import Delivery
 from .engine import Engine
 
@@ -34,7 +34,7 @@ class Dispatch:
     """
 
     def __init__(
-        self, engines: list[Engine], solitude: Solitude, at_work: Callable[[], int] | None = None
+        self, engines: list[Engine], solitude: Quarantine, at_work: Callable[[], int] | None = None
     ) -> None:
         self.engines, self.solitude = engines, solitude
         self._at_work = at_work or (lambda: sum(engine.in_flight for engine in engines))
@@ -52,7 +52,9 @@ class Dispatch:
         if mode in (Mode.ALONE, Mode.BESIDE) and free > 0:
             for engine in self.engines:
                 with engine.resting_after_lock_wait(), engine.context.lock:
-                    if engine.has_suspects and (suspect := engine.claiming.suspect(alone=mode is Mode.ALONE)):
+                    if engine.has_suspects and (
+                        suspect := engine.claiming.claim_quarantined(alone=mode is Mode.ALONE)
+                    ):
                         return suspect
             return None
         return None if mode is Mode.CROWD else []

@@ -15,13 +15,13 @@ from ..store.connection import session
 from ..store.leases import Holder
 from ..store.queries import unfinished
 from .acknowledging import many
-from .acknowledging.single import Answering
+from .acknowledging.single import Acknowledger
 from .claiming import UNLIMITED, Claiming
 from .consumer_state import Context, Options
 from .delivery import Delivery
 from .membership import Membership
 from .retention.garbage_collection import Collector
-from .tailer import Feed
+from .tailer import Tailer
 from .watermarks import Watermarks
 
 logger = logging.getLogger("django_mqueue")
@@ -38,11 +38,11 @@ class Engine:
     """
 
     def __init__(
-        self, topic: str, group: str, name: str, options: Options, feed: Feed, *, expires: bool
+        self, topic: str, group: str, name: str, options: Options, feed: Tailer, *, expires: bool
     ) -> None:
         self.context = Context(Holder(group, topic, name, new_incarnation()), options, outbox=feed.outbox)
         self.feed, self.expires = feed, expires
-        self.answering = Answering(self.context)
+        self.answering = Acknowledger(self.context)
         self.claiming = Claiming(self.context, self.answering)
         self.membership = Membership(self.context, feed)
         self.watermarks = Watermarks(self.context, feed)
@@ -100,7 +100,7 @@ class Engine:
                 elif partition.arrived(offset) or partition.more:
                     context.touch(partition)
 
-    def read_anew(self, position: int) -> None:
+    def reload(self, position: int) -> None:
         """Read all partitions again, after the tailer has reopened the tail of the log at ``position``.
 
         Deliveries in flight stay with their handlers.
@@ -109,7 +109,7 @@ class Engine:
         with context.lock:
             self.claiming.make_sure()
             context.tail = position
-            self.membership.read_anew()
+            self.membership.reload()
 
     @property
     def resting(self) -> bool:
@@ -133,9 +133,9 @@ class Engine:
                 self.context.group, self.context.topic, REST, error,
             )  # fmt: skip
 
-    def keep_up(self) -> None:
+    def send_heartbeat_if_due(self) -> None:
         """Renew the leases and send a heartbeat if they are due. Call this during a long operation."""
-        self.membership.keep_up()
+        self.membership.send_heartbeat_if_due()
 
     def tick(self) -> None:
         """Do what is due: membership, watermarks and garbage collection.
@@ -144,7 +144,7 @@ class Engine:
         """
         with self.context.lock:
             if self.resting:
-                self.membership.keep_up()
+                self.membership.send_heartbeat_if_due()
                 return
             self.membership.tick()
             self.watermarks.tick()
@@ -153,11 +153,11 @@ class Engine:
                 self.claiming.expire()
 
     def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
-        """Claim messages (see ``Claiming.crowd``). Return an empty list while the group rests."""
+        """Claim messages (see ``Claiming.claim_batch``). Return an empty list while the group rests."""
         got: list[Delivery] = []
         if not self.resting:
             with self.resting_after_lock_wait(), self.context.lock:
-                got = self.claiming.crowd(capacity, start_now, most)
+                got = self.claiming.claim_batch(capacity, start_now, most)
         return got
 
     @property

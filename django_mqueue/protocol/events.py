@@ -26,7 +26,7 @@ from ..policy.durations import moment
 from ..policy.requests import visible
 from ..signals import Event, TopicSignal
 from ..store.connection import session
-from ..store.delivery_state import Ticket
+from ..store.delivery_state import Receipt
 from ..store.failures import clip
 from ..store.log import NewRow
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .delivery import Delivery
 
 
-class Outbox:
+class EventQueue:
     """A queue of events for each thread. No thread waits for the receivers of another thread's events."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Outbox:
 
 
 @dataclass(frozen=True)
-class End:
+class Outcome:
     """The outcome of a delivery.
 
     ``error``: the error of a failed attempt; None if it did not fail. ``again_in``: milliseconds until the message is
@@ -131,7 +131,7 @@ def redriven(using: str, topic: str, found: Iterable[dict[str, Any]]) -> None:
         after_commit(using, send)
 
 
-def dropped(outbox: Outbox, topic: str, **details: Any) -> None:
+def dropped(outbox: EventQueue, topic: str, **details: Any) -> None:
     """Queue ``dropped`` for a scheduled message that promotion dropped. ``details``: using, id, key, group, reason."""
     if signals.dropped.has_listeners(topic):
         outbox.put(Event(signals.dropped, topic, details))
@@ -145,7 +145,7 @@ def delivered(deliveries: Iterable[Delivery]) -> None:
             context.outbox.put(Event(signals.delivered, context.topic, _of(context, delivery)))
 
 
-def ended(context: Context, deliveries: Iterable[Delivery], end: End) -> None:
+def ended(context: Context, deliveries: Iterable[Delivery], end: Outcome) -> None:
     """Queue the signals for deliveries whose outcome is committed, and send them."""
     for delivery in deliveries:
         if end.error is None:
@@ -159,7 +159,7 @@ def ended(context: Context, deliveries: Iterable[Delivery], end: End) -> None:
     context.outbox.send()
 
 
-def buried(context: Context, ticket: Ticket, failures: int, error: str) -> None:
+def buried(context: Context, ticket: Receipt, failures: int, error: str) -> None:
     """Queue ``dead_lettered`` for a message that is in no handler: its worker died, or it cannot be decoded."""
     if not signals.dead_lettered.has_listeners(context.topic):
         return
@@ -184,7 +184,9 @@ def _lease(context: Context, signal: TopicSignal, partitions: Iterable[str], mor
         context.outbox.put(Event(signal, context.topic, {**_who(context), "partitions": names, **more}))
 
 
-def _tell(context: Context, signal: TopicSignal, delivery: Delivery, end: End, more: dict[str, Any]) -> None:
+def _tell(
+    context: Context, signal: TopicSignal, delivery: Delivery, end: Outcome, more: dict[str, Any]
+) -> None:
     if not signal.has_listeners(context.topic):
         return
     if signal is not signals.acked:

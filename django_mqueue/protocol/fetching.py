@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from ..store import delivery_state, log, offsets
-from ..store.delivery_state import Ticket
+from ..store.delivery_state import Receipt
 from .consumer_state import Context
 from .partition_state import READ_AHEAD, Partition, Suspect
 
@@ -54,7 +54,7 @@ def _load(context: Context, names: Sequence[str]) -> None:
     left = delivery_state.in_flight(context.using, context.group, context.topic, names)
     mine = {d.hold.ticket: d for d in context.flying.values() if d.hold.ticket.partition in places}
     now = time.monotonic()
-    known = set[Ticket]()
+    known = set[Receipt]()
     for name in names:
         place, before = places[name], context.partitions.get(name)
         # The last owner may have finished messages above the settled offset, but none above the tail.
@@ -66,7 +66,7 @@ def _load(context: Context, names: Sequence[str]) -> None:
         context.partitions[name] = new
     news: list[int] = []
     for name, offset, _, _, token, _, alone, failures in left:
-        ticket = Ticket(name, int(offset), int(token))
+        ticket = Receipt(name, int(offset), int(token))
         if mine.pop(ticket, None):
             context.partitions[name].in_flight.add(ticket.offset)
             continue

@@ -13,14 +13,14 @@ from django.db.backends.utils import CursorWrapper
 
 from .. import conf
 from ..exceptions import FencedSubscription, GroupReadsLog, NotRegistered
-from ..policy.shares import by_rank, fair_share
+from ..policy.shares import fair_share, owner_of_new
 from ..store import garbage, heartbeats, leases, log, offsets
 from ..store.connection import session
 from ..store.leases import Holder
 from . import events
 from .consumer_state import Context
 from .fetching import PER_STATEMENT, batches, load, load_again, read_anew
-from .tailer import Feed
+from .tailer import Tailer
 
 logger = logging.getLogger("django_mqueue")
 
@@ -29,17 +29,17 @@ ORPHANED_AFTER = 2
 """Discoveries that a partition may stay free. After that any subscriber takes it, even above its share."""
 
 FORGET_DEAD_MS = 86_400_000
-PATIENCE = 2.0
+RELEASE_TIMEOUT = 2.0
 """Seconds for which a stopping subscriber retries to release leases that other transactions have locked."""
 
 
 class Membership:
     """One subscriber's membership of its group, called from one thread.
 
-    ``heard``, ``look_again``, ``read_anew`` and ``stop`` need the context's lock; ``tick`` takes it.
+    ``heard``, ``look_again``, ``reload`` and ``stop`` need the context's lock; ``tick`` takes it.
     """
 
-    def __init__(self, context: Context, feed: Feed) -> None:
+    def __init__(self, context: Context, feed: Tailer) -> None:
         self.context, self.feed = context, feed
         self.members: list[str] = []
         self.candidates: dict[str, int] = {}
@@ -78,7 +78,7 @@ class Membership:
     def stop(self, *, patient: bool = True) -> None:
         """Release all leases and deregister, so that other subscribers take over at once.
 
-        ``patient``: retry locked leases for up to ``PATIENCE`` seconds. Leases that stay locked expire.
+        ``patient``: retry locked leases for up to ``RELEASE_TIMEOUT`` seconds. Leases that stay locked expire.
         """
         context = self.context
 
@@ -86,7 +86,7 @@ class Membership:
             heartbeats.deregister(cursor, context.me)
             return leases.release_free(cursor, context.me)
 
-        deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+        deadline, pause = time.monotonic() + RELEASE_TIMEOUT, threading.Event()
         while not session.run(context.using, work):
             if not patient or session.in_transaction(context.using) or time.monotonic() > deadline:
                 break
@@ -124,7 +124,7 @@ class Membership:
         """Return the seconds until a discovery or a renewal is due."""
         return max(min(self._beat_at, self._renew_at) - time.monotonic(), 0)
 
-    def keep_up(self) -> None:
+    def send_heartbeat_if_due(self) -> None:
         """Renew the leases and send a heartbeat if a renewal is due. Do nothing else."""
         context, now = self.context, time.monotonic()
         if now >= self._renew_at:
@@ -151,7 +151,7 @@ class Membership:
         """
         context = self.context
         registration, settled = offsets.registration_and_settled(context.using, context.group, context.topic)
-        self.feed.hear_settled(context.topic, settled)
+        self.feed.update_shared_settled(context.topic, settled)
         if registration is None:
             self.stop(patient=False)
             raise NotRegistered(context.topic, context.group)
@@ -179,14 +179,14 @@ class Membership:
         self._beat_at = time.monotonic() + self.interval
         return self._free_for > 0
 
-    def read_anew(self) -> None:
+    def reload(self) -> None:
         """Read leases and partitions again, because what is remembered may be of another database.
 
         Renew leases between the batches: after an outage they expire soon, and a server that just started is slow.
         """
         self._compare()
         for some in batches(list(self.context.partitions)):
-            self.feed.keep_up()
+            self.feed.send_heartbeat_if_due()
             load_again(self.context, some)
         self._scan_at = self._beat_at = self._renew_at = -math.inf
 
@@ -220,7 +220,7 @@ class Membership:
         """
         context, after = self.context, ""
         while True:
-            found, after = log.unleased_news(
+            found, after = log.unleased_partitions_with_backlog(
                 context.using, context.group, context.topic, context.start, after, LOOSE_SCAN
             )
             for name in found:
@@ -241,10 +241,10 @@ class Membership:
                 self._known[name] = now
 
     def _mine_by_rank(self, name: str) -> bool:
-        return self.context.me.name == by_rank(name, self.members)
+        return self.context.me.name == owner_of_new(name, self.members)
 
     def _take_new(self) -> None:
-        """Take new partitions at once, without a discovery, if ``by_rank`` assigns them to this subscriber."""
+        """Take new partitions at once, without a discovery, if ``owner_of_new`` assigns them to this subscriber."""
         fresh = [name for name, age in self.candidates.items() if age == 0 and self._mine_by_rank(name)]
         if fresh:
             self._acquire(fresh[:PER_STATEMENT])
@@ -350,8 +350,8 @@ class Membership:
         context = self.context
 
         def work(cursor: CursorWrapper) -> list[str]:
-            if gone := leases.give_up(cursor, context.me, names):
-                garbage.forget_empty(cursor, context.topic, gone)
+            if gone := leases.delete_drained(cursor, context.me, names):
+                garbage.delete_empty_positions(cursor, context.topic, gone)
             return gone
 
         return session.run(context.using, work)

@@ -7,7 +7,7 @@ from bisect import insort
 from collections import deque
 from dataclasses import dataclass, field
 
-from ..store.delivery_state import Ticket
+from ..store.delivery_state import Receipt
 
 READ_AHEAD = 50
 """Number of undelivered messages of a partition to keep in memory. The log is read again when they are used up."""
@@ -17,7 +17,7 @@ READ_AHEAD = 50
 class Suspect:
     """A quarantined delivery: its worker died or was too slow. ``alone``: it ran alone at that time."""
 
-    ticket: Ticket
+    ticket: Receipt
     alone: bool
     failures: int
 

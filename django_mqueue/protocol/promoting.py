@@ -15,7 +15,7 @@ from ..store import garbage
 from ..store.connection import lock_waits, session
 from ..store.connection.dialect import DUPLICATE_ENTRY, LOCK_WAIT_TIMEOUT, RETRIABLE
 from ..store.scheduling import due
-from ..store.scheduling.due import Due
+from ..store.scheduling.due import DueMessage
 
 logger = logging.getLogger("django_mqueue")
 
@@ -27,7 +27,7 @@ DOUBTED_FOR = 1.0
 """Seconds to skip a message that an open transaction cancels or moves, or whose id it has put into the log."""
 
 IN_LOG = "the log holds a message of its id"
-NOBODYS = "its group is not registered any more"
+GROUP_NOT_REGISTERED = "its group is not registered any more"
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Promotion:
     """
 
     promoted: int = 0
-    dropped: dict[Due, str] = field(default_factory=dict)
+    dropped: dict[DueMessage, str] = field(default_factory=dict)
     more: bool = False
     waited: bool = False
 
@@ -61,7 +61,7 @@ class Promoter:
         """
         tried: list[int] = []
         try:
-            with lock_waits.hardly_any(self.using):
+            with lock_waits.short_lock_wait_timeout(self.using):
                 # READ UNCOMMITTED also shows ids that a publisher has not committed: the INSERT would wait for them.
                 result = session.run(
                     self.using,
@@ -76,7 +76,7 @@ class Promoter:
                 return Promotion(more=True)
             if code != LOCK_WAIT_TIMEOUT:
                 raise
-            self._in_the_way(tried)
+            self._avoid_blocked(tried)
             return Promotion(more=True, waited=True)
         self._rows = min(8 * self._rows, ROWS)
         for row, reason in result.dropped.items():
@@ -86,7 +86,7 @@ class Promoter:
             )  # fmt: skip
         return result
 
-    def _in_the_way(self, tried: list[int]) -> None:
+    def _avoid_blocked(self, tried: list[int]) -> None:
         """Skip the message that waits for a publisher; if it is not known which one, try fewer messages next time."""
         if len(tried) == 1:
             self._avoided[tried[0]] = time.monotonic() + AVOIDED_FOR
@@ -108,7 +108,7 @@ class Promoter:
         tried += [row.offset for row in rows]
         if not rows:
             return Promotion()
-        result = Promotion(dropped=_nobodys(cursor, self.topic, rows))
+        result = Promotion(dropped=_not_needed(cursor, self.topic, rows))
         rest = [row for row in rows if row not in result.dropped]
         stored = due.in_log(cursor, self.topic, [row.offset for row in rest]) if rest else {}
         sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()
@@ -126,7 +126,7 @@ class Promoter:
         return result
 
 
-def _light_enough(rows: Sequence[Due]) -> Iterator[Due]:
+def _light_enough(rows: Sequence[DueMessage]) -> Iterator[DueMessage]:
     """Yield the first rows, up to ``BYTES`` in total, but at least one."""
     weight = 0
     for place, row in enumerate(rows):
@@ -136,16 +136,16 @@ def _light_enough(rows: Sequence[Due]) -> Iterator[Due]:
         yield row
 
 
-def _nobodys(cursor: CursorWrapper, topic: str, rows: Sequence[Due]) -> dict[Due, str]:
+def _not_needed(cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]) -> dict[DueMessage, str]:
     """Return the rows to drop because their group is gone, or because it no longer needs them.
 
     The second kind are parked retries of an earlier registration. The group does not need one if the log still holds
     the original, which is delivered again, or if the original is not above the group's new start. Other parked retries
     are promoted, because the group has never finished them.
     """
-    lives = due.lives(cursor, topic, {row.group for row in rows if row.group})
+    lives = due.registrations(cursor, topic, {row.group for row in rows if row.group})
     gone = [row for row in rows if row.group and row.group not in lives]
     older = [row for row in rows if row.life and row.group in lives and row.life != lives[row.group][0]]
-    there = due.still_there(cursor, {row.before for row in older})
+    there = due.existing_offsets(cursor, {row.before for row in older})
     gone += [row for row in older if row.before in there or row.before <= lives[row.group][1]]
-    return dict.fromkeys(gone, NOBODYS)
+    return dict.fromkeys(gone, GROUP_NOT_REGISTERED)

@@ -10,16 +10,16 @@ from django.db.backends.utils import CursorWrapper
 
 from ..store import gates, log, offsets
 from ..store.connection import session
-from ..store.log import Mark
+from ..store.log import MessageIdentity
 
 
 class Settler:
     """Finds the settled offset of one topic, one step per call, and shares it with all workers.
 
-    ``told``: the settled offset in the topic's row. ``settled`` and ``told`` move back only if the database is restored
-    to an earlier state, for example by a failover to a server that lagged behind. ``went_back``: ``told`` has moved
-    back. ``ends_early``: the log has lost an unsettled offset that the caller has read. The cause is a restore, or the
-    message was deleted.
+    ``shared_settled``: the settled offset in the topic's row. ``settled`` and ``shared_settled`` move back only if
+    the database is restored to an earlier state, for example by a failover to a server that lagged behind.
+    ``went_back``: ``shared_settled`` has moved back. ``ends_early``: the log has lost an unsettled offset that the
+    caller has read. The cause is a restore, or the message was deleted.
     """
 
     def __init__(self, using: str, topic: str) -> None:
@@ -27,9 +27,9 @@ class Settler:
         self.settled = 0
         self.went_back = self.ends_early = False
         self.told = 0
-        self._noted = Mark(0)
+        self._noted = MessageIdentity(0)
         self._busy: set[str] = set()
-        self._untold: Mark | None = None
+        self._untold: MessageIdentity | None = None
 
     @property
     def pending(self) -> bool:
@@ -93,7 +93,7 @@ class Settler:
         if self._untold is None:
             return
         offset = self._untold.offset
-        known = offsets.note_settled(self.using, self.topic, self._untold)
+        known = offsets.store_settled(self.using, self.topic, self._untold)
         if known is None:
             return
         self._untold = None

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..policy.holes import Holes, gaps
+from ..policy.holes import MissingOffsets, gaps
 from ..policy.names import key_of
 from ..store import log
 from ..store.connection import session
 from . import events
-from .events import Outbox
+from .events import EventQueue
 from .fetching import batches
 from .promoting import Promoter, Promotion
 from .retention.garbage_collection import is_kept
@@ -36,7 +36,7 @@ SETTLE_AGAIN = 0.1
 SETTLE_AT_START = 0.5
 SHARE = 0.2
 """Maximum fraction of the time that goes into re-reading holes."""
-AGAIN_AFTER = 30.0
+MIN_RELOAD_INTERVAL = 30.0
 """Minimum seconds between two re-reads that may be unnecessary.
 
 One reason is a new connection although none was lost: some callers open one for each poll. The other is a kept topic
@@ -56,10 +56,10 @@ class Listener(Protocol):
 
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None: ...
 
-    def read_anew(self, position: int) -> None:
+    def reload(self, position: int) -> None:
         """Read all partitions again: what is remembered may be of another log. The tail restarts at ``position``."""
 
-    def keep_up(self) -> None:
+    def send_heartbeat_if_due(self) -> None:
         """Send a heartbeat and renew leases if due, because a read takes long."""
 
 
@@ -70,14 +70,14 @@ class Tail:
     ``sweep_from``: the offset where the current pass over the holes continues; 0 between passes. ``sweep_settled``: the
     settled offset when that pass began. ``compacted``: this pass has removed other topics' offsets from the holes.
     ``compacted_to``: the offset up to which they were removed. ``stale``: the topic must be read again, because memory
-    may be of another log. ``anew_at``: do not read a kept topic again for missing rows before this monotonic time.
+    may be of another log. ``reload_at``: do not read a kept topic again for missing rows before this monotonic time.
     """
 
     topic: str
     position: int
     settler: Settler
     promoter: Promoter
-    holes: Holes = field(default_factory=Holes)
+    holes: MissingOffsets = field(default_factory=MissingOffsets)
     listeners: list[Listener] = field(default_factory=list)
     sweep_at: float = -math.inf
     sweep_from: int = 0
@@ -86,7 +86,7 @@ class Tail:
     compacted_to: int = 0
     settle_at: float = -math.inf
     stale: bool = False
-    anew_at: float = -math.inf
+    reload_at: float = -math.inf
 
     def tell(self, rows: Sequence[tuple[int, str, str]]) -> None:
         if rows:
@@ -94,11 +94,11 @@ class Tail:
                 listener.arrived(rows)
 
 
-class Feed:
+class Tailer:
     """The tails of all topics that a process consumes. Not thread-safe."""
 
-    def __init__(self, using: str, outbox: Outbox | None = None) -> None:
-        self.using, self.outbox = using, outbox or Outbox()
+    def __init__(self, using: str, outbox: EventQueue | None = None) -> None:
+        self.using, self.outbox = using, outbox or EventQueue()
         self.tails: dict[str, Tail] = {}
         self._waited: set[str] = set()
         self._connection = session.Watched(using)
@@ -128,7 +128,7 @@ class Feed:
         """Return the settled offset as the topic's row has it: the value that all workers share."""
         return self.tails[topic].settler.told
 
-    def hear_settled(self, topic: str, known: int) -> None:
+    def update_shared_settled(self, topic: str, known: int) -> None:
         """Take over the settled offset ``known``, which the caller has read from the topic's row."""
         if topic in self.tails:
             self.tails[topic].settler.hear(known)
@@ -177,11 +177,11 @@ class Feed:
         is_new = self._connection.is_new() and (now >= self._anew_at or self._connection.was_lost())
         if is_new:
             self._connection.note()
-            self._anew_at = now + AGAIN_AFTER
+            self._anew_at = now + MIN_RELOAD_INTERVAL
         for tail in list(self.tails.values()):
             tail.stale = tail.stale or is_new or self._has_lost(tail, now)
         for tail in [tail for tail in self.tails.values() if tail.stale]:
-            self.keep_up()
+            self.send_heartbeat_if_due()
             self._open_again(tail)
             tail.stale = False  # Not earlier: if the read fails, the next tick repeats it.
 
@@ -195,20 +195,20 @@ class Feed:
                 tail.topic,
             )
             return True
-        if settler.ends_early and now >= tail.anew_at:
+        if settler.ends_early and now >= tail.reload_at:
             # Probably a redriven dead letter: redrive deletes a letter even if it is not settled.
-            tail.anew_at = now + AGAIN_AFTER
+            tail.reload_at = now + MIN_RELOAD_INTERVAL
             return True
         return False
 
-    def keep_up(self) -> None:
+    def send_heartbeat_if_due(self) -> None:
         """Let all listeners send heartbeats and renew leases if due. Long reads call this between their parts.
 
         Otherwise other workers would consider this process dead.
         """
         for tail in self.tails.values():
             for listener in tail.listeners:
-                listener.keep_up()
+                listener.send_heartbeat_if_due()
 
     def _open_again(self, tail: Tail) -> None:
         # Read the settled offset first. No hole covers the offsets below it, so their messages must be committed
@@ -217,8 +217,8 @@ class Feed:
         settled = tail.settler.settled
         tail.position = log.newest(self.using, tail.topic)
         for listener in list(tail.listeners):
-            listener.read_anew(tail.position)
-        tail.promoter, tail.holes = Promoter(self.using, tail.topic), Holes()
+            listener.reload(tail.position)
+        tail.promoter, tail.holes = Promoter(self.using, tail.topic), MissingOffsets()
         tail.holes.add(settled + 1, tail.position)
         tail.sweep_at = tail.settle_at = -math.inf
         tail.sweep_from = tail.compacted_to = 0

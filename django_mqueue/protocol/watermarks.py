@@ -14,7 +14,7 @@ from ..store.offsets import Position
 from .consumer_state import Context
 from .fetching import PER_STATEMENT, load_again
 from .partition_state import Partition
-from .tailer import Feed
+from .tailer import Tailer
 
 EVERY = 0.1
 SHARE = 0.2
@@ -22,7 +22,7 @@ SHARE = 0.2
 
 
 @dataclass
-class _Look:
+class _Advance:
     """The result of one transaction for some partitions.
 
     ``settled``: the settled offset that all workers share. ``went_back``: the database was restored since memory was
@@ -42,7 +42,7 @@ class _Look:
 class Watermarks:
     """Moves the watermarks of one subscriber's changed partitions, never above the settled offset."""
 
-    def __init__(self, context: Context, feed: Feed) -> None:
+    def __init__(self, context: Context, feed: Tailer) -> None:
         self.context, self.feed = context, feed
         self._settled = 0
         self._next = -math.inf
@@ -84,10 +84,10 @@ class Watermarks:
         context = self.context
         partitions = {name: context.partitions[name] for name in names}
 
-        def work(cursor: CursorWrapper) -> _Look:
+        def work(cursor: CursorWrapper) -> _Advance:
             mine = leases.lock_mine(cursor, context.me, context.life, names)
             if not mine.locked:
-                return _Look(settled, busy=mine.busy)
+                return _Advance(settled, busy=mine.busy)
             look = self._look(cursor, {name: partitions[name] for name in sorted(mine.locked)}, settled)
             look.busy = mine.busy
             moved = [
@@ -116,7 +116,7 @@ class Watermarks:
         for name, offset in look.missed:
             self._heal(partitions[name], offset)
 
-    def _look(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Look:
+    def _look(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Advance:
         """Compute the new position of each partition, in a snapshot that began after ``settled`` was settled.
 
         Compare memory with the tables, because the database may have been restored under a running worker. Then the
@@ -124,9 +124,9 @@ class Watermarks:
         """
         context = self.context
         above = [(name, partition.watermark) for name, partition in partitions.items()]
-        found = watermarks.standing(cursor, context.group, context.topic, above, settled, context.start)
+        found = watermarks.backlog(cursor, context.group, context.topic, above, settled, context.start)
         settled = min(settled, found.settled)
-        look = _Look(settled)
+        look = _Advance(settled)
         look.went_back = any(
             place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
             for name, place in found.places.items()

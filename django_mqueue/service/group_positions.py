@@ -47,7 +47,7 @@ def reset_seen(
     check_group(group)
     check_start(to)
     alias = conf.database(using)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         _registration(alias, topic, group)
         above, known = start_above(alias, topic, to)
 
@@ -86,7 +86,7 @@ def pause(topic: str, group: str | None = None, *, using: str | None = None) -> 
 
     Raises ``NotRegistered`` if the group is not registered, and ``TypeError`` or ``ValueError`` for invalid names.
     """
-    return _set(topic, group, using, paused=True)
+    return _set_paused(topic, group, using, paused=True)
 
 
 def resume(topic: str, group: str | None = None, *, using: str | None = None) -> int:
@@ -95,15 +95,15 @@ def resume(topic: str, group: str | None = None, *, using: str | None = None) ->
     Workers continue within ``DISCOVERY_INTERVAL``. Raises ``NotRegistered`` if the group is not registered, and
     ``TypeError`` or ``ValueError`` for invalid names.
     """
-    return _set(topic, group, using, paused=False)
+    return _set_paused(topic, group, using, paused=False)
 
 
-def _set(topic: str, group: str | None, using: str | None, *, paused: bool) -> int:
+def _set_paused(topic: str, group: str | None, using: str | None, *, paused: bool) -> int:
     names.check_topic(topic, topic_limit())
     if group is not None:
         check_group(group)
     alias = conf.database(using)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         if group is not None:
             _registration(alias, topic, group)
         return session.run(alias, lambda cursor: offsets.set_paused(cursor, topic, group, paused=paused))

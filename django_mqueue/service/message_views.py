@@ -20,17 +20,17 @@ LOG = "log"
 """The place of a row that is neither scheduled nor a dead letter."""
 
 
-def read(row: Row, place: str) -> None:
+def decode_row(row: Row, place: str) -> None:
     """Decode the metadata of a row in place. Set its status if ``place`` determines it."""
     row.setdefault("status", None if place == LOG else place)
     row["metadata"] = metadata(row["metadata"])
     row["retry"] = row["metadata"].get("retry", {})
 
 
-def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: str) -> Inspected:
+def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None, place: str) -> Inspected:
     """Return the message of a row.
 
-    ``row``: a row that ``read`` has decoded. ``body``: its payload, or None. ``group``: the group whose view is
+    ``row``: a row that ``decode_row`` has decoded. ``body``: its payload, or None. ``group``: the group whose view is
     returned. A dead letter always has the view of the group that gave up the message.
     """
     about, offset = {}, int(row["offset"])
@@ -57,8 +57,8 @@ def told(row: Row, body: bytes | None, *, topic: str, group: str | None, place: 
         key=names.key_of(row["partition"]),
         kind=metadata["kind"],
         payload=payload(body, metadata["encoding"], int(row.get("size", 0))),
-        published_at=time(row["published_at"]),
-        available_at=time(row["available_at"]),
+        published_at=to_datetime(row["published_at"]),
+        available_at=to_datetime(row["available_at"]),
         headers=visible(metadata["headers"]),
         target=row["target"] or None,
         group=group,
@@ -116,8 +116,8 @@ def _about_group(row: Row) -> dict[str, Any]:
         "failures": int(row["failure_count"]),
         "errors": _errors(json.loads(row["errors"]) if row["errors"] else []),
         "delivered_to": row["delivered_to"],
-        "delivered_at": time(row["delivered_at"]) if row["delivered_to"] else None,
-        "invisible_until": None if row["acked"] else time(row["invisible_until"]),
+        "delivered_at": to_datetime(row["delivered_at"]) if row["delivered_to"] else None,
+        "invisible_until": None if row["acked"] else to_datetime(row["invisible_until"]),
         "done_at": _time(row["acked_at"]),
         "dead_letter": None if row["letter"] is None else int(row["letter"]),
     }
@@ -155,7 +155,7 @@ def _dicts(errors: Any) -> list[dict[str, Any]]:
 def _errors(errors: Any) -> tuple[FailedAttempt, ...]:
     return tuple(
         FailedAttempt(
-            time(_whole(one.get("at"))),
+            to_datetime(_whole(one.get("at"))),
             _whole(one.get("attempt")),
             str(one.get("by", "")),
             str(one.get("error", "")),
@@ -168,7 +168,7 @@ def _whole(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
-def time(ms: Any) -> datetime:
+def to_datetime(ms: Any) -> datetime:
     """Convert epoch milliseconds to a UTC datetime; to ``datetime.max`` if they are outside its range."""
     try:
         return moment(int(ms))
@@ -177,4 +177,4 @@ def time(ms: Any) -> datetime:
 
 
 def _time(ms: Any) -> datetime | None:
-    return None if ms is None else time(ms)
+    return None if ms is None else to_datetime(ms)

@@ -20,7 +20,7 @@ from ..protocol import events
 from ..store.connection import session
 from ..store.log import NewRow
 from ..store.scheduling.schedule import ScheduledRow
-from .storing import check_groups, known_groups, store_many, store_now, store_scheduled
+from .storing import check_groups, naming_unknown_group, store_many, store_now, store_scheduled
 
 OnDuplicate = Literal["ignore", "error", "replace"]
 
@@ -85,13 +85,13 @@ def _publish(
     replace = on_duplicate == "replace"
 
     def store(cursor: CursorWrapper) -> Published:
-        with known_groups(cursor, topic, [row]):
+        with naming_unknown_group(cursor, topic, [row]):
             if due is not None:
                 return store_scheduled(cursor, topic, ScheduledRow(row, due), given=given, replace=replace)
             return store_now(cursor, topic, row, given=given, replace=replace)
 
     several = replace or (due is not None and given)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         published = session.run(alias, store) if several else session.single(alias, store, latest=given)
     events.published(alias, topic, [row], [due], [published])
     if on_duplicate == "error" and not published.created:
@@ -136,7 +136,7 @@ def publish_many(
         return store_many(cursor, topic, rows, dues, given)
 
     alias = conf.database(using)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         if any(row.group for row in rows):
             # Check before the first INSERT, so that the caller's transaction stays usable.
             session.single(alias, lambda cursor: check_groups(cursor, topic, rows))

@@ -72,11 +72,11 @@ def redrive(
         )
     if rate is not None and not rate > 0:
         raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")
-    work = Letters(topic, group, ids, filter, limit, dry_run, using)
+    work = DeadLetterSelection(topic, group, ids, filter, limit, dry_run, using)
     registered = work.registered()
     if group is not None and group not in registered:
         raise NotRegistered(topic, group)
-    return work.run(registered, Back(work.using, topic, edit), rate)
+    return work.run(registered, Redriver(work.using, topic, edit), rate)
 
 
 def purge(
@@ -94,11 +94,11 @@ def purge(
     It takes the parameters of ``redrive``, except ``edit`` and ``rate``. The groups of the dead letters need not be
     registered. Raises ``TypeError`` or ``ValueError`` for invalid arguments.
     """
-    work = Letters(topic, group, ids, filter, limit, dry_run, using)
+    work = DeadLetterSelection(topic, group, ids, filter, limit, dry_run, using)
     return work.run(None, None, None)
 
 
-class Back:
+class Redriver:
     """Sends dead letters back to their groups. ``tell`` sends the signal ``redriven`` for them, after the commit."""
 
     def __init__(self, using: str, topic: str, edit: Edit | None) -> None:
@@ -130,7 +130,7 @@ class Batch:
     homeless: int
 
 
-class Letters:
+class DeadLetterSelection:
     """A selection of dead letters, with the methods that redrive or purge them."""
 
     def __init__(
@@ -160,12 +160,12 @@ class Letters:
         """Return the groups that are registered for the original topic."""
         return session.single(self.using, lambda cursor: set(garbage.starts(cursor, self.topic)))
 
-    def run(self, groups: set[str] | None, back: Back | None, rate: float | None) -> int:
+    def run(self, groups: set[str] | None, back: Redriver | None, rate: float | None) -> int:
         """Redrive the dead letters of ``groups`` with ``back``; without ``back``, purge them. Return how many.
 
         ``groups``: None selects all groups. ``rate``: messages a second. The oldest dead letters come first.
         """
-        with session.explained(self.using):
+        with session.migration_errors(self.using):
             there = dead_letters.groups(self.using, self.dead_topic)
             chosen = there if groups is None else there & groups
             if self.group is not None:
@@ -182,7 +182,7 @@ class Letters:
                     _pause.wait(max(begun + total / rate - time.monotonic(), 0))
             return total
 
-    def batch(self, page: Sequence[int], back: Back | None, left: int | None = None) -> Batch:
+    def batch(self, page: Sequence[int], back: Redriver | None, left: int | None = None) -> Batch:
         """Redrive these dead letters, or purge them without ``back``: at most ``left``, in one transaction."""
         one = partial(self._one, page=page, left=left, back=back)
         done = session.run(self.using, one)
@@ -206,7 +206,7 @@ class Letters:
             position = found[-1][0]
 
     def _one(
-        self, cursor: CursorWrapper, *, page: Sequence[int], left: int | None, back: Back | None
+        self, cursor: CursorWrapper, *, page: Sequence[int], left: int | None, back: Redriver | None
     ) -> Batch:
         """Redrive or purge the dead letters of a page, except those locked by another transaction.
 
@@ -273,9 +273,9 @@ class Letter:
             headers=visible(metadata["headers"]),
             group=row["failed_group"],
             attempt=1,
-            published_at=message_views.time(row["published_at"]),
+            published_at=message_views.to_datetime(row["published_at"]),
             last_error=row["last_error"] or "",
-            failed_at=None if row["failed_at"] is None else message_views.time(row["failed_at"]),
+            failed_at=None if row["failed_at"] is None else message_views.to_datetime(row["failed_at"]),
             failure_count=row["failure_count"],
             original_topic=row["original_topic"],
             failed_group=row["failed_group"],

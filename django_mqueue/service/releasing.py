@@ -18,7 +18,7 @@ from ..store import leases, offsets
 from ..store.connection import session
 from .registration import check_group, topic_limit
 
-PATIENCE = 2.0
+LOCK_WAIT_SECONDS = 2.0
 """Seconds for which ``release`` tries to release a lease that a claim or an ack has locked."""
 
 INCARNATION_MAX = 32
@@ -63,9 +63,9 @@ def held(
     Raises the same exceptions.
     """
     alias = _checked(topic, group, partition, subscriber, holder, using)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         _registered(alias, topic, group)
-        seen = leases.whose(alias, group, topic, partition, subscriber, holder)
+        seen = leases.find_held(alias, group, topic, partition, subscriber, holder)
     return [Held(one.partition, one.owner, one.holder) for one in seen]
 
 
@@ -98,11 +98,11 @@ def release(
     Raises ``NotRegistered``, and ``TypeError`` or ``ValueError`` for invalid arguments.
     """
     alias = _checked(topic, group, partition, subscriber, holder, using)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         _registered(alias, topic, group)
-        seen = leases.whose(alias, group, topic, partition, subscriber, holder)
+        seen = leases.find_held(alias, group, topic, partition, subscriber, holder)
         left, free, changed = list(seen), [], []
-        deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+        deadline, pause = time.monotonic() + LOCK_WAIT_SECONDS, threading.Event()
         while left:
             for some in batches(left):
                 free += _release(alias, some)

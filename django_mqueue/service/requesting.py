@@ -23,7 +23,7 @@ from ..policy import encoding
 from ..policy.durations import to_ms
 from ..policy.ids import uuid7
 from ..policy.requests import Box
-from ..protocol.retention.expired_replies import Leftovers
+from ..protocol.retention.expired_replies import ExpiredReplies
 from ..store import replies
 from ..store.connection import session
 from .publish import check, publish_request
@@ -33,7 +33,7 @@ LAST_LOOKS, LAST_PAUSE = 5, 0.02
 """At the deadline: the number of checks of a box that is being filled, and the seconds between two checks."""
 LOOKS_AFTER_A_LOSS = 150
 
-answering_here: ContextVar[Callable[[str, str], object] | None] = ContextVar("answering_here", default=None)
+inline_handlers: ContextVar[Callable[[str, str], object] | None] = ContextVar("inline_handlers", default=None)
 """For tests: a function that runs the handlers of (topic, database) in place of workers, so that no request waits."""
 
 
@@ -60,7 +60,9 @@ def request(
     worker would see the request before the commit. Raises ``NotRegistered`` for an unknown ``group``, and ``TypeError``
     or ``ValueError`` for bad arguments, before any SQL.
     """
-    question = Question(topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using)
+    question = PendingRequest(
+        topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using
+    )
     try:
         question.ask()
         while (found := question.look()) is None:
@@ -84,7 +86,9 @@ async def arequest(
     using: str | None = None,
 ) -> Reply:
     """Do the same as ``request``, for asynchronous callers. It holds no thread while it waits."""
-    question = Question(topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using)
+    question = PendingRequest(
+        topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using
+    )
     look = sync_to_async(question.look)
     try:
         await sync_to_async(question.ask)()
@@ -96,7 +100,7 @@ async def arequest(
         raise
 
 
-class Question:
+class PendingRequest:
     """One request: ``ask`` publishes it, ``look`` checks for the reply, ``abandon`` deletes its box."""
 
     def __init__(
@@ -108,7 +112,7 @@ class Question:
         self.message = message
         self.id, self.pause = "", FIRST_PAUSE
         self._box: Box | None = None
-        self._here = answering_here.get()
+        self._here = inline_handlers.get()
 
     def ask(self) -> None:
         """Open the box and publish the request, in one commit."""
@@ -117,7 +121,7 @@ class Question:
                 f"cannot request inside a transaction on {self.using!r}: nobody sees the request before it commits, so"
                 " no reply could come. Request before or after it; in tests use django_mqueue.testing.requests_answered"
             )
-        with session.explained(self.using):
+        with session.migration_errors(self.using):
             _sweep(self.using, self.topic)
             if self._here is None:
                 published = session.run(self.using, self._publish)
@@ -197,12 +201,12 @@ class Question:
         return found
 
 
-_swept: dict[tuple[str, str], tuple[Leftovers, float]] = {}
+_swept: dict[tuple[str, str], tuple[ExpiredReplies, float]] = {}
 
 
 def _sweep(using: str, topic: str) -> None:
     """Delete a page of expired boxes, once per ``GC_INTERVAL`` in this process. It is needed if no worker runs."""
-    leftovers, due = _swept.get((using, topic)) or (Leftovers(using, topic), 0.0)
+    leftovers, due = _swept.get((using, topic)) or (ExpiredReplies(using, topic), 0.0)
     now = time.monotonic()
     if now >= due or due == 0.0:
         _swept[using, topic] = leftovers, now + float(conf.get("GC_INTERVAL", topic))

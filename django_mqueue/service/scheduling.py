@@ -14,7 +14,7 @@ from ..policy.due import due_of
 from ..policy.durations import moment, moment_ms
 from ..policy.requests import visible
 from ..store.connection import session
-from ..store.log import Place
+from ..store.log import MessageKey
 from ..store.scheduling import schedule
 
 PAGE = 500
@@ -44,7 +44,7 @@ def scheduled(
             raise ValueError("key and group are for finding one message by its id: give id, too")
         return _pages(alias, topic, until)
     place = _place(topic, id, key, group)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         found = schedule.by_place(alias, topic, place)
     return iter([_message(topic, row) for row in found if until is None or row["available_at"] < until])
 
@@ -90,13 +90,13 @@ def _change(topic: str, id: str, key: str | None, group: str | None, using: str 
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
     place = _place(topic, id, key, group)
     alias = conf.database(using)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         if due is None:
             return session.single(alias, lambda cursor: schedule.delete(cursor, topic, place), latest=True)
         return session.single(alias, lambda cursor: schedule.move(cursor, topic, place, due), latest=True)
 
 
-def _place(topic: str, id: str, key: str | None, group: str | None) -> Place:
+def _place(topic: str, id: str, key: str | None, group: str | None) -> MessageKey:
     names.check_name("id", id, names.ID_MAX)
     if key is not None:
         names.check_name("key", key, names.KEY_MAX)
@@ -107,7 +107,7 @@ def _place(topic: str, id: str, key: str | None, group: str | None) -> Place:
 def _pages(alias: str, topic: str, until: int | None) -> Iterator[ScheduledMessage]:
     after = (-(1 << 62), 0)
     while True:
-        with session.explained(alias):
+        with session.migration_errors(alias):
             rows = schedule.page(alias, topic, after, until, PAGE)
         for row in rows:
             yield _message(topic, row)

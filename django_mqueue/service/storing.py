@@ -18,7 +18,7 @@ from ..store import log, offsets
 from ..store.connection import session
 from ..store.connection.dialect import DUPLICATE_ENTRY, NULL
 from ..store.connection.second_connection import keeps_snapshot
-from ..store.log import NewRow, Place
+from ..store.log import MessageKey, NewRow
 from ..store.scheduling import schedule
 from ..store.scheduling.schedule import ScheduledRow
 
@@ -27,7 +27,7 @@ BYTES_PER_STATEMENT = 4 * 1_048_576
 
 
 @contextmanager
-def known_groups(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> Iterator[None]:
+def naming_unknown_group(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> Iterator[None]:
     """Raise ``NotRegistered`` if the block's INSERT fails because a group is not registered.
 
     In a caller's transaction at REPEATABLE READ, check before the block. Otherwise the INSERT would lock the gap where
@@ -94,10 +94,10 @@ def store_many(
     answers: dict[int, Published] = {}
     now = [place for place, due in enumerate(dues) if due is None]
     later = {place: ScheduledRow(rows[place], due) for place, due in enumerate(dues) if due is not None}
-    shelves: list[tuple[_Shelf, Sequence[int]]] = [
-        (_Now(cursor, topic), now),
+    shelves: list[tuple[_Store, Sequence[int]]] = [
+        (_LogStore(cursor, topic), now),
         # If an id occurs twice, the first message counts.
-        (_Later(cursor, topic, {row.place: row for row in reversed(later.values())}), list(later)),
+        (_ScheduledStore(cursor, topic, {row.place: row for row in reversed(later.values())}), list(later)),
     ]
     for shelf, places in shelves:
         stored = _store(shelf, topic, [(rows[place], given[place]) for place in places])
@@ -105,40 +105,40 @@ def store_many(
     return [answers[place] for place in range(len(rows))]
 
 
-class _Shelf(Protocol):
+class _Store(Protocol):
     """A destination of rows: the log, or the scheduled messages."""
 
-    def existing(self, places: Sequence[Place], *, locking: bool = False) -> dict[Place, int]: ...
+    def existing(self, places: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]: ...
 
     def insert(self, rows: Sequence[NewRow]) -> int: ...
 
 
 @dataclass
-class _Now:
+class _LogStore:
     cursor: CursorWrapper
     topic: str
 
-    def existing(self, places: Sequence[Place], *, locking: bool = False) -> dict[Place, int]:
+    def existing(self, places: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
         return log.existing_now(self.cursor, self.topic, places, locking=locking)
 
     def insert(self, rows: Sequence[NewRow]) -> int:
-        with known_groups(self.cursor, self.topic, rows):
+        with naming_unknown_group(self.cursor, self.topic, rows):
             return log.insert(self.cursor, self.topic, rows)
 
 
 @dataclass
-class _Later:
+class _ScheduledStore:
     cursor: CursorWrapper
     topic: str
-    scheduled: Mapping[Place, ScheduledRow]
+    scheduled: Mapping[MessageKey, ScheduledRow]
 
-    def existing(self, places: Sequence[Place], *, locking: bool = False) -> dict[Place, int]:
+    def existing(self, places: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
         """Read the scheduled messages first: a message that is promoted meanwhile is then in the log."""
         waiting = log.existing_now(self.cursor, names.scheduled_topic(self.topic), places, locking=locking)
         return log.existing_now(self.cursor, self.topic, places, locking=locking) | waiting
 
     def insert(self, rows: Sequence[NewRow]) -> int:
-        with known_groups(self.cursor, self.topic, rows):
+        with naming_unknown_group(self.cursor, self.topic, rows):
             return schedule.insert(self.cursor, self.topic, [self.scheduled[row.place] for row in rows])
 
 
@@ -146,12 +146,12 @@ def _published(topic: str, row: NewRow, offset: int, created: bool, replaced: bo
     return Published(offset, row.id, topic, names.key_of(row.partition), created, replaced)
 
 
-def _store(shelf: _Shelf, topic: str, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
-    results: dict[Place, Published] = {}
+def _store(shelf: _Store, topic: str, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
+    results: dict[MessageKey, Published] = {}
     answers = []
     for chunk in _chunks(rows):
         keys = [row.place for row, was_given in chunk if was_given]
-        fresh: dict[Place, NewRow] = {}
+        fresh: dict[MessageKey, NewRow] = {}
         for row, _ in chunk:
             if row.place not in results:
                 fresh.setdefault(row.place, row)
@@ -171,11 +171,11 @@ def _store(shelf: _Shelf, topic: str, rows: Sequence[tuple[NewRow, bool]]) -> li
 
 
 def _insert_rest(
-    shelf: _Shelf,
-    fresh: dict[Place, NewRow],
-    there: dict[Place, int],
-    given: list[Place],
-) -> dict[Place, int]:
+    shelf: _Store,
+    fresh: dict[MessageKey, NewRow],
+    there: dict[MessageKey, int],
+    given: list[MessageKey],
+) -> dict[MessageKey, int]:
     """Insert the missing rows. Wait for a publisher that stores one of the ids meanwhile, and use its row."""
     while True:
         missing = [key for key in fresh if key not in there]

@@ -16,15 +16,15 @@ from .. import conf, tracing
 from ..exceptions import ClosedSubscription, MQueueError
 from ..policy import names
 from ..policy.durations import to_ms
-from ..policy.quarantine import Solitude
+from ..policy.quarantine import Quarantine
 from ..protocol import events
 from ..protocol.acknowledging.after_commit import confirm
 from ..protocol.consumer_state import Options
 from ..protocol.delivery import Delivery
 from ..protocol.dispatch import Dispatch
 from ..protocol.engine import Engine
-from ..protocol.events import Outbox
-from ..protocol.tailer import Feed
+from ..protocol.events import EventQueue
+from ..protocol.tailer import Tailer
 from ..store.connection import session
 from .registration import Start, check_group, check_start, subscribe, topic_limit
 
@@ -108,7 +108,7 @@ class Subscription:
         self._engine: Engine | None = None
         self._dispatch: Dispatch | None = None
         self._polling = threading.Lock()
-        self._outbox = Outbox()
+        self._outbox = EventQueue()
 
     def __enter__(self) -> Subscription:
         return self.open()
@@ -125,10 +125,10 @@ class Subscription:
         refuse_in_transaction(self.using, "open a subscription")
         subscribe(self.topic, self.group, self.start, using=self.using)
         engine = Engine(
-            self.topic, self.group, self.name, self._options, Feed(self.using, self._outbox), expires=True
+            self.topic, self.group, self.name, self._options, Tailer(self.using, self._outbox), expires=True
         )
         engine.start()
-        self._engine, self._dispatch = engine, Dispatch([engine], Solitude(quiet_for=0))
+        self._engine, self._dispatch = engine, Dispatch([engine], Quarantine(quiet_for=0))
         return self
 
     def close(self) -> None:

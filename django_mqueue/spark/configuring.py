@@ -29,7 +29,7 @@ _changed: dict[tuple[Hashable, str], _Changed] = {}
 
 
 @contextmanager
-def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Set these settings of the session, and restore them at the end of the block.
 
     Several blocks may be active in one session, and they may end in any order. A block may find a value that another

@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Connecting:
+class ConnectionParameters:
     """The address of the database, without secrets.
 
     * ``parameters``: parameters of mysqlclient, without the password.
@@ -80,7 +80,7 @@ class Connecting:
         return f"database {told.get('database')!r} at {server} as {told.get('user', 'the current user')!r}"
 
 
-def connecting(options: Mapping[str, str]) -> Connecting:
+def connecting(options: Mapping[str, str]) -> ConnectionParameters:
     """Return the address that the options give. ``options``: by names in lower case. Raises ``OptionError``."""
     names = {
         "host": "host", "user": "user", "database": "database", "unixsocket": "unix_socket",
@@ -106,11 +106,11 @@ def connecting(options: Mapping[str, str]) -> Connecting:
         raise OptionError(f"option 'connectionHook' is {hook!r}, but must be like package.module:function")
     if parameters and not hook and "database" not in parameters and "read_default_file" not in parameters:
         raise OptionError("option 'database' is missing: where a server is named, its database must be")
-    return Connecting(parameters, options.get("passwordfile"), hook, using)
+    return ConnectionParameters(parameters, options.get("passwordfile"), hook, using)
 
 
 @contextmanager
-def connected(how: Connecting) -> Iterator[str]:
+def connected(how: ConnectionParameters) -> Iterator[str]:
     """Open a connection for this thread and yield its alias. Close the connection at the end of the block.
 
     Raises ``NoConnection``, which says what is wrong and where, and ``OptionError`` if the options are not allowed
@@ -133,10 +133,10 @@ def connected(how: Connecting) -> Iterator[str]:
             raise
 
 
-class Line:
+class RetryingConnection:
     """A connection that a thread keeps from one use to the next. It is opened again if it was lost."""
 
-    def __init__(self, how: Connecting) -> None:
+    def __init__(self, how: ConnectionParameters) -> None:
         self._how = how
         self._stack = ExitStack()
         self._using: str | None = None
@@ -159,7 +159,7 @@ class Line:
                 self.close()
                 now = time.monotonic()
                 deadline = now + RETRY_FOR if deadline is None else deadline
-                if cause is None or not session.passes(cause) or now > deadline:
+                if cause is None or not session.is_temporary(cause) or now > deadline:
                     raise
             self._pause.wait(min(0.1 * 2**attempt, 5))
         raise AssertionError("unreachable")
@@ -170,7 +170,7 @@ class Line:
             self._stack.close()
 
 
-def _settings(how: Connecting) -> Mapping[str, Any]:
+def _settings(how: ConnectionParameters) -> Mapping[str, Any]:
     """Return an entry of ``DATABASES``."""
     if options_refused() and not (how.by_django and how.password_file is None):
         raise OptionError(
@@ -227,7 +227,7 @@ def _called(hook: str) -> Mapping[str, Any]:
     return found
 
 
-def _of_django(how: Connecting) -> Mapping[str, Any]:
+def _of_django(how: ConnectionParameters) -> Mapping[str, Any]:
     from django.conf import settings
 
     if not settings.configured and "DJANGO_SETTINGS_MODULE" not in os.environ:
@@ -243,7 +243,7 @@ def _of_django(how: Connecting) -> Mapping[str, Any]:
     return connections[using].settings_dict
 
 
-def _explained(how: Connecting, error: Exception) -> str:
+def _explained(how: ConnectionParameters, error: Exception) -> str:
     code = session.error_code(error)
     where = how.where()
     if code == 1045:

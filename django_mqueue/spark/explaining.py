@@ -9,7 +9,7 @@ import re
 
 from django.db import DatabaseError, InterfaceError
 
-from ..drawing.printing import shown
+from ..drawing.printing import for_terminal
 from ..exceptions import MQueueError
 
 _OURS = re.compile(r"^\s*(?:\S+: )?django_mqueue(?:\.\w+)+\.([A-Z]\w*): (.+)$", re.MULTILINE)
@@ -74,5 +74,5 @@ def _told(error: BaseException) -> str:
 
 
 def _line(text: str) -> str:
-    line = shown(" ".join(text.split()))
+    line = for_terminal(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"

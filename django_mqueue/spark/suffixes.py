@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from django.conf import settings
 
 from .. import conf
-from .connecting import Connecting, connecting
+from .connecting import ConnectionParameters, connecting
 from .errors import OptionError
 
 OPTION = "deadLetterSuffix"
@@ -59,7 +59,7 @@ class Suffixes:
 BY_DEFAULT = Suffixes()
 
 
-def suffixes_of(options: Mapping[str, str], how: Connecting) -> Suffixes:
+def suffixes_of(options: Mapping[str, str], how: ConnectionParameters) -> Suffixes:
     """Return the suffixes that the option gives.
 
     Without the option, return the suffixes of Django's settings if these also name the database, else the default.

@@ -15,7 +15,7 @@ VERSION = 4
 """The version of the cached classes. Increase it after a change of their fields."""
 
 
-def remembered(using: str, question: tuple[Any, ...], max_age: float, ask: Callable[[], Answer]) -> Answer:
+def cached(using: str, question: tuple[Any, ...], max_age: float, ask: Callable[[], Answer]) -> Answer:
     """Return the cached answer to a question about a database, or call ``ask`` and cache its answer.
 
     ``max_age``: the seconds for which an answer is cached; 0: never use the cache. Only numbers and names are cached,

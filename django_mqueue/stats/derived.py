@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..protocol.fetching import batches
 from ..store.queries import bounded_counts
-from ..store.queries.partition_walk import END
+from ..store.queries.partition_walk import OFFSET_END
 from .results import ABOUT, AT_LEAST, EXACT, Figure
 from .sampling import Stratum, figure
 from .surveying import Surveyor
@@ -92,4 +92,4 @@ class Derived:
         return figure(self._strata(topic), lambda row: row.failed_group == group)
 
     def _strata(self, topic: str) -> list[Stratum]:
-        return self.surveyor.survey(topic, None, 0, END, whole=True)
+        return self.surveyor.survey(topic, None, 0, OFFSET_END, whole=True)

@@ -23,7 +23,7 @@ from ..service.subscription import check_count
 from . import rates as lately
 from . import retention_blockers, topic_list
 from . import topic_figures as of_topics
-from .caching import remembered
+from .caching import cached
 from .groups import group_figures as of_groups
 from .groups import group_lag, members
 from .results import GroupFigures, Hold, Lag, Latency, Rates, SubscriberFigures, TopicFigures, Topics
@@ -204,7 +204,7 @@ def _asked(
     if not 0 <= max_age <= MAX_AGE_MAX:
         raise ValueError(f"max_age must be 0 to {MAX_AGE_MAX} seconds, not {max_age!r}")
     alias = conf.database(using)
-    return remembered(alias, question, max_age, lambda: ask(alias))
+    return cached(alias, question, max_age, lambda: ask(alias))
 
 
 def _topic(topic: object) -> str:

@@ -18,7 +18,7 @@ FINEST = 96
 """A sample divides the requested time into at least this many parts, or into the steps if these are shorter."""
 
 
-class _Time:
+class _Steps:
     """The steps of the requested time.
 
     A step begins at a whole multiple of its length, so that later calls have the same steps. The last step is not
@@ -48,9 +48,9 @@ def rates(
     """Return the messages published, finished and given up in each step of the last ``span`` milliseconds, by pair."""
     if not pairs:
         return {}
-    with session.explained(using):
+    with session.migration_errors(using):
         surveyor = Surveyor(using, size_for(len(pairs), exact))
-        time = _Time(surveyor.now, span, points)
+        time = _Steps(surveyor.now, span, points)
         topics = sorted({topic for topic, _ in pairs})
         groups = sorted({group for _, group in pairs if group is not None})
         registered = group_positions.registrations(using, topics, groups) if groups else {}
@@ -68,7 +68,7 @@ def rates(
 
 def _rates(
     surveyor: Surveyor,
-    time: _Time,
+    time: _Steps,
     topic: str,
     group: str | None,
     registration: group_positions.Registered | None,
@@ -108,7 +108,7 @@ def _is_skipped(row: Sampled) -> bool:
     return row.done_at is not None and row.skipped
 
 
-def _finished_from(strata: Sequence[Stratum], time: _Time, kept_from: int) -> int:
+def _finished_from(strata: Sequence[Stratum], time: _Steps, kept_from: int) -> int:
     """Return the time from which the records of finished messages are complete (epoch milliseconds).
 
     The log still holds all messages that were published from ``kept_from`` on. A message that was published earlier
@@ -124,7 +124,7 @@ def _finished_from(strata: Sequence[Stratum], time: _Time, kept_from: int) -> in
 
 
 def _registered_from(
-    strata: Sequence[Stratum], time: _Time, registration: group_positions.Registered | None
+    strata: Sequence[Stratum], time: _Steps, registration: group_positions.Registered | None
 ) -> int:
     """Return the time from which there are records of messages that the group finished (epoch milliseconds).
 
@@ -139,9 +139,9 @@ def _registered_from(
 
 def latency(using: str, topic: str, group: str, span: int, points: int, exact: int | None = None) -> Latency:
     """Return the latency of the messages that a group finished in each step of the last ``span`` milliseconds."""
-    with session.explained(using):
+    with session.migration_errors(using):
         surveyor = Surveyor(using, size_for(1, exact))
-        time = _Time(surveyor.now, span, points)
+        time = _Steps(surveyor.now, span, points)
         registration = group_positions.registrations(using, [topic], [group]).get((topic, group))
         start = registration.start if registration else 0
         strata = surveyor.survey(topic, group, time.start, time.finest, whole=True, start=start)

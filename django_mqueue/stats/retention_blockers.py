@@ -12,7 +12,7 @@ from ..store.connection import session
 from ..store.queries import group_positions, message_pages, samples
 from ..store.queries.bounded_counts import Ends, ends
 from ..store.queries.message_pages import Place
-from ..store.queries.partition_walk import END
+from ..store.queries.partition_walk import OFFSET_END
 from .groups import partitions
 from .results import Hold
 
@@ -25,12 +25,12 @@ MEMBERS = 500
 
 def holds(using: str, topic: str) -> list[Hold]:
     """Return the retention blockers of a topic, the oldest message first; none if the topic is empty."""
-    with session.explained(using):
+    with session.migration_errors(using):
         end = ends(using, [topic]).get(topic)
-        return [] if end is None else _Holding(using, topic, end).found()
+        return [] if end is None else _Blockers(using, topic, end).found()
 
 
-class _Holding:
+class _Blockers:
     def __init__(self, using: str, topic: str, end: Ends) -> None:
         self.using, self.topic, self.end = using, topic, end
         self.now = samples.now_ms(using)
@@ -42,7 +42,9 @@ class _Holding:
             return [self._hold("no_group", self.end.first, self.end.first_at)]
         if self.end.first_at > self.now - self.retention:
             return [self._hold("retention", self.end.first, self.end.first_at)]
-        rows = message_pages.log_page(self.using, self.topic, None, (0, END), FIRST, newest_first=False)
+        rows = message_pages.log_page(
+            self.using, self.topic, None, (0, OFFSET_END), FIRST, newest_first=False
+        )
         names = sorted({name for _, name, _ in rows})
         marks = session.single(self.using, lambda cursor: garbage.watermarks(cursor, self.topic, names))
         held: list[tuple[Place, str, int]] = []
@@ -50,7 +52,7 @@ class _Holding:
             for row in rows:
                 done = 0 if group in groups.resetting else marks.get((row[1], group), 0)
                 acked = max(start, done)
-                if row[0] > acked and group in groups.waited_for(row[2]):
+                if row[0] > acked and group in groups.blocking(row[2]):
                     held.append((row, group, acked))
                     break
         held.sort()

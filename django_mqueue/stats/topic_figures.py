@@ -8,7 +8,7 @@ from .. import conf
 from ..policy.durations import moment
 from ..policy.names import scheduled_topic
 from ..store.connection import session
-from ..store.queries.partition_walk import END
+from ..store.queries.partition_walk import OFFSET_END
 from .derived import Derived
 from .results import TopicFigures
 from .sampling import figure
@@ -19,7 +19,7 @@ def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -
     """Return the figures of the topics, by name."""
     if not topics:
         return {}
-    with session.explained(using):
+    with session.migration_errors(using):
         surveyor = Surveyor(using, size_for(len(topics), exact))
         surveyor.prepare(topics)
         derived = Derived(
@@ -31,7 +31,7 @@ def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -
 
 
 def _figures(surveyor: Surveyor, derived: Derived, topic: str) -> TopicFigures:
-    kept = figure(surveyor.survey(topic, None, 0, END, whole=True), lambda row: True)
+    kept = figure(surveyor.survey(topic, None, 0, OFFSET_END, whole=True), lambda row: True)
     end = surveyor.ends(topic)
     ends = (end.first, moment(end.first_at), end.last, moment(end.last_at)) if end else ()
     return TopicFigures(

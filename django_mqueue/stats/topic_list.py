@@ -25,7 +25,7 @@ def topics(using: str, after: str, limit: int, containing: str) -> Topics:
     All names are read, because a derived topic can sort far from its topic. A loose index scan reads them in
     milliseconds.
     """
-    with session.explained(using):
+    with session.migration_errors(using):
         found = known_topics(using)
     names = sorted(name for name in found if containing in name)
     start = bisect_right(names, after)
@@ -36,7 +36,7 @@ def topics(using: str, after: str, limit: int, containing: str) -> Topics:
 
 def known_topics(using: str) -> dict[str, KnownTopic]:
     """Return all topics by name, with their registered groups. Derived topics are not in the answer."""
-    stored, noted = stored_names(using), noted_names(using)
+    stored, noted = stored_names(using), names_in_offsets(using)
     groups: dict[str, list[str]] = {}
     for some in batches(noted):
         for topic, group in topic_index.registered(using, some):
@@ -50,7 +50,7 @@ def stored_names(using: str) -> list[str]:
     return list(_all(lambda after: topic_index.in_log(using, after, AT_ONCE)))
 
 
-def noted_names(using: str) -> list[str]:
+def names_in_offsets(using: str) -> list[str]:
     """Return the names of all topics in ``queue_offsets``: with a group's position, a registration or their own row."""
     return list(_all(lambda after: topic_index.in_offsets(using, after, AT_ONCE)))
 
@@ -83,6 +83,6 @@ def letters_of(name: str) -> str | None:
 
 def topic(using: str, name: str) -> KnownTopic:
     """Return one topic with its registered groups, even if it holds no message."""
-    with session.explained(using):
+    with session.migration_errors(using):
         groups = sorted(group for _, group in topic_index.registered(using, [name]))
     return KnownTopic(name, tuple(groups), letters_of(name))

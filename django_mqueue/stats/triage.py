@@ -22,8 +22,8 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
     the more such groups, the earlier. Next are topics with dead letters. Equal topics are ordered by name. It takes a
     few statements for each 50 topics, whatever these hold.
     """
-    with session.explained(using):
-        still, dead = _still(using, topics), _dead(using, [known.topic for known in topics])
+    with session.migration_errors(using):
+        still, dead = _idle_pairs(using, topics), _dead(using, [known.topic for known in topics])
     return sorted(
         topics,
         key=lambda known: (
@@ -35,7 +35,7 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
     )
 
 
-def _still(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]]:
+def _idle_pairs(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]]:
     """Return the pairs of topic and group that deliver nothing: resetting, paused, or without a worker."""
     pairs = [(known.topic, group) for known in topics for group in known.groups]
     found: set[tuple[str, str]] = set()

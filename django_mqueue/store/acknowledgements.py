@@ -17,7 +17,7 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.outcomes import ASIDE_AT
 from . import failures
 from .connection.dialect import NOW_MS, flat, marks, sharing, values_table
-from .delivery_state import Ticket
+from .delivery_state import Receipt
 from .leases import Holder
 
 
@@ -26,7 +26,7 @@ class Deliveries:
     """Deliveries to one lease holder, in the order in which their rows are locked."""
 
     me: Holder
-    tickets: Sequence[Ticket]
+    tickets: Sequence[Receipt]
 
     def update(self, cursor: CursorWrapper, assignments: str, values: Sequence[Any] = ()) -> int:
         """Change the deliveries that are in flight under their token, if the holder has the lease. Return how many.
@@ -102,7 +102,7 @@ def extend(cursor: CursorWrapper, deliveries: Deliveries, visible_ms: int) -> in
 _TICKET = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
 
 
-def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
+def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Receipt]:
     """Lock deliveries in flight, and their leases in share mode. Skip rows that another transaction has locked.
 
     Return the deliveries that are locked by this transaction and whose lease the holder has.
@@ -115,7 +115,7 @@ def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
         " AND s.acked = 0 AND s.in_flight = 1 FOR UPDATE SKIP LOCKED",
         [deliveries.me.group, deliveries.me.topic, *deliveries.values()],
     )
-    found = {Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
+    found = {Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
     if not found:
         return found
     names = sorted({ticket.partition for ticket in found})
@@ -129,7 +129,7 @@ def lock_free(cursor: CursorWrapper, deliveries: Deliveries) -> set[Ticket]:
     return {ticket for ticket in found if ticket.partition in held}
 
 
-def mine(cursor: CursorWrapper, deliveries: Deliveries, *, locking: bool = True) -> set[Ticket]:
+def mine(cursor: CursorWrapper, deliveries: Deliveries, *, locking: bool = True) -> set[Receipt]:
     """Return the deliveries that are in flight and whose lease the holder has.
 
     ``locking``: read the current rows, and lock them in share mode until the transaction ends. Without it, a caller's
@@ -145,15 +145,15 @@ def mine(cursor: CursorWrapper, deliveries: Deliveries, *, locking: bool = True)
         f" AND s.acked = 0 AND s.in_flight = 1{' LOCK IN SHARE MODE' if locking else ''}",
         [deliveries.me.incarnation, deliveries.me.group, deliveries.me.topic, *deliveries.values()],
     )
-    return {Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
+    return {Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
 
 
-def hand_over(cursor: CursorWrapper, deliveries: Deliveries) -> int:
+def mark_handed(cursor: CursorWrapper, deliveries: Deliveries) -> int:
     """Record that handlers now start on deliveries that were claimed earlier. Return how many the holder still had."""
     return deliveries.update(cursor, "s.handed = 1")
 
 
-def end_solitude(cursor: CursorWrapper, deliveries: Deliveries) -> int:
+def end_quarantine(cursor: CursorWrapper, deliveries: Deliveries) -> int:
     """End the quarantine of deliveries. Return how many of them the holder still had.
 
     Other messages run at the same time from now on. If the worker dies, this message is no longer the proven cause.
@@ -161,7 +161,7 @@ def end_solitude(cursor: CursorWrapper, deliveries: Deliveries) -> int:
     return deliveries.update(cursor, "s.alone = 0")
 
 
-def look(cursor: CursorWrapper, deliveries: Deliveries) -> dict[Ticket, tuple[bool, bool, int]]:
+def look(cursor: CursorWrapper, deliveries: Deliveries) -> dict[Receipt, tuple[bool, bool, int]]:
     """Return (acknowledged, in flight, failures) of deliveries whose token is unchanged. The lease is not checked."""
     cursor.execute(
         "SELECT x.p, x.o, x.t, s.acked, s.in_flight, s.failure_count"
@@ -171,6 +171,6 @@ def look(cursor: CursorWrapper, deliveries: Deliveries) -> dict[Ticket, tuple[bo
         [*deliveries.values(), deliveries.me.group, deliveries.me.topic],
     )
     return {
-        Ticket(p, int(o), int(t)): (bool(acked), bool(flying), int(failures))
+        Receipt(p, int(o), int(t)): (bool(acked), bool(flying), int(failures))
         for p, o, t, acked, flying, failures in cursor.fetchall()
     }

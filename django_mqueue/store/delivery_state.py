@@ -30,7 +30,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Ticket:
+class Receipt:
     """The receipt of one delivery. Each acknowledgement compares it with the delivery state."""
 
     partition: str
@@ -38,12 +38,12 @@ class Ticket:
     token: int
 
 
-def ordered(tickets: Iterable[Ticket]) -> list[Ticket]:
+def ordered(tickets: Iterable[Receipt]) -> list[Receipt]:
     """Return the receipts in the order in which all transactions lock their rows. This avoids deadlocks."""
     return sorted(tickets, key=lambda ticket: (ticket.partition, ticket.offset))
 
 
-def _brought(what: str, otherwise: str) -> str:
+def _parked_value(what: str, otherwise: str) -> str:
     """Return an expression for a value of a parked retry (see ``aside``); ``otherwise`` for any other message.
 
     Only a parked retry has both an original id and a record of its retries.
@@ -66,8 +66,9 @@ def claim_fresh(
         "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
         " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at,"
         f" errors) SELECT %s, m.topic, m.partition_key, m.`offset`, 0, 1, {NOW_MS} + %s,"
-        f" {_brought('count', '0')}, {_brought('failures', '0')}, %s, m.`offset` IN ({marks(handed or [0])}), 0, %s,"
-        f" {NOW_MS}, {_brought('errors', 'NULL')}"
+        f" {_parked_value('count', '0')}, {_parked_value('failures', '0')}, %s,"
+        f" m.`offset` IN ({marks(handed or [0])}), 0, %s,"
+        f" {NOW_MS}, {_parked_value('errors', 'NULL')}"
         f" FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({marks(offsets)}) AND m.topic = %s"
         f" AND m.partition_key IN ({marks(names)}) AND m.consumer_group IN ('', %s)"
         " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token",
@@ -80,7 +81,7 @@ def claim_again(
     cursor: CursorWrapper,
     claim: Claim,
     due: Sequence[tuple[str, int]],
-    suspects: Sequence[Ticket],
+    suspects: Sequence[Receipt],
     handed: Sequence[int],
 ) -> None:
     """Claim messages that are due for a retry, and deliveries that their last holder left in flight (``suspects``).
@@ -108,8 +109,8 @@ def claim_again(
 
 
 def lock_unanswered(
-    cursor: CursorWrapper, group: str, topic: str, tickets: Sequence[Ticket]
-) -> tuple[set[Ticket], set[Ticket]]:
+    cursor: CursorWrapper, group: str, topic: str, tickets: Sequence[Receipt]
+) -> tuple[set[Receipt], set[Receipt]]:
     """Lock deliveries that were left in flight. Return (locked by this transaction, locked by another transaction).
 
     Their former holder may still acknowledge them, in a transaction that it never ends.
@@ -123,7 +124,7 @@ def lock_unanswered(
             f" AND acked = 0 AND in_flight = 1{locking}",
             [group, topic, *flat((t.partition, t.offset, t.token) for t in tickets)],
         )
-        found.append({Ticket(p, int(o), int(t)) for p, o, t in cursor.fetchall()})
+        found.append({Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()})
         if len(found[0]) == len(tickets):
             return found[0], set()
     return found[0], found[1] - found[0]

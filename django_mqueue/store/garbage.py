@@ -56,7 +56,7 @@ class Groups:
     readers: frozenset[str]
     resetting: frozenset[str]
 
-    def waited_for(self, target: str) -> Collection[str]:
+    def blocking(self, target: str) -> Collection[str]:
         """Return the groups that must have finished a row before it is deleted.
 
         ``target``: the only group that the row is for, or '' for all groups. A group that reads the log directly reads
@@ -163,7 +163,7 @@ def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Seque
     )
 
 
-def forget_empty(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> None:
+def delete_empty_positions(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> None:
     """Delete the positions of partitions that have no rows in the log and no lease.
 
     A separate statement reads the log. Inside the DELETE this read would take locks, and wait for every publisher with

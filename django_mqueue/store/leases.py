@@ -111,7 +111,7 @@ def _take_over(
 
 
 @dataclass(frozen=True)
-class Mine:
+class LockedLeases:
     """This holder's leases: ``locked`` by this transaction, or ``busy``.
 
     A busy lease, or the group's registration, is locked by another transaction.
@@ -121,7 +121,7 @@ class Mine:
     busy: set[str]
 
 
-def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> Mine:
+def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> LockedLeases:
     """Lock the group's registration and this holder's leases in share mode until the transaction ends. Never waits.
 
     Locks and returns no lease if the group is paused or being reset, or if its registration generation is not
@@ -129,7 +129,7 @@ def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence
     """
     found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))
     rest = [partition for partition in partitions if partition not in found]
-    return Mine(found, _mine(cursor, me, life, rest, "") if rest else set())
+    return LockedLeases(found, _mine(cursor, me, life, rest, "") if rest else set())
 
 
 def _mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str], locking: str) -> set[str]:
@@ -254,7 +254,7 @@ def release(using: str, me: Holder, partitions: Sequence[str]) -> list[str]:
     return session.run(using, work)
 
 
-def give_up(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
+def delete_drained(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
     """Delete this holder's leases on drained partitions that no other has locked. Return the partitions."""
     found = _lock_some(cursor, me, partitions)
     if found:
@@ -287,7 +287,7 @@ class Seen:
     owner: str
 
 
-def whose(
+def find_held(
     using: str, group: str, topic: str, partition: str | None, name: str | None, holder: str | None
 ) -> list[Seen]:
     """Return the held leases of a group, limited to a partition, a subscriber's name and an incarnation if these are

@@ -13,7 +13,7 @@ from ..policy.encoding import Encoded
 from ..policy.names import scheduled_topic
 from .connection import session
 from .connection.dialect import NOW_MS, flat, names_table, union, values_table
-from .connection.second_connection import committed_now, keeps_snapshot
+from .connection.second_connection import keeps_snapshot, outside_snapshot
 from .connection.session import Row
 from .gates import locking_topic
 from .queries.skip_scan import NEWEST, partitions
@@ -33,7 +33,7 @@ _REGISTERED = (
 """The group's name, or NULL if the group is not registered; then the INSERT fails."""
 
 
-Place = tuple[str, str, str]
+MessageKey = tuple[str, str, str]
 """Partition, id and target group. They identify a message within its topic."""
 
 
@@ -47,7 +47,7 @@ class NewRow:
     group: str = ""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MessageKey:
         return self.partition, self.id, self.group
 
     @property
@@ -104,8 +104,8 @@ def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bo
 
 
 def existing(
-    cursor: CursorWrapper, topic: str, places: Sequence[Place], *, locking: bool = False
-) -> dict[Place, int]:
+    cursor: CursorWrapper, topic: str, places: Sequence[MessageKey], *, locking: bool = False
+) -> dict[MessageKey, int]:
     """Return the offset of each place that the log holds. ``locking`` waits for transactions that are about to commit
     one.
     """
@@ -121,7 +121,7 @@ def existing(
     return {(partition, id, group): offset for partition, id, group, offset in cursor.fetchall()}
 
 
-def stored_now(cursor: CursorWrapper, topic: str, place: Place) -> int | None:
+def stored_now(cursor: CursorWrapper, topic: str, place: MessageKey) -> int | None:
     """Return the current offset of a place, regardless of the snapshot of the caller's transaction; None if not
     stored.
 
@@ -132,15 +132,15 @@ def stored_now(cursor: CursorWrapper, topic: str, place: Place) -> int | None:
 
 
 def existing_now(
-    cursor: CursorWrapper, topic: str, places: Sequence[Place], *, locking: bool = False
-) -> dict[Place, int]:
+    cursor: CursorWrapper, topic: str, places: Sequence[MessageKey], *, locking: bool = False
+) -> dict[MessageKey, int]:
     """Return the result of ``existing``. At REPEATABLE READ, add the places committed since the transaction's
     snapshot.
 
     At this level it takes no lock, even with ``locking``.
     """
     using = cursor.db.alias
-    with committed_now(using) as now:
+    with outside_snapshot(using) as now:
         if now == using:
             return existing(cursor, topic, places, locking=locking)
         own = existing(cursor, topic, places)
@@ -162,7 +162,7 @@ def newest(using: str, topic: str) -> int:
 
 
 @dataclass(frozen=True)
-class Mark:
+class MessageIdentity:
     """A message, with the values that identify it.
 
     If the database was restored, a message that is published again may have the same offset and id. Its time differs.
@@ -173,7 +173,7 @@ class Mark:
     published_at: int = 0
 
 
-def newest_mark(using: str, topic: str) -> Mark:
+def newest_mark(using: str, topic: str) -> MessageIdentity:
     """Return the newest committed message of a topic. Its offset is 0 if the topic is empty."""
     rows = session.fetch(
         using,
@@ -181,7 +181,7 @@ def newest_mark(using: str, topic: str) -> Mark:
         " ORDER BY `offset` DESC LIMIT 1",
         [topic],
     )
-    return Mark(int(rows[0][0]), str(rows[0][1]), int(rows[0][2])) if rows else Mark(0)
+    return MessageIdentity(int(rows[0][0]), str(rows[0][1]), int(rows[0][2])) if rows else MessageIdentity(0)
 
 
 DUE = 0
@@ -227,7 +227,7 @@ def all_topics(using: str, first: int, last: int, limit: int) -> list[Row]:
     )
 
 
-def unleased_news(
+def unleased_partitions_with_backlog(
     using: str, group: str, topic: str, start: int, after: str, limit: int
 ) -> tuple[list[str], str]:
     """Return partitions after ``after`` that have messages above the group's watermark and no lease row.

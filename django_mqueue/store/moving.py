@@ -22,7 +22,7 @@ Message = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Brought:
+class PendingMessage:
     """A message without delivery state, with the counts and errors of its parked retry. Its new state begins with
     these.
     """
@@ -79,7 +79,7 @@ def finish_waiting(
     )
 
 
-def hurry_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message]) -> None:
+def send_to_front(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message]) -> None:
     """Make waiting messages due now, before all others that are due."""
     cursor.execute(
         f"UPDATE queue_delivery_state FORCE INDEX (PRIMARY) SET invisible_until = {AT_THE_FRONT}"
@@ -88,8 +88,8 @@ def hurry_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Seque
     )
 
 
-def begin_done(
-    cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Brought], token: int
+def insert_acknowledged(
+    cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
 ) -> set[int]:
     """Insert an acknowledged delivery state for each message that has none. Return the offsets of these messages."""
     errors = f"JSON_ARRAY(JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED}'))"
@@ -97,7 +97,7 @@ def begin_done(
 
 
 def begin_waiting(
-    cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Brought], token: int
+    cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
 ) -> set[int]:
     """Insert a delivery state that waits and is due, for each message that has none. Return the offsets of these
     messages.
@@ -109,7 +109,7 @@ def _begin(
     cursor: CursorWrapper,
     group: str,
     topic: str,
-    messages: Sequence[Brought],
+    messages: Sequence[PendingMessage],
     token: int,
     end: str,
     errors: str | None,
@@ -171,5 +171,5 @@ def hurry_scheduled(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
         )
 
 
-def _each(messages: Sequence[Message] | Sequence[Brought]) -> str:
+def _each(messages: Sequence[Message] | Sequence[PendingMessage]) -> str:
     return " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))

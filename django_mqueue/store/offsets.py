@@ -9,8 +9,8 @@ from django.db.backends.utils import CursorWrapper
 
 from .connection import session
 from .connection.dialect import NOW_MS, marks
-from .connection.second_connection import committed_now
-from .log import Mark
+from .connection.second_connection import outside_snapshot
+from .log import MessageIdentity
 
 COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
 
@@ -101,7 +101,7 @@ def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -
     using = cursor.db.alias
     known = registered_among(cursor, topic, groups)
     rest = set(groups) - known
-    with committed_now(using) as now:
+    with outside_snapshot(using) as now:
         if now == using or not rest:
             return known
         return known | session.single(now, lambda beside: registered_among(beside, topic, rest), locks=False)
@@ -143,7 +143,7 @@ def settled(using: str, topic: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def note_settled(using: str, topic: str, newest: Mark) -> int | None:
+def store_settled(using: str, topic: str, newest: MessageIdentity) -> int | None:
     """Store ``newest`` as settled, for all workers. Return what is stored then; None, without waiting, if the row is
     locked.
 

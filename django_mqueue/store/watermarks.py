@@ -29,7 +29,7 @@ def first_open(
 
 
 @dataclass(frozen=True)
-class Standing:
+class Backlog:
     """The backlog of a group, in one snapshot.
 
     ``settled`` and ``places``: the settled offset and the positions in the tables. ``opens``: the first message of
@@ -42,9 +42,9 @@ class Standing:
     settled: int
 
 
-def standing(
+def backlog(
     cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int, start: int
-) -> Standing:
+) -> Backlog:
     """Return a group's backlog above a position in each partition, up to ``settled``. ``start``: the group's start
     offset.
     """
@@ -69,7 +69,7 @@ def standing(
             found[partition] = position(start, offset, more)
         else:
             known = int(offset)
-    return Standing(opens, found, known)
+    return Backlog(opens, found, known)
 
 
 def first_undelivered(

@@ -16,7 +16,7 @@ from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
 from ..protocol.acknowledging import many
 from ..protocol.acknowledging.parked_retries import is_long
-from ..protocol.acknowledging.single import Answering
+from ..protocol.acknowledging.single import Acknowledger
 from ..protocol.delivery import Delivery
 from ..protocol.engine import Engine
 from .jobs import Outcome
@@ -31,15 +31,17 @@ LOCKED_FOR = 0.5
 """Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
 
 
-class Answers:
+class Completer:
     """Outcomes that are not settled yet. ``counts``: the number of settled messages by verb."""
 
     def __init__(self, handlers: Mapping[Engine, Handler]) -> None:
         self.handlers = handlers
         self.finished: list[Outcome] = []
         self.counts: Counter[str] = Counter()
-        self._handler_of: dict[Answering, Handler] = {e.answering: handler for e, handler in handlers.items()}
-        self._engine_of: dict[Answering, Engine] = {engine.answering: engine for engine in handlers}
+        self._handler_of: dict[Acknowledger, Handler] = {
+            e.answering: handler for e, handler in handlers.items()
+        }
+        self._engine_of: dict[Acknowledger, Engine] = {engine.answering: engine for engine in handlers}
         self._visible_at = -math.inf
         self._locked: dict[int, float] = {}
 
@@ -66,7 +68,7 @@ class Answers:
                     for delivery in starting:
                         if delivery not in locked:
                             start(delivery)
-        for alike in list(islice(self._alike(), AT_ONCE)):
+        for alike in list(islice(self._failures_by_verdict(), AT_ONCE)):
             engine = self._engine_of[alike[0].delivery.hold.answering]
             if not engine.resting:
                 with engine.resting_after_lock_wait():
@@ -87,18 +89,20 @@ class Answers:
         now = time.monotonic()
         return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
 
-    def _alike(self) -> Iterator[list[Outcome]]:
+    def _failures_by_verdict(self) -> Iterator[list[Outcome]]:
         """Yield the failed outcomes in lists that can be settled together: the same verdict for the same group."""
         found: dict[Hashable, list[Outcome]] = {}
         for outcome in self.due():
             if outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.answering].resting:
                 continue
             answering, verdict = outcome.delivery.hold.answering, outcome.verdict
-            same = id(outcome) if self._is_alone(outcome) else (answering, verdict, outcome.overdue)
+            same = (
+                id(outcome) if self._needs_own_transaction(outcome) else (answering, verdict, outcome.overdue)
+            )
             found.setdefault(same, []).append(outcome)
         yield from found.values()
 
-    def _is_alone(self, outcome: Outcome) -> bool:
+    def _needs_own_transaction(self, outcome: Outcome) -> bool:
         """Return whether the message must be moved, in a separate transaction: it is dead-lettered or parked."""
         hold, verdict = outcome.delivery.hold, outcome.verdict
         context = hold.answering.context

@@ -19,12 +19,12 @@ from ..protocol.delivery import Delivery
 from . import connections
 from .jobs import Job, Outcome
 from .kinds import parsed
-from .outcomes import DEFAULT_DELAY, Verdict, all_judged
+from .outcomes import DEFAULT_DELAY, Verdict, verdicts_on
 from .registry import Handler
 
 logger = logging.getLogger("django_mqueue")
 
-LEFT_OPEN = "the handler left a transaction open; what it wrote there was rolled back"
+TRANSACTION_LEFT_OPEN = "the handler left a transaction open; what it wrote there was rolled back"
 ACK, UNREAD = Verdict("ack"), Verdict("ack", unread=True)
 AGAIN = Verdict("postpone")
 CANNOT_TELL = Verdict("nack", DEFAULT_DELAY, "the handler failed, and its error cannot be shown")
@@ -46,7 +46,7 @@ def call(job: Job) -> list[Outcome]:
         if not connections.after_use():
             # The handler's writes are rolled back: an ack would lose them.
             lost = [d for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread]
-            found |= all_judged(handler, lost, MQueueError(LEFT_OPEN), LEFT_OPEN)
+            found |= verdicts_on(handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
     except Exception:  # The next use reconnects.
         logger.debug("a connection could not be checked", exc_info=True)
     return [Outcome(delivery, found[delivery]) for delivery in job.deliveries]
@@ -81,7 +81,7 @@ def _verdicts(job: Job, span: tracing.Span) -> dict[Delivery, Verdict]:
         except BaseException as exception:
             if not (handler.batch or isinstance(exception, Postpone)):
                 span.failed(exception)
-            job.judged |= all_judged(handler, [delivery], exception)
+            job.judged |= verdicts_on(handler, [delivery], exception)
     return {**job.judged, **(_run(job, given, span) if given else {})}
 
 
@@ -99,7 +99,7 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
             return _failed_in_part(handler, given, exception)
         if handler.batch and handler.atomic and isinstance(exception, StaleDelivery):
             return _lost_in_part(handler, deliveries, exception)
-        return all_judged(handler, deliveries, exception)
+        return verdicts_on(handler, deliveries, exception)
     return dict.fromkeys(deliveries, ACK)
 
 
@@ -130,10 +130,10 @@ def _failed_in_part(
                 " list that the handler was given; all of the batch has failed instead"
             )
             stranger.__cause__ = failure
-            return all_judged(handler, given, stranger)
+            return verdicts_on(handler, given, stranger)
         alike.setdefault(id(exception), (exception, []))[1].append(delivery)
     for exception, deliveries in alike.values():
-        found |= all_judged(handler, deliveries, exception)
+        found |= verdicts_on(handler, deliveries, exception)
     return found
 
 
@@ -145,9 +145,9 @@ def _lost_in_part(
     The whole batch was rolled back. The other deliveries did not fail, and are delivered again.
     """
     gone = {id(delivery) for delivery in stale.stale}
-    found = all_judged(handler, [d for d in deliveries if id(d) in gone], stale)
+    found = verdicts_on(handler, [d for d in deliveries if id(d) in gone], stale)
     if not found:  # The stale deliveries are not from this batch.
-        return all_judged(handler, deliveries, stale)
+        return verdicts_on(handler, deliveries, stale)
     return {**dict.fromkeys(deliveries, AGAIN), **found}
 
 

@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
     unread: bool = False
 
 
-def judged(
+def verdict_on(
     handler: Handler, delivery: Delivery, exception: BaseException, error: str | None = None
 ) -> Verdict:
     """Return the verdict on a delivery for the exception of its handler.
@@ -57,7 +57,7 @@ def judged(
     return Verdict("reject", 0.0, text) if wait is None else Verdict("nack", wait, text)
 
 
-def all_judged(
+def verdicts_on(
     handler: Handler, deliveries: Iterable[Delivery], exception: BaseException, error: str | None = None
 ) -> dict[Delivery, Verdict]:
     """Return the verdict on each delivery.
@@ -72,7 +72,7 @@ def all_judged(
     found: dict[Delivery, Verdict] = {}
     for delivery in deliveries:
         if delivery.attempt not in by_attempt:
-            by_attempt[delivery.attempt] = judged(handler, delivery, exception, error)
+            by_attempt[delivery.attempt] = verdict_on(handler, delivery, exception, error)
         found[delivery] = by_attempt[delivery.attempt]
     return found
 

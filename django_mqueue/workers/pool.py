@@ -12,7 +12,7 @@ from types import TracebackType
 
 from django.db import connections
 
-from ..protocol.acknowledging.single import Answering
+from ..protocol.acknowledging.single import Acknowledger
 from .executor import CANNOT_TELL, call
 from .jobs import Job, Outcome
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("django_mqueue")
 HANGING_LEAST = 4
 
 
-class Crew:
+class HandlerPool:
     """Up to ``size`` threads that work, plus the threads that hang.
 
     ``jobs``: the running jobs. ``hanging``: jobs that were given up and still run. The threads are daemons, so they do
@@ -31,7 +31,7 @@ class Crew:
     def __init__(self, size: int) -> None:
         self.size = size
         self.jobs: dict[Job, None] = {}
-        self.running: Counter[Answering] = Counter()
+        self.running: Counter[Acknowledger] = Counter()
         self.hanging: dict[Job, threading.Thread] = {}
         self._tasks: queue.SimpleQueue[Job | Callable[[], None] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -40,7 +40,7 @@ class Crew:
         self._count = 0
 
     @property
-    def most_hanging(self) -> int:
+    def most_hanging_exceeded(self) -> int:
         """Return the number of hanging jobs at which the process must stop.
 
         Each hanging job keeps a thread, memory and database connections.
@@ -52,7 +52,7 @@ class Crew:
         self.jobs[job] = None
         self.running[_of(job)] += 1
         if len(self._threads) < min(len(self.jobs), self.size):
-            self._hire()
+            self._start_thread()
         self._tasks.put(job)
 
     def finished(self, timeout: float) -> Iterator[Job]:
@@ -91,10 +91,10 @@ class Crew:
                 job.outcomes = [Outcome(d, CANNOT_TELL, overdue=True) for d in job.deliveries]
             self._results.put(job)
 
-        self._hire()
+        self._start_thread()
         self._tasks.put(end)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> HandlerPool:
         return self
 
     def __exit__(
@@ -108,7 +108,7 @@ class Crew:
         for thread in threads:
             thread.join()
 
-    def _hire(self) -> None:
+    def _start_thread(self) -> None:
         self._count += 1
         thread = threading.Thread(target=self._work, name=f"mqueue-handler_{self._count}", daemon=True)
         with self._lock:
@@ -140,5 +140,5 @@ class Crew:
                 connections.close_all()
 
 
-def _of(job: Job) -> Answering:
+def _of(job: Job) -> Acknowledger:
     return job.deliveries[0].hold.answering

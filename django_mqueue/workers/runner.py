@@ -16,24 +16,24 @@ from django.db import DatabaseError
 
 from .. import conf
 from ..exceptions import MQueueError, NotRegistered, TooManyHanging
-from ..policy.quarantine import Solitude
+from ..policy.quarantine import Quarantine
 from ..protocol.claiming import UNLIMITED
 from ..protocol.consumer_state import Options
 from ..protocol.delivery import Delivery
 from ..protocol.dispatch import Dispatch, jobs
 from ..protocol.engine import Engine
-from ..protocol.tailer import Feed
+from ..protocol.tailer import Tailer
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store.connection import session
-from ..store.connection.timeouts import ended_when_silent
-from .completer import Answers
+from ..store.connection.timeouts import worker_timeouts
+from .completer import Completer
 from .jobs import Job
 from .members import Members
 from .options import RunOptions as RunOptions
-from .pool import Crew
+from .pool import HandlerPool
 from .registry import Handler
 from .sharing import Sharing
-from .signal_dispatcher import Announcer
+from .signal_dispatcher import SignalDispatcher
 from .time_limits import Limits
 
 logger = logging.getLogger("django_mqueue")
@@ -50,8 +50,8 @@ class Runner:
     def __init__(self, handlers: Sequence[Handler], options: RunOptions) -> None:
         self.options, self.using = options, conf.database(options.using)
         self._stopping = False
-        self._announcer = Announcer()
-        self._feed = Feed(self.using, self._announcer)
+        self._announcer = SignalDispatcher()
+        self._feed = Tailer(self.using, self._announcer)
         self._handlers: dict[Engine, Handler] = {}
         name = options.name or default_name()
         for handler in handlers:
@@ -61,14 +61,14 @@ class Runner:
             )  # fmt: skip
             engine = Engine(handler.topic, handler.group, name, engine_options, self._feed, expires=False)
             self._handlers[engine] = handler
-        self._dispatch = Dispatch(list(self._handlers), Solitude(), self._at_work)
-        self._crew = Crew(options.threads)
+        self._dispatch = Dispatch(list(self._handlers), Quarantine(), self._at_work)
+        self._crew = HandlerPool(options.threads)
         self._sharing = Sharing(self._dispatch.engines, self._handlers, self._crew)
         self._limits = Limits(self._crew)
         self._members = Members(self.using, self._handlers, self._dispatch.engines)
         self._joined = self._members.joined
         self._error: MQueueError | None = None
-        self._answers = Answers(self._handlers)
+        self._answers = Completer(self._handlers)
         self._started = 0
         self._feed_at = -math.inf
         self._failures, self._last_success = 0, time.monotonic()
@@ -100,7 +100,7 @@ class Runner:
         deadline = None if self.options.max_seconds is None else time.monotonic() + self.options.max_seconds
         with (
             self._announcer,
-            ended_when_silent(self.using, self._silence()) as self._see_to_connection,
+            worker_timeouts(self.using, self._silence()) as self._see_to_connection,
             self._crew,
         ):
             try:
@@ -136,7 +136,7 @@ class Runner:
                 self._failures, self._last_success = 0, time.monotonic()
                 return result
             except (DatabaseError, OSError) as error:
-                if not session.passes(error):
+                if not session.is_temporary(error):
                     raise
                 self._failures += 1
                 log = logger.warning if self._failures == 1 else logger.debug
@@ -298,7 +298,7 @@ class Runner:
     def _look_at_limits(self) -> None:
         """Give up handlers that run too long. If too many hang, stop: only a restart ends their threads."""
         self._limits.look()
-        if self.hanging >= self._crew.most_hanging and self._error is None:
+        if self.hanging >= self._crew.most_hanging_exceeded and self._error is None:
             self._error = TooManyHanging(self.hanging)
             self._stopping = True
             logger.error("%s", self._error)

@@ -13,13 +13,13 @@ from ..protocol.delivery import Delivery
 from ..protocol.engine import Engine
 from .completer import LOCKED_FOR
 from .jobs import Job
-from .pool import Crew
+from .pool import HandlerPool
 from .registry import Handler
 from .turns import Contender, Turns
 
-WORTH = 0.05
+AHEAD_SECONDS = 0.05
 """Seconds of work to claim ahead. A claim takes a few milliseconds, and quick handlers would wait for it."""
-MOST = 100
+AHEAD_MAX = 100
 """Maximum number of messages that a process claims ahead."""
 REST = 0.02
 """Seconds for which no thread is kept free for a handler whose claim got nothing."""
@@ -32,7 +32,9 @@ class Sharing:
     turn but no claimed message. Such a handler has slow calls, takes batches, or has just got work.
     """
 
-    def __init__(self, engines: Sequence[Engine], handlers: Mapping[Engine, Handler], crew: Crew) -> None:
+    def __init__(
+        self, engines: Sequence[Engine], handlers: Mapping[Engine, Handler], crew: HandlerPool
+    ) -> None:
         self.engines, self.handlers, self.crew = engines, handlers, crew
         self.ahead: dict[Engine, deque[Delivery]] = {engine: deque() for engine in engines}
         self._engine_of = {engine.answering: engine for engine in engines}
@@ -149,9 +151,9 @@ class Sharing:
         Another worker may be free before a slow handler is.
         """
         average = self._turns.average(engine)
-        if engine.batch or average >= WORTH:
+        if engine.batch or average >= AHEAD_SECONDS:
             return 0
-        return min(int(self.crew.size * WORTH / max(average, 1e-6)), MOST)
+        return min(int(self.crew.size * AHEAD_SECONDS / max(average, 1e-6)), AHEAD_MAX)
 
     def _has_work(self, engine: Engine) -> bool:
         return self._rest_until.get(engine, -math.inf) <= time.monotonic() and engine.has_work

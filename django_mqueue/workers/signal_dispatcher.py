@@ -11,7 +11,7 @@ from types import TracebackType
 
 from django.db import connections as django_connections
 
-from ..protocol.events import Outbox
+from ..protocol.events import EventQueue
 from ..signals import Event
 from . import connections
 
@@ -24,7 +24,7 @@ LINGER = 5.0
 SAY_EVERY = 10.0
 
 
-class Announcer(Outbox):
+class SignalDispatcher(EventQueue):
     """Sends events in their order in one thread. Other threads only add events, and never wait for receivers.
 
     A receiver that is slow, raises or never returns delays later events; some are dropped and counted. It delays no
@@ -40,7 +40,7 @@ class Announcer(Outbox):
         self._closing = self._abandoned = False
         self._said_at = -math.inf
 
-    def __enter__(self) -> Announcer:
+    def __enter__(self) -> SignalDispatcher:
         self._closing = self._abandoned = False
         return self
 

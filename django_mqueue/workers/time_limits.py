@@ -8,21 +8,21 @@ import time
 
 from ..exceptions import TimeLimitExceeded
 from .jobs import Job, Outcome
-from .outcomes import all_judged, describe
-from .pool import Crew
+from .outcomes import describe, verdicts_on
+from .pool import HandlerPool
 
 logger = logging.getLogger("django_mqueue")
 
-GRACE = 2.0
+CANCEL_GRACE = 2.0
 """Seconds that an ``async`` handler has to end after it was cancelled."""
-LONG = 10
+LOG_AFTER_TIMEOUTS = 10
 """A handler without a limit is logged after this many visibility timeouts, and again when its time has doubled."""
 
 
 class Limits:
     """Checks the running handlers in each turn of a worker's loop. It makes no query and calls no code of the user."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: HandlerPool) -> None:
         self.crew = crew
         self._tell_at: dict[Job, float] = {}
 
@@ -58,11 +58,11 @@ class Limits:
 
 def _limit(job: Job) -> float:
     limit = job.handler.max_runtime
-    return math.inf if limit is None else limit + (GRACE if job.cancels else 0)
+    return math.inf if limit is None else limit + (CANCEL_GRACE if job.cancels else 0)
 
 
 def _long(job: Job) -> float:
-    return LONG * job.handler.visible_ms / 1000
+    return LOG_AFTER_TIMEOUTS * job.handler.visible_ms / 1000
 
 
 def _overdue(job: Job, stack: str) -> list[Outcome]:
@@ -70,5 +70,5 @@ def _overdue(job: Job, stack: str) -> list[Outcome]:
     error = TimeLimitExceeded(job.handler.max_runtime or 0)
     judged = dict(job.judged)
     given = [delivery for delivery in job.deliveries if delivery not in judged]
-    judged |= all_judged(job.handler, given, error, f"{describe(error)}\nIt stood here:\n{stack}")
+    judged |= verdicts_on(job.handler, given, error, f"{describe(error)}\nIt stood here:\n{stack}")
     return [Outcome(delivery, judged[delivery], overdue=delivery in given) for delivery in job.deliveries]

@@ -12,7 +12,7 @@ from django.test import Client, override_settings
 from django_mqueue import OutgoingMessage, Subscription, redrive, unsubscribe
 from django_mqueue.admin.messages.payloads import BODY_CHARACTERS
 from django_mqueue.models import Message
-from django_mqueue.policy.dead_letter_filter import Choice
+from django_mqueue.policy.dead_letter_filter import DeadLetterQuery
 from django_mqueue.policy.encoding import JsonText
 from tests.support.subscribers import QUICK, poll_until
 
@@ -156,14 +156,14 @@ def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pyte
 
     give_up(*outgoing(10))
     monkeypatch.setattr(dead_letters, "CHUNK", 2)
-    monkeypatch.setattr(dead_letters, "LOOK_MOST", 4)
-    page = dead_letters.by_error("default", Choice(TOPIC, DEAD), most=4)
+    monkeypatch.setattr(dead_letters, "SEARCH_ROWS", 4)
+    page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD), most=4)
     assert (page.looked, page.errors[0][1]) == (4, 4)
     assert page.next is not None
-    assert dead_letters.by_error("default", Choice(TOPIC, DEAD), page.next).errors[0][1] == 6
-    page = dead_letters.by_error("default", Choice(TOPIC, DEAD, id="order-3"))
+    assert dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD), page.next).errors[0][1] == 6
+    page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD, id="order-3"))
     assert page.errors[0][1] == 1
-    monkeypatch.setattr(dead_letters, "LOOK", 0)
+    monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0)
     shown = html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
     assert "Of the newest 2 letters; there are more." in text(shown)
     assert "Older letters" in text(shown)
@@ -216,7 +216,7 @@ def test_pages_of_the_list(client: Client, monkeypatch: pytest.MonkeyPatch) -> N
     from django_mqueue.browse import dead_letters
 
     give_up(*outgoing(23))
-    for name, value in (("CHUNK", 4), ("LOOK", 0)):
+    for name, value in (("CHUNK", 4), ("SEARCH_SECONDS", 0)):
         monkeypatch.setattr(dead_letters, name, value)
     monkeypatch.setattr(letter_pages, "PAGE", 5)
     for query in ({}, {"error": "ValueError"}, {"path": "customer.id", "value": "1"}):

@@ -22,7 +22,7 @@ from .test_cost import reads
 pytestmark = pytest.mark.django_db(transaction=True, reset_sequences=True)
 
 LETTERS, TOPICS = 100_000, 2_000
-LOOKED = 3 * dead_letters.LOOK_MOST + 3_000
+LOOKED = 3 * dead_letters.SEARCH_ROWS + 3_000
 """Maximum for a page that reads ``LOOK_MOST`` dead letters, plus one more step.
 
 Each dead letter counts three times: in the index, in its step's list, and as a row. A slow machine reads less, because
@@ -43,7 +43,7 @@ PAGES: list[tuple[str, dict[str, str], int]] = [
     ("deadletter_list", {"topic": TOPIC, "id": "30777"}, 1_000),
     ("deadletter_list", {"topic": TOPIC, "key": "k7"}, 4_000),
     ("deadletter_list", {"topic": TOPIC, "line": "nothing"}, LOOKED),
-    ("deadletter_list", {"topic": TOPIC, "path": "nothing", "value": "1"}, LOOKED + dead_letters.LOOK_MOST),
+    ("deadletter_list", {"topic": TOPIC, "path": "nothing", "value": "1"}, LOOKED + dead_letters.SEARCH_ROWS),
     ("deadletter_list", {"topic": TOPIC, "after": "2026-01-01T00:00"}, SOUGHT),
     ("redrive_matching", {"topic": TOPIC}, 2 * dead_letters.COUNT_MOST + 1_000),
     ("redrive_matching", {"topic": TOPIC, "line": "ValueError: no"}, LOOKED),

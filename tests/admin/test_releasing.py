@@ -153,7 +153,7 @@ def test_who_holds_it_since_the_page_was_made_keeps_it(client: Client) -> None:
 
 
 def test_what_its_holder_has_locked_is_left_and_said(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releasing, "PATIENCE", 0.0)
+    monkeypatch.setattr(releasing, "LOCK_WAIT_SECONDS", 0.0)
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n}") for n in range(2)])
     with Subscription(TOPIC, GROUP, "hung") as hung:
         one, _ = poll_until(hung, 2)

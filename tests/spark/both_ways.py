@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_mqueue.spark.reader.batches import Batches, Unclear
+from django_mqueue.spark.reader.batches import Batches, UnparsableBlock
 from django_mqueue.spark.reader.columns import schema_of
 from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.sql.pages import Pages
@@ -20,7 +20,7 @@ def read(
     """Return all columns of a topic.
 
     Read them as rows and as blocks, and check that both are equal. If a value contains a separator, a block that has
-    the values inside its lines must raise ``Unclear``.
+    the values inside its lines must raise ``UnparsableBlock``.
     """
     options = read_options({"topic": topic, "table": table, "includeHeaders": "true"})
     made = Batches(schema_of(options)).maker({"topic": topic} | ({"group": group} if group else {}))
@@ -35,7 +35,7 @@ def read(
     lumps = [row[name] or b"" for row in told for name in made.lumps]
     within = pages.block("default", 0, EVERYTHING)
     if any(_between(lump) for lump in lumps):
-        with pytest.raises(Unclear):
+        with pytest.raises(UnparsableBlock):
             made.of_block(within)
     else:
         joined = made.of_block(within)

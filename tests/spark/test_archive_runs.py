@@ -552,15 +552,15 @@ def test_another_run_of_the_group_is_refused_while_it_lives(
 ) -> None:
     from django_mqueue.spark.archives import membership
     from django_mqueue.spark.archives.membership import Membership
-    from django_mqueue.spark.connecting import Connecting, Line
+    from django_mqueue.spark.connecting import ConnectionParameters, RetryingConnection
     from django_mqueue.spark.database import following
 
     monkeypatch.setattr(following, "ALIVE_MS", 1500)
     monkeypatch.setattr(membership, "BEAT_EVERY", 0.05)
     publish("orders", 1)
-    how = Connecting()
+    how = ConnectionParameters()
     with Membership(how, GROUP) as other:
-        other.join(Line(how), "orders")
+        other.join(RetryingConnection(how), "orders")
         with pytest.raises(GroupTaken, match="is alive"):
             run()
         assert not place.exists() or not any(place.iterdir())

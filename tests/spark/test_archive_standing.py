@@ -19,7 +19,7 @@ from django_mqueue.models import Message, SubscriberHeartbeat
 from django_mqueue.spark.archives import membership
 from django_mqueue.spark.archives.membership import Membership
 from django_mqueue.spark.archives.topic_state import TopicState, check, move, settle, still
-from django_mqueue.spark.connecting import Connecting, Line
+from django_mqueue.spark.connecting import ConnectionParameters, RetryingConnection
 from django_mqueue.spark.database import following
 from django_mqueue.spark.database.finished import finished_upto
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
@@ -51,7 +51,7 @@ def of(position: int, life: int = 1, *, begun: bool = True) -> TopicState:
     return TopicState("orders", GROUP, {"messages": position}, position, begun, life)
 
 
-def place() -> following.Place | None:
+def place() -> following.ReaderPosition | None:
     return following.place("orders", GROUP, using="default")
 
 
@@ -145,13 +145,13 @@ def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_run_at_a_time(quick_hearts: None) -> None:
     publish("orders", 1)
-    how = Connecting()
+    how = ConnectionParameters()
     with Membership(how, GROUP) as one, Membership(how, GROUP) as two:
-        one.join(Line(how), "orders")
+        one.join(RetryingConnection(how), "orders")
         with pytest.raises(GroupTaken, match="is alive"):
-            two.join(Line(how), "orders")
+            two.join(RetryingConnection(how), "orders")
     with Membership(how, GROUP) as three:
-        three.join(Line(how), "orders")
+        three.join(RetryingConnection(how), "orders")
 
 
 def test_a_run_that_was_silent_and_replaced_lets_nothing_be_deleted(
@@ -159,11 +159,11 @@ def test_a_run_that_was_silent_and_replaced_lets_nothing_be_deleted(
 ) -> None:
     """It wakes up when another run is active, whose archive may hold fewer messages."""
     monkeypatch.setattr(membership, "BEAT_EVERY", 3600)
-    how = Connecting()
+    how = ConnectionParameters()
     with Membership(how, GROUP) as one, Membership(how, GROUP) as two:
-        me = one.join(Line(how), "orders")
+        me = one.join(RetryingConnection(how), "orders")
         SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
-        other = two.join(Line(how), "orders")
+        other = two.join(RetryingConnection(how), "orders")
         reached = replace(standing, position=in_log("orders")[-1])
         with pytest.raises(GroupTaken, match="another one was let in"):
             move(reached, "default", me)

@@ -16,7 +16,7 @@ from django_mqueue.exceptions import GroupNotNew, NotRegistered, Superseded
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message, Offset
 from django_mqueue.spark.database import backfilling, copying, following
-from django_mqueue.spark.database.backfilling import Border, Seam
+from django_mqueue.spark.database.backfilling import BackfillState, Seam
 from django_mqueue.spark.database.copied_content import HEADER, Original
 from django_mqueue.spark.sql import seam as store
 from tests.support.subscribers import QUICK, consume, in_log, settle_and_collect
@@ -34,11 +34,11 @@ def say(*numbers: int, key: str | None = "ada") -> None:
     publish_many(TOPIC, [OutgoingMessage(number, key=key) for number in numbers])
 
 
-def begin() -> Border:
+def begin() -> BackfillState:
     return backfilling.begin("default", TOPIC, GROUP, settle(TOPIC), 1)
 
 
-def store_past(border: Border) -> None:
+def store_past(border: BackfillState) -> None:
     """Store the past, as tasks do with the rows of archive and log."""
     rows = Message.objects.filter(topic=TOPIC, offset__lte=border.upto, consumer_group="").order_by("offset")
     contents = store.contents(connection.cursor(), list(rows.values_list("offset", flat=True)))
@@ -47,7 +47,7 @@ def store_past(border: Border) -> None:
     backfilling.note_stored("default", border)
 
 
-def sew(border: Border, between: Callable[[int], object] = lambda number: None) -> int:
+def sew(border: BackfillState, between: Callable[[int], object] = lambda number: None) -> int:
     """Call ``Seam.sew`` until the seam is whole. Call ``between`` after each pass. Return the number of copies."""
     seam, made, passes = Seam("default", border), 0, 0
 
@@ -64,7 +64,7 @@ def sew(border: Border, between: Callable[[int], object] = lambda number: None) 
     return made
 
 
-def finish(border: Border) -> None:
+def finish(border: BackfillState) -> None:
     backfilling.finish("default", border, resume=True)
 
 

@@ -208,10 +208,10 @@ ERASE = ("erase", "--topic", "orders")
 def test_each_verbs_bad_arguments_are_refused_before_spark_starts(
     words: tuple[str, ...], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def start(ours: program.Ours) -> Any:
+    def start(ours: program.OwnedSpark) -> Any:
         raise AssertionError("Spark was to be started")
 
-    monkeypatch.setattr(program.Ours, "start", start)
+    monkeypatch.setattr(program.OwnedSpark, "start", start)
     try:
         code: object = program.main([*words, "--host", "db", "--database", "shop"])
     except SystemExit as end:

@@ -39,12 +39,12 @@ def pysparks() -> None:
 def start_with(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], Any]) -> None:
     """Replace the start of Spark by these steps."""
 
-    def start(ours: program.Ours) -> str:
+    def start(ours: program.OwnedSpark) -> str:
         for step in steps:
             step()
         return "a session"
 
-    monkeypatch.setattr(program.Ours, "start", start)
+    monkeypatch.setattr(program.OwnedSpark, "start", start)
 
 
 def java_ends() -> None:

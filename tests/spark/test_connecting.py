@@ -17,7 +17,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_mqueue import publish
 from django_mqueue.protocol import settling
-from django_mqueue.spark.connecting import Connecting, Line, connected, connecting
+from django_mqueue.spark.connecting import ConnectionParameters, RetryingConnection, connected, connecting
 from django_mqueue.spark.errors import NoConnection
 from django_mqueue.spark.launching import settings_options
 from django_mqueue.store.connection import session
@@ -108,7 +108,7 @@ def test_a_function_may_know_the_password(options: dict[str, str], monkeypatch: 
 
 @pytest.mark.django_db(transaction=True)
 def test_without_options_it_is_djangos_database() -> None:
-    with connected(Connecting()) as using:
+    with connected(ConnectionParameters()) as using:
         found = session.fetch(using, "SELECT DATABASE()")
         assert using != "default"
     assert found == [(connection.settings_dict["NAME"],)]
@@ -133,7 +133,7 @@ def test_tables_that_are_not_there_are_explained(options: dict[str, str]) -> Non
 
 
 def test_a_line_is_opened_again_when_it_was_lost(options: dict[str, str]) -> None:
-    line = Line(connecting(lower(options)))
+    line = RetryingConnection(connecting(lower(options)))
     number = line.run(lambda using: session.fetch(using, "SELECT CONNECTION_ID()"))[0][0]
     with connection.cursor() as cursor:
         cursor.execute(f"KILL {number:d}")
@@ -153,7 +153,7 @@ def test_work_that_takes_longer_than_it_is_tried_again_is_tried_again(
 ) -> None:
     """The plan of a long first batch takes minutes, and its connection may be lost at the end."""
     monkeypatch.setattr("django_mqueue.spark.connecting.RETRY_FOR", 0.05)
-    line, numbers = Line(connecting(lower(options))), []
+    line, numbers = RetryingConnection(connecting(lower(options))), []
 
     def work(using: str) -> int:
         ((number, _),) = session.fetch(using, "SELECT CONNECTION_ID(), SLEEP(0.2)")
@@ -226,7 +226,7 @@ def test_nor_is_it_where_the_settings_or_a_function_ask_for_it(
     without_tls: dict[str, str], more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(connections["without_tls"].settings_dict["OPTIONS"], *next(iter(more.items())))
-    with pytest.raises(NoConnection, match=r"SSL|TLS"), connected(Connecting(using="without_tls")):
+    with pytest.raises(NoConnection, match=r"SSL|TLS"), connected(ConnectionParameters(using="without_tls")):
         pass
     with (
         pytest.raises(NoConnection, match=r"SSL|TLS"),

@@ -18,7 +18,7 @@ from django_mqueue.exceptions import NotRegistered, Superseded
 from django_mqueue.models import Message
 from django_mqueue.spark.database import copying
 from django_mqueue.spark.database.copied_content import HEADER, Original, copied, copy_id
-from django_mqueue.spark.database.copying import Run
+from django_mqueue.spark.database.copying import CopyRun
 from django_mqueue.spark.sql import copies
 from django_mqueue.spark.sql.copies import Copy
 from django_mqueue.store.connection import session
@@ -36,21 +36,21 @@ from tests.support.transactions import (
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-RUN = Run("replay", "spring", "orders", 2)
+RUN = CopyRun("replay", "spring", "orders", 2)
 ONE = Original(7, "ada", "id-7", "placed", "json", {"by": "web"}, b'{"order":1.50}', 1_700_000_000_123)
 
 
 @pytest.fixture
-def begun() -> Run:
+def begun() -> CopyRun:
     return begin(RUN)
 
 
-def begin(run: Run) -> Run:
+def begin(run: CopyRun) -> CopyRun:
     session.run("default", lambda cursor: copying.begin(cursor, run, 1000, 5))
     return run
 
 
-def made(run: Run, *offsets: int, key: str = "ada") -> list[Copy]:
+def made(run: CopyRun, *offsets: int, key: str = "ada") -> list[Copy]:
     found = []
     for offset in offsets:
         one = Original(offset, key, f"id-{offset}", "", "json", {}, str(offset).encode(), 0)
@@ -63,23 +63,23 @@ def payloads(topic: str = "orders") -> list[int]:
     return [int(payload) for payload in payloads_in_log(topic)]
 
 
-def test_each_is_stored_once(begun: Run) -> None:
+def test_each_is_stored_once(begun: CopyRun) -> None:
     assert copying.append("default", begun, 0, made(begun, 3, 5)) == 2
     assert copying.append("default", begun, 0, made(begun, 3, 5)) == 0
     assert copying.append("default", begun, 0, made(begun, 5, 8, 9)) == 2
     assert copying.append("default", begun, 1, made(begun, 4, key="bob")) == 1
     assert payloads() == [3, 5, 8, 9, 4]
     assert copying.copied("default", begun) == 5
-    assert copying.missing("default", begun, 0, made(begun, 9, 10)) == made(begun, 10)
+    assert copying.not_stored("default", begun, 0, made(begun, 9, 10)) == made(begun, 10)
 
 
 @override_settings(MQUEUE=QUICK)
-def test_what_was_eaten_and_deleted_is_not_stored_again(begun: Run) -> None:
+def test_what_was_eaten_and_deleted_is_not_stored_again(begun: CopyRun) -> None:
     """This holds for copies to all groups, and for copies to one group.
 
     No other group holds back deletion of the latter.
     """
-    alone = begin(Run("replay", "alone", "orders", 1, "billing"))
+    alone = begin(CopyRun("replay", "alone", "orders", 1, "billing"))
     with Subscription("orders", "billing") as worker:
         assert copying.append("default", begun, 0, made(begun, 3)) == 1
         assert copying.append("default", alone, 0, made(alone, 4)) == 1
@@ -91,14 +91,14 @@ def test_what_was_eaten_and_deleted_is_not_stored_again(begun: Run) -> None:
         assert in_log("orders") == []
 
 
-def test_an_id_that_is_there_already_is_left_alone(begun: Run) -> None:
+def test_an_id_that_is_there_already_is_left_alone(begun: CopyRun) -> None:
     publish("orders", 4, key="ada", id=copy_id("spring", 4))
     assert copying.append("default", begun, 0, made(begun, 3, 4, 5)) == 2
     assert payloads() == [4, 3, 5]
     assert copying.append("default", begun, 0, made(begun, 4, 5)) == 0
 
 
-def test_of_two_at_once_the_second_waits_and_stores_the_rest(begun: Run) -> None:
+def test_of_two_at_once_the_second_waits_and_stores_the_rest(begun: CopyRun) -> None:
     with (
         HeldTransaction(lambda: copying.append("default", begun, 0, made(begun, 1, 2))) as first,
         Background(lambda: copying.append("default", begun, 0, made(begun, 1, 2, 3))) as second,
@@ -110,7 +110,7 @@ def test_of_two_at_once_the_second_waits_and_stores_the_rest(begun: Run) -> None
 
 
 def test_of_two_at_once_the_second_believes_the_first_whose_copies_are_gone(
-    begun: Run, monkeypatch: pytest.MonkeyPatch
+    begun: CopyRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first's copies are consumed and deleted before the second stores its own.
 
@@ -138,7 +138,7 @@ def test_of_two_at_once_the_second_believes_the_first_whose_copies_are_gone(
     assert payloads() == []
 
 
-def test_of_two_at_once_the_second_stores_all_if_the_first_rolls_back(begun: Run) -> None:
+def test_of_two_at_once_the_second_stores_all_if_the_first_rolls_back(begun: CopyRun) -> None:
     with (
         HeldTransaction(lambda: copying.append("default", begun, 0, made(begun, 1, 2))) as first,
         Background(lambda: copying.append("default", begun, 0, made(begun, 1, 2, 3))) as second,
@@ -150,7 +150,7 @@ def test_of_two_at_once_the_second_stores_all_if_the_first_rolls_back(begun: Run
 
 
 def test_a_group_that_is_not_registered_is_given_nothing() -> None:
-    run = begin(Run("replay", "alone", "orders", 1, "billing"))
+    run = begin(CopyRun("replay", "alone", "orders", 1, "billing"))
     with pytest.raises(NotRegistered):
         copying.append("default", run, 0, made(run, 1))
     subscribe("orders", "billing")
@@ -160,7 +160,7 @@ def test_a_group_that_is_not_registered_is_given_nothing() -> None:
         copying.append("default", run, 0, made(run, 2))
 
 
-def test_who_comes_after_the_end_stores_nothing(begun: Run) -> None:
+def test_who_comes_after_the_end_stores_nothing(begun: CopyRun) -> None:
     copying.append("default", begun, 0, made(begun, 1))
 
     session.run("default", lambda cursor: copying.finish(cursor, begun))
@@ -172,14 +172,14 @@ def test_who_comes_after_the_end_stores_nothing(begun: Run) -> None:
     assert copying.lanes_of("default", begun) == 0
 
 
-def test_a_run_that_has_stored_nothing_can_be_given_up(begun: Run) -> None:
+def test_a_run_that_has_stored_nothing_can_be_given_up(begun: CopyRun) -> None:
     assert session.run("default", lambda cursor: copying.give_up(cursor, begun))
     assert copying.head("default", begun) is None
     with pytest.raises(Superseded, match="replay 'spring' has ended, or was given up"):
         copying.append("default", begun, 0, made(begun, 1))
 
 
-def test_a_run_that_has_stored_something_is_not_given_up(begun: Run) -> None:
+def test_a_run_that_has_stored_something_is_not_given_up(begun: CopyRun) -> None:
     """A run that stores its first copies at this moment is not given up either."""
     with (
         HeldTransaction(lambda: copying.append("default", begun, 1, made(begun, 1))) as first,
@@ -192,20 +192,20 @@ def test_a_run_that_has_stored_something_is_not_given_up(begun: Run) -> None:
     assert copying.head("default", begun) is not None
 
 
-def test_beginning_again_changes_nothing(begun: Run) -> None:
+def test_beginning_again_changes_nothing(begun: CopyRun) -> None:
     copying.append("default", begun, 0, made(begun, 1))
     begin(begun)
     assert copying.append("default", begun, 0, made(begun, 1)) == 0
     assert copying.lanes_of("default", begun) == 2
 
 
-def test_runs_of_other_names_and_topics_are_others(begun: Run) -> None:
+def test_runs_of_other_names_and_topics_are_others(begun: CopyRun) -> None:
     copying.append("default", begun, 0, made(begun, 1))
-    for other in (Run("replay", "autumn", "orders", 2), Run("replay", "spring", "mail", 2)):
+    for other in (CopyRun("replay", "autumn", "orders", 2), CopyRun("replay", "spring", "mail", 2)):
         assert copying.append("default", begin(other), 0, made(other, 1)) == 1
 
 
-def test_turns_are_handed_out_by_the_rate(begun: Run) -> None:
+def test_turns_are_handed_out_by_the_rate(begun: CopyRun) -> None:
     """All callers together get the rate's number of messages in each tenth of a second."""
     copying.wait_us(
         "default", begun, 3_600_000, 1000.0
@@ -221,7 +221,7 @@ def test_turns_are_handed_out_by_the_rate(begun: Run) -> None:
     assert {count * 50 for count in buckets.values()} == {100}
 
 
-def test_turns_that_nobody_took_are_gone(begun: Run) -> None:
+def test_turns_that_nobody_took_are_gone(begun: CopyRun) -> None:
     copying.wait_us("default", begun, 1, 1000.0)
     wait(0.05)
     assert copying.wait_us("default", begun, 1, 1000.0) == 0
@@ -251,7 +251,7 @@ def test_headers_without_room_for_the_origin_stay_as_they_are() -> None:
     assert '"bytes"' in content.metadata
 
 
-def test_copies_go_through_the_gate(begun: Run) -> None:
+def test_copies_go_through_the_gate(begun: CopyRun) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT partition_key FROM queue_offsets WHERE consumer_group = '' AND topic = '' LIMIT 1"

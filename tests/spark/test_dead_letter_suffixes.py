@@ -13,13 +13,13 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, publish, subscribe
 from django_mqueue.models import Offset
-from django_mqueue.spark.archives.requests import asked
+from django_mqueue.spark.archives.requests import archive_request
 from django_mqueue.spark.errors import OptionError
 from django_mqueue.spark.launching import settings_options
 from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.replays.choice import Choice
+from django_mqueue.spark.replays.choice import MessageFilter
 from django_mqueue.spark.replays.requests import check_backfill, check_replay
-from django_mqueue.spark.reports.requests import wanted
+from django_mqueue.spark.reports.requests import report_request
 from django_mqueue.spark.suffixes import Suffixes, suffixes_of
 from django_mqueue.spark.writer.write_options import write_options
 from tests.support.subscribers import QUICK, poll_until, settle
@@ -45,9 +45,11 @@ def places(found: Suffixes) -> dict[str, str]:
 def test_djangos_settings_say_it_where_they_say_where_the_database_is(mixed: None) -> None:
     assert places(read_options({"topic": "orders"}).suffixes) == PLACES
     assert places(read_options({"topic": "orders", "using": "default"}).suffixes) == PLACES
-    assert places(asked({}, "orders", None, "archive", 1, 0, strict=True).options.suffixes) == PLACES
+    assert (
+        places(archive_request({}, "orders", None, "archive", 1, 0, strict=True).options.suffixes) == PLACES
+    )
     assert places(write_options({}, streaming=False).suffixes) == PLACES
-    report = wanted(None, ".*", None, True, None, None, "hour", 1, None)
+    report = report_request(None, ".*", None, True, None, None, "hour", 1, None)
     assert read_options({**report.options, "topic": "orders"}).suffixes.option() == TOLD
     elsewhere = read_options({"topic": "orders", "host": "db", "database": "shop"}).suffixes
     assert places(elsewhere) == {topic: f"{topic}_dlq" for topic in PLACES}
@@ -88,7 +90,7 @@ def test_nobody_writes_to_dead_letters(mixed: None) -> None:
         with pytest.raises(OptionError, match="reserved for dead letters"):
             write_options({"topic": topic}, streaming=False)
         with pytest.raises(ValueError, match="reserved for dead letters"):
-            check_replay("orders", "again", Choice(), None, topic, None, None, {})
+            check_replay("orders", "again", MessageFilter(), None, topic, None, None, {})
         with pytest.raises(ValueError, match="reserved for dead letters"):
             check_backfill(topic, "reports", "/srv/archive", None, {})
     assert write_options({"topic": "orders_gone"}, streaming=False).topic == "orders_gone"

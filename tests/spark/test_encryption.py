@@ -12,7 +12,7 @@ from django.core.checks import Tags, run_checks
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from django_mqueue.spark.connecting import Connecting, connected, connecting
+from django_mqueue.spark.connecting import ConnectionParameters, connected, connecting
 from django_mqueue.spark.errors import NoConnection
 from django_mqueue.store.connection import encryption
 from tests.support.rogue_server import RogueServer, rogue_server
@@ -49,7 +49,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(pem)
 
 
-def refused(how: Connecting, rogue: RogueServer) -> str:
+def refused(how: ConnectionParameters, rogue: RogueServer) -> str:
     """Connect, which must fail. Return the error, after checking that the server received no password."""
     with pytest.raises(NoConnection) as caught, connected(how):
         pass
@@ -115,7 +115,7 @@ def test_nor_do_djangos_settings_send_it(
     """The settings are used if Spark has no other options."""
     with rogue_server(key_and_certificate if tls == "with" else None) as rogue:
         monkeypatch.setattr(connections["default"], "settings_dict", settings_of(rogue, options))
-        refused(Connecting(), rogue)
+        refused(ConnectionParameters(), rogue)
 
 
 def found_by_checks(monkeypatch: pytest.MonkeyPatch, host: str, options: dict[str, Any]) -> set[str | None]:

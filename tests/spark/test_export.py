@@ -372,7 +372,7 @@ def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.Mo
 
     from django_mqueue.spark.archives import parquet
     from django_mqueue.spark.exports import tasks
-    from django_mqueue.spark.exports.requests import asked
+    from django_mqueue.spark.exports.requests import export_request
 
     def read(*_: object) -> Iterator[pa.RecordBatch]:
         for number in range(3):
@@ -380,7 +380,7 @@ def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(parquet, "BYTES_PER_FILE", 3)
     monkeypatch.setattr(tasks, "read", read)
-    wanted = asked({"topic": "orders"}, ["offset"], "none")
+    wanted = export_request({"topic": "orders"}, ["offset"], "none")
     range_of_three: Any = object()
     found = tasks.writing(str(tmp_path), "mine", wanted)(range_of_three)
     assert [one.rows for one in found] == [1, 1, 1]

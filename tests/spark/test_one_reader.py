@@ -380,7 +380,7 @@ def test_a_connection_that_is_lost_at_the_beginning_is_opened_anew(
     _, ended = cut_off(make())
     place, killed = following.place, list[str]()
 
-    def cut(*given: Any, using: str) -> following.Place | None:
+    def cut(*given: Any, using: str) -> following.ReaderPosition | None:
         if not killed:
             killed.append(using)
             with connection.cursor() as cursor:

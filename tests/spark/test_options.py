@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_mqueue.spark.connecting import Connecting
+from django_mqueue.spark.connecting import ConnectionParameters
 from django_mqueue.spark.errors import OptionError
 from django_mqueue.spark.reader.options import Bound, read_options
 
@@ -107,7 +107,7 @@ def test_parameters_of_the_connection_have_no_password() -> None:
     found = read_options(
         {**TOPIC, "host": "db", "port": "3307", "user": "reader", "database": "shop", "sslCa": "/ca"}
     )
-    assert found.connecting == Connecting(
+    assert found.connecting == ConnectionParameters(
         {"host": "db", "user": "reader", "database": "shop", "port": 3307, "ssl": {"ca": "/ca"}}
     )
     assert found.connecting.where() == "database 'shop' at db:3307 as 'reader'"

@@ -18,7 +18,7 @@ from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic
 from django_mqueue.spark.reader import settling
 from django_mqueue.spark.replays import originals
-from django_mqueue.spark.replays.held import Held
+from django_mqueue.spark.replays.held import GuardedSource
 from django_mqueue.spark.replays.originals import Originals
 from django_mqueue.store import offsets
 from tests.support.subscribers import collect, in_log
@@ -85,7 +85,7 @@ def test_the_archive_is_looked_at_again_when_deletion_is_held_back(
     publish_many("orders", range(3, 6))
     follow = following.follow
 
-    def late(*given: Any, **more: Any) -> following.Place:
+    def late(*given: Any, **more: Any) -> following.ReaderPosition:
         archived.batch()
         return follow(*given, **more)
 
@@ -125,7 +125,7 @@ def test_a_gap_is_an_error_though_the_connection_is_lost_while_it_is_looked_for(
         check(*given)
 
     monkeypatch.setattr(topic_state, "check_held", losing)
-    held = Held(SPARK, "orders", archived.folder, options, "guard")
+    held = GuardedSource(SPARK, "orders", archived.folder, options, "guard")
     with pytest.raises(LogGap, match="its group 'archive' is not registered"):
         held.hold(fail_on_data_loss=True, begun=False)
     held.line.close()
@@ -206,7 +206,9 @@ def test_a_guard_that_is_left_over_goes_back_to_where_this_archive_ends(
     settle("orders")
     left = following.follow("orders", "guard", newest(), newest(), using="default")
     hold(archived, options)
-    assert following.place("orders", "guard", using="default") == following.Place(left.life, archived.upto)
+    assert following.place("orders", "guard", using="default") == following.ReaderPosition(
+        left.life, archived.upto
+    )
     archived.batch()
     assert len(in_log("orders")) == 3, "deleted, though they are held"
 

@@ -164,7 +164,7 @@ def cut_between(
     """Read a block that the server truncates at a place where the rest looks complete."""
     from pyspark.sql.types import StructType
 
-    from django_mqueue.spark.reader.batches import Batches, Unclear
+    from django_mqueue.spark.reader.batches import Batches, UnparsableBlock
     from django_mqueue.spark.reader.columns import schema_of
     from django_mqueue.spark.reader.options import read_options
 
@@ -175,7 +175,7 @@ def cut_between(
     block = wanted.block("default", 0, 2**62, apart=True)
     assert maker.of_block(block).num_rows == 100
     monkeypatch.setattr(pages, "MOST", at(block))
-    with pytest.raises(Unclear):
+    with pytest.raises(UnparsableBlock):
         maker.of_block(wanted.block("default", 0, 2**62, apart=True))
 
 

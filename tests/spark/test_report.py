@@ -25,11 +25,11 @@ from django_mqueue.spark.cli.verbs.report import VERB
 from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import NoSuchTopic
 from django_mqueue.spark.reports import Report, reading, report
-from django_mqueue.spark.reports.apart import Apart
+from django_mqueue.spark.reports.apart import ParkedRetries
 from django_mqueue.spark.reports.figures import GroupTotals, StepFigures, Times
-from django_mqueue.spark.reports.making import made
+from django_mqueue.spark.reports.making import build_report
 from django_mqueue.spark.reports.reading import Extent
-from django_mqueue.spark.reports.requests import Wanted, wanted
+from django_mqueue.spark.reports.requests import ReportRequest, report_request
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until
 
 if TYPE_CHECKING:
@@ -231,8 +231,8 @@ def test_what_waits_long_for_a_retry_is_neither_dead_nor_done_though_its_history
                 found["in between"].nack(delay=7200, error="Busy: 2")
                 Message.objects.filter(topic="orders_scheduled", metadata__retry__id="late").delete()
 
-        asked = wanted("orders", None, None, True, None, None, "hour", 10, options)
-        live = group_of(made(spark, asked, set_the_third_aside), "billing")
+        asked = report_request("orders", None, None, True, None, None, "hour", 10, options)
+        live = group_of(build_report(spark, asked, set_the_third_aside), "billing")
         assert (live.finished, live.dead, live.waiting) == (0, 0, 3)
         both = group_of(report(spark, "orders", archive=place, options=options), "billing")
         assert (both.finished, both.dead, both.waiting) == (0, 1, 2), "one was taken out by hand"
@@ -250,8 +250,8 @@ def test_what_may_be_deleted_between_archive_and_log_is_told(
                 publish("orders", id, id=id, key=id)
             consume(subscription, len(ids))
 
-    def asked(strict: bool = True) -> Wanted:
-        return wanted("orders", None, place, True, None, None, "hour", 10, options, strict)
+    def asked(strict: bool = True) -> ReportRequest:
+        return report_request("orders", None, place, True, None, None, "hour", 10, options, strict)
 
     handle("a", "b")
     archive(spark, "orders", place, options=options, history_after=0)
@@ -274,9 +274,9 @@ def test_what_may_be_deleted_between_archive_and_log_is_told(
     assert reading._gaps(asked(), *stands(asked(), place)) == [], "above the archive nothing has ever been"
 
 
-def stands(asked: Wanted, place: str) -> tuple[Archive, dict[str, Extent]]:
+def stands(asked: ReportRequest, place: str) -> tuple[Archive, dict[str, Extent]]:
     found = Archive.open(place)
-    return found, reading._extents(asked, found, Apart())[0]
+    return found, reading._extents(asked, found, ParkedRetries())[0]
 
 
 @pytest.mark.exhaustive
@@ -289,13 +289,13 @@ def test_deletion_that_is_let_go_while_a_report_reads_is_told(
     place = str(tmp_path / "archive")
     archive(spark, "orders", place, options=options, history_after=0)
     publish("orders", 2)
-    asked = wanted("orders", None, place, True, None, None, "hour", 10, options)
+    asked = report_request("orders", None, place, True, None, None, "hour", 10, options)
 
     def let_go() -> None:
         unsubscribe("orders", "archive")
 
     with pytest.raises(LogGap, match="is not registered"):
-        made(spark, asked, let_go)
+        build_report(spark, asked, let_go)
     found = report(spark, "orders", archive=place, options=options, fail_on_data_loss=False)
     assert "'archive' is not registered: messages above that may be missing here." in found.notes[0]
     assert group_of(found, "billing").published == 2

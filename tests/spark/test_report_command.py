@@ -12,7 +12,7 @@ from django_mqueue.spark import report
 from django_mqueue.spark.cli import program
 from django_mqueue.spark.errors import OptionError
 from django_mqueue.spark.reports.counting import kinds
-from django_mqueue.spark.reports.requests import wanted
+from django_mqueue.spark.reports.requests import report_request
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -76,7 +76,9 @@ def test_what_cannot_be_is_refused_before_spark_is_needed(given: dict[str, Any],
 
 def test_moments_are_those_of_their_zone() -> None:
     there = NOON.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    asked = wanted("a", None, Path("x"), True, NOON, there + timedelta(milliseconds=1), "hour", 5, None)
+    asked = report_request(
+        "a", None, Path("x"), True, NOON, there + timedelta(milliseconds=1), "hour", 5, None
+    )
     assert (asked.since, asked.until) == (1_772_366_400_000, 1_772_366_400_001)
 
 

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from django_mqueue import Subscription, publish, subscribe
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.spark import Archive, archive, replay
-from django_mqueue.spark.configuring import configured
+from django_mqueue.spark.configuring import session_settings
 from django_mqueue.spark.replays.preview import Preview
 from django_mqueue.spark.replays.replay_run import Replayed
 from django_mqueue.spark.reports import report
@@ -100,7 +100,7 @@ def test_a_session_s_settings_change_nothing(
     (billing, *_), _ = usual[1]
     assert (billing.errors_not_kept, billing.failures, billing.finished, billing.dead) == (0, 4, 2, 3)
     for name, settings in SETTINGS.items():
-        with configured(spark, settings):
+        with session_settings(spark, settings):
             assert told(name.replace(" ", "-")) == usual, name
 
 
@@ -122,7 +122,7 @@ def test_times_in_a_condition_are_utc_wherever_it_is_asked(
         Message.objects.filter(offset=found.offset).update(published_at=at)
     for zone in ("Pacific/Kiritimati", "Pacific/Pago_Pago"):
         ways: dict[str, Any] = {"to": f"in-{zone}".replace("/", "-"), "where": condition, "options": options}
-        with configured(spark, {ZONE: zone}):
+        with session_settings(spark, {ZONE: zone}):
             told = replay(spark, "orders", "spring", **ways)
             assert isinstance(told, Preview)
             assert told.total == 3, zone
@@ -149,7 +149,7 @@ def test_replays_at_once_leave_the_session_as_it_was(spark: SparkSession, option
             others.append(Background(work).start())
             assert inside.wait(100)
 
-    with configured(spark, {ZONE: "Europe/Berlin"}):
+    with session_settings(spark, {ZONE: "Europe/Berlin"}):
         done(replay(spark, "orders", "first", to="a", watch=first, **ways))
         assert spark.conf.get(ZONE) == "UTC", "the other one has not ended"
         ended.set()
@@ -166,5 +166,5 @@ def test_a_damaged_file_is_an_error_though_the_session_ignores_such(
     entry = batch(folder, "orders", [1, 2])
     (folder / entry.path).write_bytes(b"damaged")
     ignoring = {"spark.sql.files.ignoreCorruptFiles": "true", "spark.sql.files.ignoreMissingFiles": "true"}
-    with configured(spark, ignoring), pytest.raises(Py4JJavaError, match=Path(entry.path).name):
+    with session_settings(spark, ignoring), pytest.raises(Py4JJavaError, match=Path(entry.path).name):
         Archive.open(folder).frame(spark, "orders").collect()

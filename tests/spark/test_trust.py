@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
-from django_mqueue.spark.connecting import Connecting, connected, connecting
+from django_mqueue.spark.connecting import ConnectionParameters, connected, connecting
 from django_mqueue.spark.errors import NoConnection, OptionError
 from django_mqueue.store.connection import session
 from tests.support.rogue_server import rogue_server
@@ -81,14 +81,17 @@ def test_djangos_settings_may_be_used_all_the_same(
     using: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MQUEUE_CONNECTION_OPTIONS", "refuse")
-    with connected(Connecting(using=using)) as alias:
+    with connected(ConnectionParameters(using=using)) as alias:
         assert session.fetch(alias, "SELECT DATABASE()") == [(connection.settings_dict["NAME"],)]
 
 
 @pytest.mark.usefixtures("connections_allowed")
 def test_a_mistyped_environment_is_no_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MQUEUE_CONNECTION_OPTIONS", "Refuse")
-    with pytest.raises(OptionError, match="'Refuse', but must be allow or refuse"), connected(Connecting()):
+    with (
+        pytest.raises(OptionError, match="'Refuse', but must be allow or refuse"),
+        connected(ConnectionParameters()),
+    ):
         pass
 
 

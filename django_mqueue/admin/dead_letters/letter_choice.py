@@ -1,4 +1,4 @@
-"""The choice of dead letters: a form in the query of a URL, and the queue's ``Choice`` made from it."""
+"""The choice of dead letters: a form in the query of a URL, and the queue's ``DeadLetterQuery`` made from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.http import HttpRequest
 
 from ... import conf
 from ...policy import names
-from ...policy.dead_letter_filter import Choice
+from ...policy.dead_letter_filter import DeadLetterQuery
 from ...policy.durations import moment_ms
 from ...policy.errors import is_class
 from ...policy.filters import PAYLOAD, filter_of
@@ -84,10 +84,10 @@ def dead_topic(asked: Asked) -> str:
     return str(asked.get("dead") or conf.dead_letter_topic(asked["topic"]))
 
 
-def choice(asked: Asked) -> Choice:
-    """Return the ``Choice`` for the cleaned data of ``LetterFilter``, or of a form with topics and ``offsets``."""
+def choice(asked: Asked) -> DeadLetterQuery:
+    """Return the ``DeadLetterQuery`` for the data of ``LetterFilter``, or of a form with topics and ``offsets``."""
     offsets = asked.get("offsets")
-    return Choice(
+    return DeadLetterQuery(
         asked["topic"],
         dead_topic(asked),
         group=asked.get("group") or None,

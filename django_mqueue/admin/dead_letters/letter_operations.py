@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from ... import conf
 from ...browse import bulk_redrive, dead_letters
 from ...models import DeadLetter
-from ...policy.dead_letter_filter import Choice
+from ...policy.dead_letter_filter import DeadLetterQuery
 from ..base import wording
 from ..base.audit import DELETION, Subject
 from ..base.display import printable
@@ -91,7 +91,7 @@ class _OnLetters(Operation):
     def back(self, asked: Asked | None) -> str:
         return list_url(self.request, asked, (asked or {}).get("was", ""))
 
-    def chosen(self, asked: Asked) -> Choice:
+    def chosen(self, asked: Asked) -> DeadLetterQuery:
         visible.seen_by(self.request, asked["topic"], dead_topic(asked)).check(asked)
         return choice(asked)
 
@@ -152,7 +152,10 @@ class _OnLetters(Operation):
         if up_to is None:
             newest = dead_letters.newest(using, chosen.dead_topic)
             up_to = min(asked.get("up_to") or newest, newest)
-            so_far |= {"up_to": up_to, **self._extent(Choice(chosen.topic, chosen.dead_topic), up_to)}
+            so_far |= {
+                "up_to": up_to,
+                **self._extent(DeadLetterQuery(chosen.topic, chosen.dead_topic), up_to),
+            }
         limit = bulk_redrive.STEP_LETTERS
         if rate := asked.get("rate"):
             limit = int(min(max(now - so_far["then"], 0), 5) * rate)
@@ -174,7 +177,7 @@ class _OnLetters(Operation):
             carried=so_far,
         )
 
-    def _named(self, chosen: Choice) -> str:
+    def _named(self, chosen: DeadLetterQuery) -> str:
         """Return the first ids of the selection and the number of the others, or "" if the choice is a filter."""
         if chosen.offsets is None:
             return ""
@@ -182,7 +185,7 @@ class _OnLetters(Operation):
             [printable(id_) for id_ in dead_letters.ids(conf.database(), chosen)], IDS_SHOWN
         )
 
-    def _extent(self, everything: Choice, up_to: int) -> dict[str, Any]:
+    def _extent(self, everything: DeadLetterQuery, up_to: int) -> dict[str, Any]:
         """Return the measure of progress: the number of dead letters.
 
         If there are too many to count, progress is measured by offsets, from ``first``.

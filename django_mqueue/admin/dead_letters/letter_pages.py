@@ -188,7 +188,7 @@ class LetterPage(QueueView):
         self.title = printable(f"Dead letter {row['original_id']}")
         shown = visible.shown(self.request, letter)
         may_edit = visible.seen_by(self.request, topic, letter.topic).everything
-        told = letter_story.story(conf.database(), letter, EARLIER)
+        told = letter_story.dead_letter_details(conf.database(), letter, EARLIER)
         error = shown.errors[-1].error if shown.errors else ""
         return super().get_context_data(
             letter=letter,

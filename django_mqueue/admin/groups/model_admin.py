@@ -54,7 +54,7 @@ class GroupPage(QueueView):
         self.title = printable(f"{group} on {topic}")
         return super().get_context_data(**{**kwargs, "title": self.title, **self.found(topic, group)})
 
-    @session.one_look()
+    @session.cached_queries()
     def found(self, topic: str, group: str) -> dict[str, Any]:
         pair = (topic, group)
         span = charts.span_of(self.request.GET.get("span"))

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from ... import conf
-from ...browse.message_life import Life, Related, Stand
+from ...browse.message_life import GroupView, MessageTimeline, Related
 from ...browse.timeline import life
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
@@ -70,7 +70,7 @@ class LifePage(QueueView):
         return self.render_to_response(context)
 
 
-def read(request: HttpRequest, word: str) -> Life | None:
+def read(request: HttpRequest, word: str) -> MessageTimeline | None:
     """Return the message at the offset in the URL, or None if there is no such message.
 
     It reads as much of the payload as the page needs for this user.
@@ -84,7 +84,7 @@ def read(request: HttpRequest, word: str) -> Life | None:
     return life(conf.database(), int(word), payload_limit=limit, groups=GROUPS)
 
 
-def sections(found: Life, message: Inspected) -> list[tuple[str, list[tuple[str, str, str]]]]:
+def sections(found: MessageTimeline, message: Inspected) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Return the facts as (title, fields). A field is (name, label, HTML)."""
     where = [
         ("offset", "Offset", str(_offset(found))),
@@ -126,7 +126,7 @@ def headers(message: Inspected) -> str:
     return payloads.document(message.headers)
 
 
-def _offset(found: Life) -> int:
+def _offset(found: MessageTimeline) -> int:
     letter = found.message.dead_letter
     return found.message.offset if letter is None else letter
 
@@ -134,7 +134,7 @@ def _offset(found: Life) -> int:
 class Row:
     """The status of the message for one group, as the page shows it."""
 
-    def __init__(self, request: HttpRequest, found: Life, stand: Stand) -> None:
+    def __init__(self, request: HttpRequest, found: MessageTimeline, stand: GroupView) -> None:
         self.stand, view = stand, stand.view
         self.group = name(stand.group)
         self.url = None
@@ -172,7 +172,7 @@ ENDED = {
 """Explanations for messages that are done although no handler has finished them."""
 
 
-def _words(stand: Stand) -> str:
+def _words(stand: GroupView) -> str:
     """Return a text about the message's current position, or ""."""
     view = stand.view
     if not stand.is_for:
@@ -189,12 +189,12 @@ def _words(stand: Stand) -> str:
     return paused.strip()
 
 
-def _is_at_the_front(stand: Stand) -> bool:
+def _is_at_the_front(stand: GroupView) -> bool:
     until = stand.view.invisible_until
     return until is not None and until.timestamp() < 1
 
 
-def _until(stand: Stand) -> tuple[str, str | None]:
+def _until(stand: GroupView) -> tuple[str, str | None]:
     """Return the label and the HTML of the relevant time, or ("", None)."""
     view = stand.view
     if view.status == DONE and view.done_at is not None and stand.set_aside is None:
@@ -208,7 +208,7 @@ def _until(stand: Stand) -> tuple[str, str | None]:
     return "", None
 
 
-def attempts(request: HttpRequest, found: Life, message: Inspected) -> list[dict[str, Any]]:
+def attempts(request: HttpRequest, found: MessageTimeline, message: Inspected) -> list[dict[str, Any]]:
     """Return the failed attempts of all groups, newest first. Masks apply to each error."""
     of_groups: list[tuple[str, Sequence[FailedAttempt]]] = []
     if message.status == DEAD or (message.status == SCHEDULED and message.errors):
@@ -242,7 +242,7 @@ def to_letter(request: HttpRequest, offset: int) -> str:
     return address(request, "message_change", offset)
 
 
-def related(request: HttpRequest, found: Life) -> list[tuple[str, SafeString | str]]:
+def related(request: HttpRequest, found: MessageTimeline) -> list[tuple[str, SafeString | str]]:
     """Return (title, link) for each row that belongs to the same message."""
 
     def to(one: Related) -> SafeString:

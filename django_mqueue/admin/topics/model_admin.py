@@ -43,7 +43,7 @@ class TopicPage(QueueView):
         self.title = printable(topic)
         return super().get_context_data(**{**kwargs, "title": self.title, **self.found(topic)})
 
-    @session.one_look()
+    @session.cached_queries()
     def found(self, topic: str) -> dict[str, Any]:
         span = charts.span_of(self.request.GET.get("span"))
         about = topic_list.topic(conf.database(), topic)

@@ -34,7 +34,7 @@ def late_after(topic: str) -> timedelta:
     return timedelta(seconds=conf.get("LATE_AFTER", topic))
 
 
-@session.one_look()
+@session.cached_queries()
 def overview(page: int, find: str, sort: str) -> Standing:
     """Return a page of the topics whose names contain ``find``, with up to ``GROUPS_OF_A_TOPIC`` groups each.
 
@@ -143,7 +143,7 @@ def recently(rates: Rates, series: Series) -> float:
     return sum(last) / max(len(last) - over / timedelta(minutes=1), 1)
 
 
-@session.one_look()
+@session.cached_queries()
 def topics(after: str, find: str) -> tuple[list[TopicRow], str | None]:
     """Return a page of the list of topics, without the figures of their groups."""
     found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_A_PAGE, max_age=KNOWN)
@@ -155,7 +155,7 @@ def topics(after: str, find: str) -> tuple[list[TopicRow], str | None]:
     return rows, found.next
 
 
-@session.one_look()
+@session.cached_queries()
 def groups(after: tuple[str, str], find: str, topic: str) -> tuple[list[GroupRow], tuple[str, str] | None]:
     """Return a page of the list of groups, by topic and name.
 

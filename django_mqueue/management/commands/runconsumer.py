@@ -105,7 +105,7 @@ class Command(BaseCommand):
                 for handler in chosen:
                     self.stdout.write(f"consuming {handler.topic} for group {handler.group}: {handler.name}")
                 self.stdout.flush()
-            with session.explained(alias):
+            with session.migration_errors(alias):
                 runner.run()
         except MQueueError as error:
             raise CommandError(str(error)) from error
@@ -154,7 +154,7 @@ class Command(BaseCommand):
             try:
                 return server_problems(alias)
             except DatabaseError as error:
-                if not session.passes(error):
+                if not session.is_temporary(error):
                     raise
                 if session.error_code(error) not in PERHAPS_MISTAKEN:
                     self.stderr.write(

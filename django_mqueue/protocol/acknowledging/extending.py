@@ -18,23 +18,23 @@ from ...store import acknowledgements
 from ...store.acknowledgements import Deliveries
 from ...store.connection import session
 from ...store.connection.second_connection import second_connection
-from ...store.delivery_state import Ticket, ordered
+from ...store.delivery_state import Receipt, ordered
 from ..consumer_state import Context
 
 PATIENCE = 2.0
 """Seconds for which a locked delivery is tried again. The other transaction probably settles it."""
 
 
-def extend_beside(context: Context, tickets: Collection[Ticket], visible_ms: int) -> set[Ticket]:
+def extend_beside(context: Context, tickets: Collection[Receipt], visible_ms: int) -> set[Receipt]:
     """Extend deliveries to ``visible_ms`` from now on a second connection. Return the receipts that are stale.
 
     These include deliveries that the caller's transaction has settled. They also include deliveries that another
     transaction has locked for longer than ``PATIENCE``.
     """
-    left, stale = set(tickets), set[Ticket]()
+    left, stale = set(tickets), set[Receipt]()
     deadline, pause = time.monotonic() + PATIENCE, threading.Event()
 
-    def work(cursor: CursorWrapper) -> tuple[set[Ticket], set[Ticket]]:
+    def work(cursor: CursorWrapper) -> tuple[set[Receipt], set[Receipt]]:
         free = acknowledgements.lock_free(cursor, Deliveries(context.me, ordered(left)))
         if free:
             acknowledgements.extend(cursor, Deliveries(context.me, ordered(free)), visible_ms)
@@ -53,7 +53,7 @@ def extend_beside(context: Context, tickets: Collection[Ticket], visible_ms: int
             pause.wait(0.02)
 
 
-def _answered_here(context: Context, tickets: set[Ticket]) -> set[Ticket]:
+def _answered_here(context: Context, tickets: set[Receipt]) -> set[Receipt]:
     """Return the receipts of deliveries that the caller's transaction has settled."""
     mine = Deliveries(context.me, ordered(tickets))
     there = session.run(context.using, lambda cursor: acknowledgements.look(cursor, mine))

@@ -13,15 +13,15 @@ from ...policy.durations import to_ms
 from ...store import acknowledgements
 from ...store.acknowledgements import Deliveries
 from ...store.connection import session
-from ...store.delivery_state import Ticket, ordered
+from ...store.delivery_state import Receipt, ordered
 from ..delivery import Delivery
-from ..events import End
+from ..events import Outcome
 from .after_commit import after_commit
-from .single import Answering
+from .single import Acknowledger
 
 
 def put_back(
-    answering: Answering, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None
+    answering: Acknowledger, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None
 ) -> None:
     """Nack deliveries that have attempts left, in one statement. If ``error`` is None, postpone them.
 
@@ -34,7 +34,7 @@ def put_back(
     failures = {d.hold.ticket: d.hold.failures + (error is not None) for d in todo}
     tickets = ordered(failures)
 
-    def work(cursor: CursorWrapper) -> set[Ticket]:
+    def work(cursor: CursorWrapper) -> set[Receipt]:
         mine = Deliveries(context.me, tickets)
         changed = acknowledgements.put_back(
             cursor, mine, delay_ms=delay_ms, failed=error is not None, error=error
@@ -47,7 +47,7 @@ def put_back(
 
     stale = session.run(context.using, work) if todo else set()
     put = [d for d in todo if d.hold.ticket not in stale]
-    note = partial(answering._ended, verb=verb, due_in=delay_ms, told=End(error, delay_ms))
+    note = partial(answering._ended, verb=verb, due_in=delay_ms, told=Outcome(error, delay_ms))
     after_commit(context, put, note)
     answering._lose(stale)
     if gone := [d for d in deliveries if d.hold.ticket in stale or d.hold.answer not in ("", verb)]:
@@ -55,7 +55,7 @@ def put_back(
 
 
 def if_free(
-    answering: Answering,
+    answering: Acknowledger,
     deliveries: Sequence[Delivery],
     answer: Callable[[list[Delivery]], Sequence[Delivery]],
 ) -> tuple[list[Delivery], list[Delivery]]:
@@ -84,7 +84,7 @@ def if_free(
     return locked, stale
 
 
-def prolong(answering: Answering, deliveries: Sequence[Delivery], visible_ms: int) -> None:
+def prolong(answering: Acknowledger, deliveries: Sequence[Delivery], visible_ms: int) -> None:
     """Extend the deliveries that no other transaction has locked, to ``visible_ms`` from now.
 
     A handler, or the thread that settles a delivery, may have locked the others. If the worker waited for them, it
@@ -92,7 +92,7 @@ def prolong(answering: Answering, deliveries: Sequence[Delivery], visible_ms: in
     """
     context = answering.context
 
-    def work(cursor: CursorWrapper) -> set[Ticket]:
+    def work(cursor: CursorWrapper) -> set[Receipt]:
         free = acknowledgements.lock_free(
             cursor, Deliveries(context.me, ordered(d.hold.ticket for d in deliveries))
         )
@@ -106,7 +106,7 @@ def prolong(answering: Answering, deliveries: Sequence[Delivery], visible_ms: in
             delivery.hold.expires = context.clock.now() + visible_ms
 
 
-def give_back(answering: Answering, deliveries: Sequence[Delivery]) -> None:
+def give_back(answering: Acknowledger, deliveries: Sequence[Delivery]) -> None:
     """Put back deliveries that reached no handler, and count no attempt. Skip locked ones."""
     if not deliveries:
         return

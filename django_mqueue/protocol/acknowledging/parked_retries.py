@@ -14,7 +14,7 @@ from ...policy import names
 from ...policy.ids import new_token, uuid7
 from ...store import acknowledgements
 from ...store.acknowledgements import Deliveries
-from ...store.delivery_state import Ticket
+from ...store.delivery_state import Receipt
 from ...store.scheduling import parked_retries
 from ...store.scheduling.parked_retries import Aside
 from ..consumer_state import Context
@@ -39,20 +39,20 @@ def is_long(context: Context, delay_ms: int) -> bool:
 
 def set_aside(
     context: Context, delay_ms: int, error: str | None
-) -> Callable[[CursorWrapper, Sequence[Ticket]], int]:
+) -> Callable[[CursorWrapper, Sequence[Receipt]], int]:
     """Return a function that parks the retry of one delivery.
 
     ``error``: the error of the failed attempt, or None if no attempt is counted.
     """
 
-    def change(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
+    def change(cursor: CursorWrapper, tickets: Sequence[Receipt]) -> int:
         (ticket,) = tickets
         # A postponement leaves the same failure count as an ack. A new token distinguishes the two.
         token = new_token() if error is None else None
         done = acknowledgements.finish(cursor, Deliveries(context.me, tickets), error, token, is_aside=True)
         if done:
             what = Aside(context.group, context.topic, ticket.partition, ticket.offset, context.life, uuid7())
-            parked_retries.set_aside(cursor, what, delay_ms, counted=error is not None)
+            parked_retries.park(cursor, what, delay_ms, counted=error is not None)
         return done
 
     return change

@@ -14,13 +14,13 @@ from ...policy.encoding import encode
 from ...policy.requests import box_in
 from ...store import dead_letter_copies, replies
 from ...store.connection import session
-from ...store.connection.second_connection import committed_now
+from ...store.connection.second_connection import outside_snapshot
 from ...store.failures import clip
 
 if TYPE_CHECKING:
     from ..delivery import Delivery
 
-AGAIN = 0.03
+POLL_INTERVAL = 0.03
 """Seconds between two checks of a box that another handler is filling."""
 
 
@@ -50,11 +50,11 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
     found = replies.look(using, box)
     if found is not None and found.failures is not None:
         return False  # Perhaps this transaction filled it, which other connections cannot see.
-    with committed_now(using) as now:
+    with outside_snapshot(using) as now:
         if now != using:
             found = replies.look(now, box)
         while _is_open(found):
-            _pause.wait(AGAIN)
+            _pause.wait(POLL_INTERVAL)
             if session.run(using, work):
                 return True
             found = replies.look(now, box)
@@ -65,7 +65,7 @@ def _is_open(found: replies.Content | None) -> bool:
     return found is not None and found.failures is None and found.left_ms > 0
 
 
-def tell_failure(
+def report_failure(
     cursor: CursorWrapper, topic: str, offset: int, letter: dead_letter_copies.Copied, group: str, error: str
 ) -> None:
     """Report the failure of a dead-lettered request to its requester, if no other group can still reply.

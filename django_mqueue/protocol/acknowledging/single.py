@@ -20,22 +20,22 @@ from ...policy.ids import new_token
 from ...store import acknowledgements, dead_letter_copies
 from ...store.acknowledgements import Deliveries
 from ...store.connection import session
-from ...store.delivery_state import Ticket, ordered
+from ...store.delivery_state import Receipt, ordered
 from ...store.failures import clip
 from .. import events
 from ..consumer_state import Context
 from ..delivery import Delivery
-from ..events import End
+from ..events import Outcome
 from .after_commit import after_commit
 from .extending import extend_beside
 from .parked_retries import is_long, set_aside
-from .replying import tell_failure
+from .replying import report_failure
 
 WORKER_DIED = "the worker died, or lost its lease, each time it handled this message"
 ENDING = ("ack", "nack", "reject", "postpone")
 
 
-class Answering:
+class Acknowledger:
     """Settles the deliveries of one subscriber.
 
     Any thread may call the methods. Each thread uses its own database connection.
@@ -61,11 +61,11 @@ class Answering:
         ended = [d for d in todo if d.hold.answer]
         todo = [d for d in todo if not d.hold.answer]
 
-        def work(cursor: CursorWrapper) -> set[Ticket]:
+        def work(cursor: CursorWrapper) -> set[Receipt]:
             stale = self._finish(cursor, todo, whole=whole) if todo else set()
             if starting:
                 tickets = ordered(d.hold.ticket for d in starting)
-                if acknowledgements.hand_over(cursor, Deliveries(context.me, tickets)) < len(tickets):
+                if acknowledgements.mark_handed(cursor, Deliveries(context.me, tickets)) < len(tickets):
                     stale |= self._not_mine(cursor, tickets)
             return stale
 
@@ -83,9 +83,9 @@ class Answering:
 
     def note_ack(self, deliveries: Sequence[Delivery]) -> None:
         """Update the consumer state for acks that a transaction has committed together with other changes."""
-        self._ended(deliveries, "ack", told=End())
+        self._ended(deliveries, "ack", told=Outcome())
 
-    def note_unheard(self, deliveries: Sequence[Delivery]) -> None:
+    def reconcile_acks(self, deliveries: Sequence[Delivery]) -> None:
         """Reconcile acks whose commit result is unknown.
 
         If the database shows them as committed, the consumer state is updated. Later messages then no longer wait for
@@ -110,11 +110,11 @@ class Answering:
         failures = delivery.hold.failures + 1
         if failures >= self.context.options.max_attempts:
             return self._give_up(delivery, "nack", error, failures)
-        told = End(error, delay_ms)
+        told = Outcome(error, delay_ms)
         if is_long(self.context, delay_ms):
             return self._answer(delivery, "nack", set_aside(self.context, delay_ms, error), failures, told)
 
-        def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
+        def back(cursor: CursorWrapper, tickets: Sequence[Receipt]) -> int:
             mine = Deliveries(self.context.me, tickets)
             return acknowledgements.put_back(cursor, mine, delay_ms=delay_ms, failed=True, error=error)
 
@@ -130,12 +130,12 @@ class Answering:
         delay_ms = to_ms("delay", delay)
         if self._repeated(delivery, "postpone"):
             return True
-        told = End(None, delay_ms)
+        told = Outcome(None, delay_ms)
         if is_long(self.context, delay_ms):
             aside = set_aside(self.context, delay_ms, None)
             return self._answer(delivery, "postpone", aside, delivery.hold.failures, told)
 
-        def back(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
+        def back(cursor: CursorWrapper, tickets: Sequence[Receipt]) -> int:
             return acknowledgements.put_back(
                 cursor, Deliveries(self.context.me, tickets), delay_ms=delay_ms, failed=False
             )
@@ -153,7 +153,7 @@ class Answering:
         context = self.context
         todo = [d for d in deliveries if not d.hold.answer]
 
-        def work(cursor: CursorWrapper) -> set[Ticket]:
+        def work(cursor: CursorWrapper) -> set[Receipt]:
             tickets = ordered(d.hold.ticket for d in todo)
             moved = acknowledgements.extend(cursor, Deliveries(context.me, tickets), visible_ms)
             return set() if moved == len(tickets) else self._not_mine(cursor, tickets)
@@ -182,7 +182,7 @@ class Answering:
 
         def work(cursor: CursorWrapper) -> bool:
             if acknowledgements.lock_free(cursor, mine):
-                acknowledgements.end_solitude(cursor, mine)
+                acknowledgements.end_quarantine(cursor, mine)
                 return True
             return not acknowledgements.mine(cursor, mine, locking=False)
 
@@ -191,7 +191,7 @@ class Answering:
             delivery.hold.alone = False
         return done
 
-    def bury(self, ticket: Ticket, error: str, failures: int) -> bool | None:
+    def bury(self, ticket: Receipt, error: str, failures: int) -> bool | None:
         """Dead-letter a message that no handler has. Return False if this subscriber does not own it.
 
         ``failures``: the number of failed attempts that the dead letter records. Returns None, and changes nothing,
@@ -216,16 +216,16 @@ class Answering:
         return buried
 
     def _give_up(self, delivery: Delivery, verb: str, error: str, failures: int) -> bool:
-        def work(cursor: CursorWrapper, tickets: Sequence[Ticket]) -> int:
+        def work(cursor: CursorWrapper, tickets: Sequence[Receipt]) -> int:
             return 1 - len(self._finish_dead(cursor, tickets[0], error, failures))
 
-        answered = self._answer(delivery, verb, work, failures, End(error))
+        answered = self._answer(delivery, verb, work, failures, Outcome(error))
         delivery.hold.dead_lettered = True
         return answered
 
     def _finish_dead(
-        self, cursor: CursorWrapper, ticket: Ticket, error: str, failures: int, token: int | None = None
-    ) -> set[Ticket]:
+        self, cursor: CursorWrapper, ticket: Receipt, error: str, failures: int, token: int | None = None
+    ) -> set[Receipt]:
         """Finish a message for this group and copy it to the dead-letter topic, in one transaction.
 
         Returns a set with the receipt if it is stale, otherwise an empty set.
@@ -237,10 +237,10 @@ class Answering:
         dead_topic = conf.dead_letter_topic(context.topic)
         letter = dead_letter_copies.copy(cursor, ticket.offset, context.group, dead_topic, failures, text)
         if letter is not None:
-            tell_failure(cursor, context.topic, ticket.offset, letter, context.group, text)
+            report_failure(cursor, context.topic, ticket.offset, letter, context.group, text)
         return set()
 
-    def _finish(self, cursor: CursorWrapper, todo: Sequence[Delivery], *, whole: bool) -> set[Ticket]:
+    def _finish(self, cursor: CursorWrapper, todo: Sequence[Delivery], *, whole: bool) -> set[Receipt]:
         failures = {d.hold.ticket: d.hold.failures for d in todo}
         tickets, skipped = ordered(failures), [d.offset for d in todo if d.hold.skipped]
         done = acknowledgements.finish(cursor, Deliveries(self.context.me, tickets), skipped=skipped)
@@ -250,7 +250,7 @@ class Answering:
         # If an earlier transaction acknowledged it, its effects are stored. This one must not store them again.
         return stale or set(tickets) if whole else stale
 
-    def _unfinished(self, cursor: CursorWrapper, failures: Mapping[Ticket, int]) -> set[Ticket]:
+    def _unfinished(self, cursor: CursorWrapper, failures: Mapping[Receipt, int]) -> set[Receipt]:
         """Return the receipts of deliveries that no earlier try has finished.
 
         An earlier try may have committed, and its result may have been lost. ``failures``: the failure count after such
@@ -263,9 +263,9 @@ class Answering:
         self,
         delivery: Delivery,
         verb: str,
-        change: Callable[[CursorWrapper, Sequence[Ticket]], int],
+        change: Callable[[CursorWrapper, Sequence[Receipt]], int],
         failures: int,
-        told: End,
+        told: Outcome,
         due_in: int | None = None,
     ) -> bool:
         """Apply ``change`` to one delivery and update the consumer state, or raise ``StaleDelivery``.
@@ -288,7 +288,7 @@ class Answering:
         after_commit(self.context, [delivery], partial(self._ended, verb=verb, due_in=due_in, told=told))
         return True
 
-    def _not_mine(self, cursor: CursorWrapper, tickets: Sequence[Ticket]) -> set[Ticket]:
+    def _not_mine(self, cursor: CursorWrapper, tickets: Sequence[Receipt]) -> set[Receipt]:
         return set(tickets) - acknowledgements.mine(cursor, Deliveries(self.context.me, tickets))
 
     def _repeated(self, delivery: Delivery, verb: str) -> bool:
@@ -298,7 +298,11 @@ class Answering:
         raise StaleDelivery([delivery], verb)
 
     def _ended(
-        self, deliveries: Sequence[Delivery], verb: str, due_in: int | None = None, told: End | None = None
+        self,
+        deliveries: Sequence[Delivery],
+        verb: str,
+        due_in: int | None = None,
+        told: Outcome | None = None,
     ) -> None:
         context = self.context
         with context.lock:
@@ -334,7 +338,7 @@ class Answering:
                     partition.in_flight.add(ticket.offset)
                     context.flying[ticket.offset] = delivery
 
-    def _lose(self, stale: set[Ticket]) -> None:
+    def _lose(self, stale: set[Receipt]) -> None:
         """Mark deliveries that this subscriber no longer owns as lost, and forget them.
 
         Inside a caller's transaction only ``doubt`` is set, and the next lease renewal finds them. That transaction has

@@ -48,7 +48,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
                 raise StaleDelivery(overdue, "ack")
             acked = answering.ack(deliveries, whole=True)
     except StaleDelivery:
-        answering.note_unheard(deliveries)
+        answering.reconcile_acks(deliveries)
         raise
 
 

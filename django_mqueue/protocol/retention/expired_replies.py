@@ -13,7 +13,7 @@ LINGER_MS = 60_000
 """Milliseconds to keep a box after its deadline: the requester may still fetch a reply that was just in time."""
 
 
-class Leftovers:
+class ExpiredReplies:
     """Deletes the expired reply boxes of one topic, page by page, for one process."""
 
     def __init__(self, using: str, topic: str) -> None:

@@ -11,7 +11,7 @@ from ... import conf
 from ...policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, replies_topic
 from ...store import garbage
 from ...store.connection import session
-from .expired_replies import Leftovers
+from .expired_replies import ExpiredReplies
 from .removing import Removal, unfinished
 
 PAGE = 1000
@@ -31,7 +31,7 @@ class Collector:
         self.using, self.topic = using, topic
         self._next = -math.inf
         self._fruitless = 0
-        self._leftovers = Leftovers(using, topic)
+        self._leftovers = ExpiredReplies(using, topic)
         self._removal: Removal | None = None
 
     def tick(self) -> None:
@@ -78,7 +78,7 @@ class Collector:
             doomed = [(p, o) for p, o in done if o in free]
             if doomed:
                 garbage.delete(cursor, self.topic, sorted(groups.starts), doomed)
-                garbage.forget_empty(cursor, self.topic, sorted({p for p, _ in doomed}))
+                garbage.delete_empty_positions(cursor, self.topic, sorted({p for p, _ in doomed}))
             self._fruitless = 0 if doomed else self._fruitless + 1
             young = len(old) < len(done)
             over = young or len(rows) < PAGE
@@ -109,7 +109,7 @@ class Collector:
         }
         starts, done = groups.starts, []
         for offset, partition, target in rows:
-            waiting = groups.waited_for(target)
+            waiting = groups.blocking(target)
             if all(offset <= max(marks.get((partition, group), 0), starts[group]) for group in waiting):
                 done.append((partition, offset))
         return done

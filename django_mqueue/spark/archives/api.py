@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import OptionError
-from .requests import BATCH_ROWS, HISTORY_AFTER, Progress, asked, quiet
+from .requests import BATCH_ROWS, HISTORY_AFTER, Progress, archive_request, quiet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def archive(
     from .archive_run import Run
     from .storage import storage_at
 
-    wanted = asked(
+    wanted = archive_request(
         options or {}, topics, pattern, group, batch_rows, history_after,
         strict=fail_on_data_loss, moved=moved,
     )  # fmt: skip

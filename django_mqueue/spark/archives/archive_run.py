@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap
 from ...store.leases import Holder
-from ..connecting import Line
+from ..connecting import RetryingConnection
 from ..database import following
 from ..errors import ArchiveError, NoArchive
 from ..reader.options import Table
@@ -32,7 +32,7 @@ from .catalog import FORMAT, FORMAT_PROPERTY, GROUP, ID, INSTALLATION, SERVER, A
 from .jobs import parallelism, spread
 from .membership import Membership
 from .parquet import FileEntry
-from .requests import Asked, Progress
+from .requests import ArchiveRequest, Progress
 from .storage import HIDDEN, Storage, held, storage_at
 from .tables import TABLES, Kind, created, opened
 from .tasks import Task, writing
@@ -66,7 +66,7 @@ class Run:
         self,
         spark: SparkSession,
         storage: Storage,
-        wanted: Asked,
+        wanted: ArchiveRequest,
         stopping: threading.Event,
         progress: Progress,
     ) -> None:
@@ -76,7 +76,7 @@ class Run:
         self._options = wanted.tables(parallelism(spark))
         self._planner = Planner(self._options, wanted.batch_rows, wanted.history_age_ms)
         self._how = wanted.options.connecting
-        self._line = Line(self._how)
+        self._line = RetryingConnection(self._how)
         self._standings: dict[str, TopicState] = {}
         self._goals: dict[str, Goal] = {}
         self._done: dict[str, Archived] = {}

@@ -10,7 +10,7 @@ from django.db import DatabaseError
 
 from ...exceptions import MQueueError
 from ...store.leases import Holder
-from ..connecting import Connecting, Line, connected
+from ..connecting import ConnectionParameters, RetryingConnection, connected
 from ..database import following
 from ..reader.follower import BEAT_EVERY
 
@@ -18,7 +18,7 @@ from ..reader.follower import BEAT_EVERY
 class Membership:
     """A context manager. While it is open, no other process reads the joined topics for the group."""
 
-    def __init__(self, how: Connecting, group: str) -> None:
+    def __init__(self, how: ConnectionParameters, group: str) -> None:
         self._how, self._group = how, group
         self._run = uuid.uuid4().hex
         self._members: list[Holder] = []
@@ -37,12 +37,12 @@ class Membership:
             for me in self._members:
                 following.leave(me, using=using)
 
-    def join(self, line: Line, topic: str) -> Holder:
+    def join(self, line: RetryingConnection, topic: str) -> Holder:
         """Make the run the group's reader of a topic. Return the reader.
 
         Raises ``GroupTaken`` if another reader is alive. Waits up to 30 s for a heartbeat of that reader.
         """
-        me = Holder(self._group, topic, f"{following.READER}{self._run[:12]}", self._run)
+        me = Holder(self._group, topic, f"{following.READER_PREFIX}{self._run[:12]}", self._run)
         line.run(lambda using: following.join(me, using=using))
         self._members.append(me)
         return me

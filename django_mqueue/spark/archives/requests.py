@@ -28,7 +28,7 @@ def quiet(done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ArchiveRequest:
     """The checked arguments of an archive run.
 
     ``history_age_ms``: the history of a message of this age, in milliseconds, waits for no group. ``strict``: raise an
@@ -54,7 +54,7 @@ class Asked:
         }
 
 
-def asked(
+def archive_request(
     options: Mapping[str, str],
     topics: str | Sequence[str] | None,
     pattern: str | None,
@@ -64,7 +64,7 @@ def asked(
     *,
     strict: bool,
     moved: bool = False,
-) -> Asked:
+) -> ArchiveRequest:
     """Check the arguments of an archive run, and return them. Raises ``OptionError``."""
     try:
         names.check_name("group", group, names.GROUP_MAX)
@@ -75,7 +75,7 @@ def asked(
     if not 0 <= history_after <= 10 * 365 * 86_400:
         raise OptionError(f"history_after is {history_after}, but must be seconds, from 0 to ten years")
     reading = _reading(options, topics, pattern, strict)
-    return Asked(reading, group, batch_rows, int(history_after * 1000), strict, moved)
+    return ArchiveRequest(reading, group, batch_rows, int(history_after * 1000), strict, moved)
 
 
 def _reading(

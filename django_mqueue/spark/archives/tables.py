@@ -151,13 +151,13 @@ class Snapshot:
         if missing := [field for field in schema_of(self.table) if field.name not in there]:
             from deltalake import Schema
 
-            with _told(self._storage, self.table, "changed"):
+            with _archive_errors(self._storage, self.table, "changed"):
                 self._delta.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
             return self.reloaded()
         return self
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        with _told(self._storage, self.table, "changed"):
+        with _archive_errors(self._storage, self.table, "changed"):
             self._delta.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
 
     def unused(self) -> set[str]:
@@ -173,7 +173,7 @@ class Snapshot:
         because a run may soon name newer files.
         """
         delta, hours = self.reloaded()._delta, math.ceil(keep_hours)
-        with _told(self._storage, self.table, "cleaned"):
+        with _archive_errors(self._storage, self.table, "cleaned"):
             delta.vacuum(hours, dry_run=False, enforce_retention_duration=False)
             if full:
                 delta.vacuum(max(hours, 1), dry_run=False, enforce_retention_duration=False, full=True)
@@ -254,12 +254,12 @@ def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> 
     except ModuleNotFoundError as error:
         raise NoSpark(f"{error.name} is not installed: pip install 'django-mqueue[spark]'") from error
     try:
-        with _told(storage, table, "read", TableNotFoundError):
+        with _archive_errors(storage, table, "read", TableNotFoundError):
             delta = DeltaTable(_uri(storage, table))
     except TableNotFoundError:
         return None
     if at is not None:
-        with _told(storage, table, f"read as it was at {at}"):
+        with _archive_errors(storage, table, f"read as it was at {at}"):
             times = commit_times(storage, table)
             known = [version for version, time in times.items() if version == at or _is_by(time, at)]
             if known:
@@ -297,7 +297,7 @@ def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> No
     from deltalake import DeltaTable
 
     path = f"_delta_log/{0:020d}.json"
-    with _told(storage, table, "created"), TemporaryDirectory() as folder:
+    with _archive_errors(storage, table, "created"), TemporaryDirectory() as folder:
         DeltaTable.create(
             folder, schema_of(table), partition_by=PARTITIONS, name=table, configuration=dict(properties),
             raise_if_key_not_exists=False,
@@ -312,7 +312,7 @@ def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> No
 
 
 @contextmanager
-def _told(storage: Storage, table: Table, what: str, *besides: type[Exception]) -> Iterator[None]:
+def _archive_errors(storage: Storage, table: Table, what: str, *besides: type[Exception]) -> Iterator[None]:
     """Raise errors of the block as ``ArchiveError``. Errors of the types in ``besides`` stay as they are."""
     try:
         yield

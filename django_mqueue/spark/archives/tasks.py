@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from ...exceptions import LogGap
-from ..connecting import Connecting
+from ..connecting import ConnectionParameters
 from ..reader.batches import Batches
 from ..reader.columns import schema_of
 from ..reader.options import ReadOptions, Table
@@ -74,7 +74,7 @@ def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
 
 def schema(table: Table) -> StructType:
     """Return all columns of a table, as Spark types."""
-    return schema_of(ReadOptions(Connecting(), table=table, include_headers=True))
+    return schema_of(ReadOptions(ConnectionParameters(), table=table, include_headers=True))
 
 
 def arrow_schema(table: Table) -> pa.Schema:

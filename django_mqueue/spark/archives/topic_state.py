@@ -9,7 +9,7 @@ from ...exceptions import LogGap, NotRegistered
 from ...store import log, offsets
 from ...store.leases import Holder
 from ..database import following
-from ..database.following import Place
+from ..database.following import ReaderPosition
 from ..reader.options import Table
 from ..sql import bulk
 from .requests import TABLES
@@ -63,7 +63,7 @@ def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:
     )  # fmt: skip
 
 
-def check(standing: TopicState, found: Place | None) -> None:
+def check(standing: TopicState, found: ReaderPosition | None) -> None:
     """Raise ``LogGap`` if messages above the archive's end may be deleted. ``found``: the place of the group."""
     topic, group = standing.topic, standing.group
     if not standing.begun:
@@ -87,7 +87,7 @@ def check(standing: TopicState, found: Place | None) -> None:
         )
 
 
-def check_log(standing: TopicState, found: Place | None, using: str) -> None:
+def check_log(standing: TopicState, found: ReaderPosition | None, using: str) -> None:
     """Raise ``LogGap`` if the database was set back since the topic was archived.
 
     Such a database uses offsets again. The log and the archive then have different messages at these offsets, and no

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..collecting import collect_all
-from ..connecting import Line, connecting
+from ..connecting import RetryingConnection, connecting
 from ..launching import register
 from ..reader.options import Table
 from ..sql import bulk
@@ -138,7 +138,7 @@ def _only_in_log(
 
     As many messages as were erased from the archive may be missing.
     """
-    line = Line(connecting({name.lower(): value for name, value in options.items()}))
+    line = RetryingConnection(connecting({name.lower(): value for name, value in options.items()}))
     try:
         if not line.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
             return

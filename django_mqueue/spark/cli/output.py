@@ -1,6 +1,6 @@
 """The output of the command: the result on stdout, all else on stderr. Progress is a bar only on a terminal.
 
-Publishers have written some of this text. ``shown`` makes it safe, so that it cannot control the terminal.
+Publishers have written some of this text. ``for_terminal`` makes it safe, so that it cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Protocol, TextIO
 
-from ...drawing.printing import shown
+from ...drawing.printing import for_terminal
 
 LINE_EVERY = 10.0
 """Seconds between two lines of progress, if stderr is not a terminal."""
@@ -63,7 +63,7 @@ class Output:
         if self._bars:
             from tqdm import tqdm
 
-            tqdm.write(shown(text), file=err)
+            tqdm.write(for_terminal(text), file=err)
         else:
             _write(err, text)
 
@@ -88,5 +88,5 @@ class Output:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    stream.write(f"{shown(text)}\n")
+    stream.write(f"{for_terminal(text)}\n")
     stream.flush()

@@ -64,7 +64,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
     An error that is a bug of this package is raised.
     """
     stopping = threading.Event()
-    ours = Ours(arguments)
+    ours = OwnedSpark(arguments)
 
     def first() -> None:
         stopping.set()
@@ -124,7 +124,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
             ours.end()
 
 
-class Ours:
+class OwnedSpark:
     """The Spark that this run starts, if it starts one."""
 
     def __init__(self, arguments: Namespace) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
-from ...service.storing import known_groups, store_many
+from ...service.storing import naming_unknown_group, store_many
 from ...store import log
 from ...store.connection import session
 from ...store.connection.dialect import DUPLICATE_ENTRY
@@ -24,7 +24,7 @@ def append(using: str, topic: str, rows: Sequence[NewRow]) -> int:
     """
 
     def store(cursor: CursorWrapper) -> int:
-        with known_groups(cursor, topic, rows):
+        with naming_unknown_group(cursor, topic, rows):
             log.insert(cursor, topic, rows)
         return len(rows)
 

@@ -39,11 +39,11 @@ from ...store import log, moving, offsets
 from ...store.connection import session
 from ...store.log import NewRow
 from ..sql import copies, seam
-from ..sql.copies import Copy, Mark
+from ..sql.copies import Copy, Progress
 from ..sql.seam import Native
 from . import copying
 from .copied_content import Original, copied, copy_id
-from .copying import Run
+from .copying import CopyRun
 
 KIND = "backfill"
 COPY_IDS = f"^{KIND}-[0-9]+@[0-9]+$"
@@ -58,31 +58,31 @@ SETTLE_FOR = 1.0
 
 
 @dataclass(frozen=True)
-class Border:
+class BackfillState:
     """The offset where the past ends, and the state of the backfill.
 
     ``upto``: the last offset of the past. ``resumed``: an earlier call has begun the backfill. ``ended``: the backfill
     is complete. ``source``: the caller's number for the archive that the past comes from.
     """
 
-    run: Run
+    run: CopyRun
     upto: int
     resumed: bool
     ended: bool
     source: int = 0
 
 
-def begun(using: str, topic: str, group: str) -> Border | None:
+def find_backfill(using: str, topic: str, group: str) -> BackfillState | None:
     """Return the border of an earlier run; None if the group is not registered.
 
     Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
     """
-    run = Run(KIND, group, topic)
+    run = CopyRun(KIND, group, topic)
     there = offsets.registration(using, group, topic)
     return _known(using, run, copies.mark(using, topic, run.head), there) if there else None
 
 
-def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> Border:
+def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> BackfillState:
     """Register the group, paused, at the settled offset. If an earlier run has done so, return its border.
 
     ``known``: a settled offset that the caller has found. ``lanes``: the number of lanes for the copies. ``source``: a
@@ -100,8 +100,8 @@ def begin(using: str, topic: str, group: str, known: int, lanes: int, source: in
 
 def _begin(
     using: str, cursor: CursorWrapper, topic: str, group: str, known: int, lanes: int, source: int
-) -> Border | None:
-    run = Run(KIND, group, topic, lanes, group)
+) -> BackfillState | None:
+    run = CopyRun(KIND, group, topic, lanes, group)
     settled = max(offsets.lock_topic(using, cursor, topic), known)
     head, there = copies.locked_mark(cursor, topic, run.head), offsets.registration(using, group, topic)
     if there:
@@ -114,14 +114,14 @@ def _begin(
     new = offsets.registration(using, group, topic)
     assert new is not None
     # An earlier registration of the group may have left marks, perhaps of more lanes.
-    copying.forget(cursor, Run(KIND, group, topic, copying.LANES_MAX), run.head)
-    run = Run(KIND, group, topic, lanes, group, new.life)
+    copying.forget(cursor, CopyRun(KIND, group, topic, copying.LANES_MAX), run.head)
+    run = CopyRun(KIND, group, topic, lanes, group, new.life)
     copying.begin(cursor, run, settled, new.life)
     copies.begin_marks(cursor, topic, [(run.source, 0, source)])
-    return Border(run, settled, False, False, source)
+    return BackfillState(run, settled, False, False, source)
 
 
-def _known(using: str, run: Run, head: Mark | None, there: offsets.Registration) -> Border:
+def _known(using: str, run: CopyRun, head: Progress | None, there: offsets.Registration) -> BackfillState:
     if head is None or head.number != there.life:
         raise GroupNotNew(
             f"group {run.name!r} is registered for topic {run.topic!r} already, and has its place in the log."
@@ -129,16 +129,16 @@ def _known(using: str, run: Run, head: Mark | None, there: offsets.Registration)
         )
     lanes = copying.lanes_of(using, run) or run.lanes
     source = copies.mark(using, run.topic, run.source)
-    run = Run(KIND, run.name, run.topic, lanes, run.name, there.life)
-    return Border(run, head.position, True, head.finished, source.number if source else 0)
+    run = CopyRun(KIND, run.name, run.topic, lanes, run.name, there.life)
+    return BackfillState(run, head.position, True, head.finished, source.number if source else 0)
 
 
-def stored_to_border(using: str, border: Border) -> bool:
+def stored_to_border(using: str, border: BackfillState) -> bool:
     """Return whether all copies of messages from before the border are stored."""
     return copies.mark(using, border.run.topic, border.run.seam) is not None
 
 
-def note_stored(using: str, border: Border) -> None:
+def note_stored(using: str, border: BackfillState) -> None:
     """Record that all copies of messages from before the border are stored. Only the seam remains."""
     run = border.run
 
@@ -149,7 +149,7 @@ def note_stored(using: str, border: Border) -> None:
     session.run(using, work)
 
 
-def copy_of(one: Original, run: Run) -> Copy:
+def copy_of(one: Original, run: CopyRun) -> Copy:
     """Return the copy of a message for the run's group. Handlers see the id of the original."""
     row = NewRow(
         one.partition,
@@ -182,7 +182,7 @@ class Seam:
     One thread may use an instance. A second process may run the same seam at the same time without harm.
     """
 
-    def __init__(self, using: str, border: Border) -> None:
+    def __init__(self, using: str, border: BackfillState) -> None:
         self.using, self.run = using, border.run
         self._settler = Settler(using, self.run.topic)
         self._last: dict[str, int] = {}
@@ -298,7 +298,7 @@ class Seam:
                 f"group {self.run.group!r} was given the message at offset {begun[0].offset} while its past was being"
                 " stored: somebody has resumed it. Unsubscribe it, and begin anew"
             )
-        for some in _light(wanted):
+        for some in _statement_batches(wanted):
             rows = seam.contents(cursor, [native.offset for native in some])
             made = [copy_of(_original(row), self.run) for row in rows]
             first = copies.insert(cursor, self.run.topic, made)
@@ -310,7 +310,7 @@ class Seam:
             step.last |= {copy.row.partition: first + place for place, copy in enumerate(made)}
 
 
-def finish(using: str, border: Border, *, resume: bool) -> None:
+def finish(using: str, border: BackfillState, *, resume: bool) -> None:
     """Record that the backfill is complete, and resume the group if ``resume`` is true.
 
     Raises ``NotRegistered`` or ``Superseded`` if the group was changed while its past was stored.
@@ -335,7 +335,7 @@ def _original(row: seam.Content) -> Original:
     return Original(offset, partition, id, about["kind"], about["encoding"], about["headers"], body, at)
 
 
-def _light(natives: Sequence[Native]) -> Iterator[list[Native]]:
+def _statement_batches(natives: Sequence[Native]) -> Iterator[list[Native]]:
     """Yield lists of messages. The contents of each list fit into one statement."""
     some: list[Native] = []
     size = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ...policy.encoding import Encoded, described
+from ...policy.encoding import Encoded, encode_stored
 from ...policy.requests import visible
 
 HEADER = "mqueue-replay"
@@ -41,7 +41,7 @@ def copied(one: Original, topic: str, name: str) -> Encoded:
         for key, value in visible(one.headers).items()
         if key != HEADER and not key.startswith(f"{HEADER}-")
     }
-    return described(one.body, one.kind, theirs, one.encoding, origin(one, topic, name))
+    return encode_stored(one.body, one.kind, theirs, one.encoding, origin(one, topic, name))
 
 
 def origin(one: Original, topic: str, name: str) -> dict[str, str | int]:

@@ -14,7 +14,7 @@ from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
 from ...exceptions import NotRegistered, Superseded
-from ...service.storing import known_groups
+from ...service.storing import naming_unknown_group
 from ...store import log, offsets
 from ...store.connection import session
 from ...store.connection.dialect import DUPLICATE_ENTRY
@@ -25,7 +25,7 @@ LANES_MAX = 64
 
 
 @dataclass(frozen=True)
-class Run:
+class CopyRun:
     """A run of copies into ``topic``.
 
     ``kind`` and ``name`` identify the run within the topic. ``lanes``: the number of lanes. ``group``: the only group
@@ -74,7 +74,7 @@ class Run:
         return [self.lane(number) for number in range(self.lanes)]
 
 
-def begin(cursor: CursorWrapper, run: Run, upto: int, number: int) -> None:
+def begin(cursor: CursorWrapper, run: CopyRun, upto: int, number: int) -> None:
     """Record that the run has begun. The topic must be locked.
 
     ``upto``: the offset of the last original. ``number``: a number that ``head`` returns later, so that the caller
@@ -84,29 +84,29 @@ def begin(cursor: CursorWrapper, run: Run, upto: int, number: int) -> None:
     store.begin_marks(cursor, run.topic, [(run.head, upto, number), (run.turn, 0, run.lanes), *lanes])
 
 
-def lanes_of(using: str, run: Run) -> int:
+def lanes_of(using: str, run: CopyRun) -> int:
     """Return the number of lanes of a run that has begun; 0 if it has not begun."""
     found = store.mark(using, run.topic, run.turn)
     return found.number if found else 0
 
 
-def copied(using: str, run: Run) -> int:
+def copied(using: str, run: CopyRun) -> int:
     """Return how many copies were stored up to now."""
     return store.numbers(using, run.topic, run.all_lanes)
 
 
-def forget(cursor: CursorWrapper, run: Run, *names: str) -> None:
+def forget(cursor: CursorWrapper, run: CopyRun, *names: str) -> None:
     """Delete the run's marks, except its head and its total. Also delete the marks in ``names``."""
-    store.forget_marks(cursor, run.topic, [run.turn, run.seam, run.source, *run.all_lanes, *names])
+    store.delete_marks(cursor, run.topic, [run.turn, run.seam, run.source, *run.all_lanes, *names])
 
 
-def missing(using: str, run: Run, lane: int, copies: list[Copy]) -> list[Copy]:
+def not_stored(using: str, run: CopyRun, lane: int, copies: list[Copy]) -> list[Copy]:
     """Return the copies that lie above their lane's mark. ``append`` checks this again, with the mark locked."""
     mark = store.mark(using, run.topic, run.lane(lane))
     return copies if mark is None else [copy for copy in copies if copy.offset > mark.position]
 
 
-def append(using: str, run: Run, lane: int, copies: Sequence[Copy]) -> int:
+def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
     """Store a lane's next copies that are not stored yet, in one transaction. Return how many it stored.
 
     ``copies`` must be in the order of their offsets, and the lane's earlier copies must be stored.
@@ -138,19 +138,19 @@ def append(using: str, run: Run, lane: int, copies: Sequence[Copy]) -> int:
     return session.run(using, lambda cursor: work(cursor, looking=True))
 
 
-def insert(cursor: CursorWrapper, run: Run, copies: Sequence[Copy], *, looking: bool = False) -> int:
+def insert(cursor: CursorWrapper, run: CopyRun, copies: Sequence[Copy], *, looking: bool = False) -> int:
     """Append the copies to the log. Return how many. ``looking``: leave out copies whose ids exist already."""
     rows = [copy.row for copy in copies]
     if looking:
         there = log.existing(cursor, run.topic, [row.place for row in rows], locking=True)
         copies = [copy for copy in copies if copy.row.place not in there]
-    with known_groups(cursor, run.topic, rows):
+    with naming_unknown_group(cursor, run.topic, rows):
         if copies:
             store.insert(cursor, run.topic, copies)
     return len(copies)
 
 
-def check_group(cursor: CursorWrapper, run: Run, *, alone: bool = False) -> None:
+def check_group(cursor: CursorWrapper, run: CopyRun, *, alone: bool = False) -> None:
     """Raise unless the group is paused and its registration is the run's.
 
     Neither can change until this transaction ends. ``alone``: lock the registration exclusively, so that callers
@@ -166,7 +166,7 @@ def check_group(cursor: CursorWrapper, run: Run, *, alone: bool = False) -> None
         )
 
 
-def wait_us(using: str, run: Run, messages: int, rate: float) -> int:
+def wait_us(using: str, run: CopyRun, messages: int, rate: float) -> int:
     """Reserve the time for ``messages`` messages. Return the microseconds until they may be stored.
 
     ``rate``: messages a second.
@@ -175,23 +175,23 @@ def wait_us(using: str, run: Run, messages: int, rate: float) -> int:
     return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.turn, took))
 
 
-def finish(cursor: CursorWrapper, run: Run) -> None:
+def finish(cursor: CursorWrapper, run: CopyRun) -> None:
     """Record that all copies are stored. The topic must be locked."""
     store.finish_mark(cursor, run.topic, run.head)
     forget(cursor, run)
 
 
-def note_total(cursor: CursorWrapper, run: Run, total: int) -> None:
+def note_total(cursor: CursorWrapper, run: CopyRun, total: int) -> None:
     """Record the total number of copies. The topic must be locked."""
     store.begin_marks(cursor, run.topic, [(run.total, 0, total)])
 
 
-def total(using: str, run: Run) -> int:
+def total(using: str, run: CopyRun) -> int:
     """Return the total number of copies of a run that has ended."""
     return store.numbers(using, run.topic, [run.total])
 
 
-def give_up(cursor: CursorWrapper, run: Run) -> bool:
+def give_up(cursor: CursorWrapper, run: CopyRun) -> bool:
     """Forget a run that has stored nothing yet, and return True. Leave any other run, and return False.
 
     The topic must be locked.
@@ -203,12 +203,12 @@ def give_up(cursor: CursorWrapper, run: Run) -> bool:
     return True
 
 
-def head(using: str, run: Run) -> store.Mark | None:
+def head(using: str, run: CopyRun) -> store.Progress | None:
     """Return the run's head mark; None if there is none."""
     return store.mark(using, run.topic, run.head)
 
 
-def lock_head(using: str, cursor: CursorWrapper, run: Run) -> store.Mark | None:
+def lock_head(using: str, cursor: CursorWrapper, run: CopyRun) -> store.Progress | None:
     """Lock the topic. Return the run's head mark, also locked; None if there is none."""
     offsets.lock_topic(using, cursor, run.topic)
     return store.locked_mark(cursor, run.topic, run.head)

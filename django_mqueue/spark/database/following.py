@@ -28,7 +28,7 @@ from ...store.leases import Holder
 ALIVE_MS = 30_000
 """Milliseconds. A reader without a heartbeat for this time is considered dead."""
 
-READER = "spark-"
+READER_PREFIX = "spark-"
 """The prefix of readers' names. ``follow`` does not refuse a group because of them: ``join`` checks readers."""
 
 Alive = dict[tuple[str, str], int]
@@ -39,14 +39,16 @@ FORGET_DEAD_MS = 86_400_000
 
 
 @dataclass(frozen=True)
-class Place:
+class ReaderPosition:
     """The position of a group: it is done with everything up to ``above``. ``life``: its registration generation."""
 
     life: int
     above: int
 
 
-def follow(topic: str, group: str, above: int, settled: int, *, using: str, lower: bool = False) -> Place:
+def follow(
+    topic: str, group: str, above: int, settled: int, *, using: str, lower: bool = False
+) -> ReaderPosition:
     """Register a group that reads the log itself, and is done with everything up to ``above``. Return its position.
 
     A group that is registered already keeps its position. With ``lower`` it goes back to ``above``, if its position is
@@ -61,13 +63,13 @@ def follow(topic: str, group: str, above: int, settled: int, *, using: str, lowe
     )
 
 
-def follow_all(wanted: Mapping[str, tuple[int, int]], group: str, *, using: str) -> dict[str, Place]:
+def follow_all(wanted: Mapping[str, tuple[int, int]], group: str, *, using: str) -> dict[str, ReaderPosition]:
     """Call ``follow`` for several topics, in one transaction. If it refuses one topic, none is changed.
 
     ``wanted``: by topic, its ``above`` and ``settled``. Returns the positions by topic.
     """
 
-    def work(cursor: CursorWrapper) -> dict[str, Place]:
+    def work(cursor: CursorWrapper) -> dict[str, ReaderPosition]:
         # All callers use the same order, so that two of them do not deadlock.
         return {
             topic: _follow(using, cursor, topic, group, *known) for topic, known in sorted(wanted.items())
@@ -85,7 +87,7 @@ def _follow(
     settled: int,
     *,
     lower: bool = False,
-) -> Place:
+) -> ReaderPosition:
     known = max(offsets.lock_topic(using, cursor, topic), settled)
     offsets.raise_settled(cursor, topic, known)
     found = offsets.registration(using, group, topic)
@@ -95,14 +97,14 @@ def _follow(
     if found and found.reads_log:
         if start < found.start:
             offsets.lower_start(cursor, group, topic, start)
-        return Place(found.life, start)
+        return ReaderPosition(found.life, start)
     _refuse_workers(cursor, topic, group)
     if found:
         offsets.unregister(cursor, group, topic, members_stay=True)
     offsets.register(cursor, group, topic, start, reads_log=True)
     new = offsets.registration(using, group, topic)
     assert new is not None
-    return Place(new.life, new.start)
+    return ReaderPosition(new.life, new.start)
 
 
 def check_free(topic: str, group: str, *, using: str) -> None:
@@ -118,7 +120,7 @@ def check_free(topic: str, group: str, *, using: str) -> None:
 
 def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
     beating = heartbeats.beats(cursor, Holder(group, topic, "", ""), ALIVE_MS)
-    alive = sorted(name for name in beating if not name.startswith(READER))
+    alive = sorted(name for name in beating if not name.startswith(READER_PREFIX))
     if alive or offsets.was_delivered_to(cursor, group, topic):
         raise GroupTaken(
             topic,
@@ -188,10 +190,10 @@ def _started_again(me: Holder) -> str:
     return f"{me.name} was started again since, in another process, which goes on in its place"
 
 
-def place(topic: str, group: str, *, using: str) -> Place | None:
+def place(topic: str, group: str, *, using: str) -> ReaderPosition | None:
     """Return the position of a group that reads the log itself; None if there is no such group."""
     found = offsets.registration(using, group, topic)
-    return Place(found.life, found.start) if found and found.reads_log else None
+    return ReaderPosition(found.life, found.start) if found and found.reads_log else None
 
 
 def join(me: Holder, *, using: str) -> None:
@@ -235,23 +237,23 @@ def join_all(
 
     for me in new:
         heartbeats.forget_dead(using, me.group, me.topic, FORGET_DEAD_MS)
-    _wait_for_silence(new[0].group, lambda: session.run(using, work))
+    _wait_until_alone(new[0].group, lambda: session.run(using, work))
 
 
-def wait_for_silence(topic: str, group: str, *, using: str) -> None:
+def wait_until_alone(topic: str, group: str, *, using: str) -> None:
     """Wait like ``join`` until no other subscriber is alive, but join nothing. The caller needs no name.
 
     Raises ``GroupTaken`` if one is alive.
     """
     me = Holder(group, topic, "", "")
-    _wait_for_silence(group, lambda: session.single(using, lambda cursor: _beats(cursor, me)))
+    _wait_until_alone(group, lambda: session.single(using, lambda cursor: _beats(cursor, me)))
 
 
 def _beats(cursor: CursorWrapper, me: Holder) -> Alive:
     return {(me.topic, name): at for name, at in heartbeats.beats(cursor, me, ALIVE_MS).items()}
 
 
-def _wait_for_silence(group: str, look: Callable[[], Alive]) -> None:
+def _wait_until_alone(group: str, look: Callable[[], Alive]) -> None:
     """Call ``look`` until it finds no other subscriber that is alive.
 
     Raise ``GroupTaken`` if one sends a heartbeat, or is still alive after ``ALIVE_MS``.

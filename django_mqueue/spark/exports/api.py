@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..archives.requests import Progress, quiet
-from .requests import asked
+from .requests import export_request
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,5 +45,5 @@ def export(
     from ..archives.storage import storage_at
     from .export_run import Run
 
-    wanted = asked(options, columns, compression)
+    wanted = export_request(options, columns, compression)
     return Run(spark, storage_at(to), wanted, progress or quiet).run()

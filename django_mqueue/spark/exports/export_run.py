@@ -19,11 +19,11 @@ import pyarrow as pa
 from ..archives.jobs import parallelism, spread
 from ..archives.requests import Progress
 from ..archives.storage import HIDDEN, Storage, held
-from ..connecting import Line
+from ..connecting import RetryingConnection
 from ..errors import ArchiveError, ExportError
 from ..reader.planning import batch, some_topics
 from ..reader.ranges import Range
-from .requests import Asked
+from .requests import ExportRequest
 from .tasks import Written, writing
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class Exported:
 class Run:
     """One export run. Call ``run`` once."""
 
-    def __init__(self, spark: SparkSession, storage: Storage, wanted: Asked, progress: Progress) -> None:
+    def __init__(
+        self, spark: SparkSession, storage: Storage, wanted: ExportRequest, progress: Progress
+    ) -> None:
         self._spark, self._storage, self._wanted, self._progress = spark, storage, wanted, progress
         self._name = uuid.uuid4().hex[:12]
         self._folder = f"{HIDDEN}writing-{self._name}"
@@ -63,7 +65,7 @@ class Run:
     def run(self) -> Exported:
         with self._told():
             self._check_free()
-        line = Line(self._wanted.options.connecting)
+        line = RetryingConnection(self._wanted.options.connecting)
         try:
             ranges = line.run(self._ranges)
         finally:

@@ -18,7 +18,7 @@ COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExportRequest:
     """The checked arguments of an export: read options, columns and compression of the files."""
 
     options: ReadOptions
@@ -26,7 +26,9 @@ class Asked:
     compression: Compression
 
 
-def asked(options: Mapping[str, str], columns: Sequence[str] | None, compression: str) -> Asked:
+def export_request(
+    options: Mapping[str, str], columns: Sequence[str] | None, compression: str
+) -> ExportRequest:
     """Check the arguments of an export, and return them.
 
     Raises ``OptionError``. First it makes the checks that do not need PySpark, then it raises ``NoSpark`` if PySpark
@@ -40,7 +42,7 @@ def asked(options: Mapping[str, str], columns: Sequence[str] | None, compression
     if columns is not None and not len(set(columns)) == len(columns) > 0:
         raise OptionError(f"columns is {list(columns)!r}, but must name at least one, and none twice")
     check_pyspark()
-    return Asked(found, _schema(found, columns), compression)
+    return ExportRequest(found, _schema(found, columns), compression)
 
 
 def _schema(options: ReadOptions, columns: Sequence[str] | None) -> StructType:

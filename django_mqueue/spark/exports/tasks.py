@@ -11,7 +11,7 @@ from ..archives.storage import storage_at
 from ..reader.batches import Batches
 from ..reader.ranges import Range
 from ..reader.reading import read
-from .requests import Asked
+from .requests import ExportRequest
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Written:
     bytes: int
 
 
-def writing(to: str, folder: str, asked: Asked) -> Callable[[Range | None], list[Written]]:
+def writing(to: str, folder: str, asked: ExportRequest) -> Callable[[Range | None], list[Written]]:
     """Return a function for executors, which writes a range into files below ``folder`` and returns them by offset.
 
     Without a range, it writes one file that has the columns and no rows. The files count only after the driver has

@@ -27,7 +27,7 @@ LUMPS = ("payload", "last_error", "errors")
 Fields = Mapping[str, pa.Array]
 
 
-class Unclear(Exception):
+class UnparsableBlock(Exception):
     """A block that cannot be split into rows: the server cut it off, or a value contains a separator."""
 
 
@@ -64,7 +64,7 @@ class Maker:
         return self._batch(fields, len(rows))
 
     def of_block(self, block: Block) -> pa.RecordBatch:
-        """Return a batch of the rows in a block, sorted by offset. Raises ``Unclear``."""
+        """Return a batch of the rows in a block, sorted by offset. Raises ``UnparsableBlock``."""
         offsets, fields = self._parsed(block)
         batch = self._batch(fields, block.rows)
         if pc.all(pc.greater(offsets[1:], offsets[:-1]), min_count=0).as_py():
@@ -72,7 +72,7 @@ class Maker:
         return batch.take(pc.sort_indices(offsets))  # The server may return rows in any order.
 
     def _parsed(self, block: Block) -> tuple[pa.Array, Fields]:
-        """Return the offsets and the fields of a block. Raises ``Unclear``."""
+        """Return the offsets and the fields of a block. Raises ``UnparsableBlock``."""
         kinds: dict[str, pa.DataType] = {"offset": pa.int64()}
         for name, kind in self._kinds.items():
             if name in self.lumps:
@@ -94,9 +94,9 @@ class Maker:
                 ),
             )
         except pa.ArrowInvalid as error:
-            raise Unclear(str(error)) from error
+            raise UnparsableBlock(str(error)) from error
         if table.num_rows != block.rows:
-            raise Unclear(f"{table.num_rows} lines for {block.rows} rows")
+            raise UnparsableBlock(f"{table.num_rows} lines for {block.rows} rows")
         fields = {name: table.column(name).combine_chunks() for name in kinds}
         for n, name in enumerate(self.lumps):
             lengths = fields.pop(_length(name))
@@ -149,11 +149,11 @@ def _length(lump: str) -> str:
 def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
     """Return the values, with null where the length is null.
 
-    Raises ``Unclear`` if a value was cut short, because it contains a line end or a separator.
+    Raises ``UnparsableBlock`` if a value was cut short, because it contains a line end or a separator.
     """
     found = pc.binary_length(values).fill_null(-1)  # A value may equal the marker of null.
     if not pc.all(pc.equal(found, lengths), min_count=0).as_py():
-        raise Unclear("a value that is shorter than it should be")
+        raise UnparsableBlock("a value that is shorter than it should be")
     if not lengths.null_count:
         return values
     return pc.if_else(lengths.is_valid(), values, pa.scalar(None, values.type))
@@ -162,11 +162,11 @@ def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
 def _cut(joined: bytes, lengths: pa.Array, kind: pa.DataType) -> pa.Array:
     """Split joined values by their lengths in bytes; the result is null where the length is null.
 
-    Raises ``Unclear`` if the lengths do not add up.
+    Raises ``UnparsableBlock`` if the lengths do not add up.
     """
     ends = pa.concat_arrays([pa.array([0]), pc.cumulative_sum(lengths.fill_null(0))])
     if ends[-1].as_py() != len(joined):
-        raise Unclear(f"{len(joined)} bytes of {ends[-1]}")
+        raise UnparsableBlock(f"{len(joined)} bytes of {ends[-1]}")
     valid = pa.array(lengths.is_valid()).buffers()[1] if lengths.null_count else None
     buffers = [valid, ends.cast(pa.int32()).buffers()[1], pa.py_buffer(joined)]
     return pa.Array.from_buffers(kind, len(lengths), buffers)

@@ -13,10 +13,10 @@ from ...exceptions import GroupTaken, LogGap, MQueueError, NotRegistered
 from ...store.leases import Holder
 from ..connecting import connected
 from ..database import following
-from ..database.following import Place
+from ..database.following import ReaderPosition
 from . import incarnations
 from .checkpoint import Checkpoint
-from .incarnations import Birth
+from .incarnations import CreationTime
 from .offsets import Offsets
 from .options import ReadOptions
 
@@ -24,20 +24,20 @@ BEAT_EVERY = following.ALIVE_MS / 3000
 GO_ON = "'failOnDataLoss' set to false goes on with what is there"
 
 
-class Follower:
+class GroupReader:
     """One query's membership in its group, on all its topics."""
 
     def __init__(self, options: ReadOptions, made: float | None = None) -> None:
         """``made``: when this process was made, by ``incarnations.clock``. Default: now."""
         assert options.group is not None
         self.group, self.options = options.group, options
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, ReaderPosition] = {}
         self._members: dict[str, Holder] = {}
         self._resumed: set[str] = set()
         self._checkpoint = Checkpoint(options.checkpoint) if options.checkpoint else None
         self._query = ""
         self._made = incarnations.clock() if made is None else made
-        self._birth: Birth | None = None
+        self._birth: CreationTime | None = None
         self._incarnation = ""
         """The incarnation of this process.
 
@@ -52,7 +52,7 @@ class Follower:
     def lives(self) -> dict[str, int]:
         return {topic: place.life for topic, place in self._places.items()}
 
-    def begin(self, using: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Place]:
+    def begin(self, using: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, ReaderPosition]:
         """Return the group's position on each topic. Register the group on topics where it is new.
 
         ``wanted``: for each topic, the offset above which a new registration begins, and the settled offset (see
@@ -63,7 +63,7 @@ class Follower:
         if not self._members:
             there = [topic for topic in wanted if following.place(topic, self.group, using=using)]
             for topic in there if len(there) < len(wanted) else ():
-                following.wait_for_silence(topic, self.group, using=using)
+                following.wait_until_alone(topic, self.group, using=using)
         places = following.follow_all(wanted, self.group, using=using)
         self._places |= places
         return places
@@ -162,7 +162,7 @@ class Follower:
             except LogGap as gap:
                 self._tell(f"{gap}. Messages that it has since then up to there may be missed; {GO_ON}")
                 return
-            self._places[topic] = Place(place.life, above)
+            self._places[topic] = ReaderPosition(place.life, above)
 
     def _begin_anew(self, using: str, topic: str, above: int) -> None:
         """Register the group again, in a new registration generation, and remain its reader.
@@ -199,7 +199,7 @@ class Follower:
             found = following.follow(topic, self.group, above, 0, using=using)
         self._places[topic] = found
 
-    def _gap(self, topic: str, found: Place | None, life: int | None, above: int) -> str | None:
+    def _gap(self, topic: str, found: ReaderPosition | None, life: int | None, above: int) -> str | None:
         """Return why messages above ``above`` may be deleted.
 
         None if the group, in the registration generation ``life``, has held back their deletion all the time.
@@ -234,9 +234,9 @@ class Follower:
         checkpoint is behind the group and ``fail_on_data_loss`` is set. In both cases this process was perhaps
         suspended, and takes the place of no other process.
         """
-        name = f"{following.READER}{begun.query[:12]}"
+        name = f"{following.READER_PREFIX}{begun.query[:12]}"
         if self._birth is None:
-            self._birth = Birth.of(self._made, using)
+            self._birth = CreationTime.of(self._made, using)
             self._incarnation = self._birth.incarnation()
         birth = self._birth
         new = {topic: Holder(self.group, topic, name, self._incarnation) for topic in topics}

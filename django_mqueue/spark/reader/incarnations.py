@@ -24,7 +24,7 @@ def clock() -> float:
 
 
 @dataclass(frozen=True)
-class Birth:
+class CreationTime:
     """The earliest and the latest time at which a process may have been made, in milliseconds of the database's clock.
 
     They differ by the time of a round trip to the database.
@@ -34,7 +34,7 @@ class Birth:
     latest: int
 
     @classmethod
-    def of(cls, made: float, using: str) -> Birth:
+    def of(cls, made: float, using: str) -> CreationTime:
         """Return the times for a process. ``made``: when it was made, by ``clock``."""
         asked = clock()
         now = unfinished.now_ms(using)

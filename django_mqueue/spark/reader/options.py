@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...policy import names
-from ..connecting import CONNECTION_OPTIONS, Connecting, connecting
+from ..connecting import CONNECTION_OPTIONS, ConnectionParameters, connecting
 from ..errors import OptionError
 from ..suffixes import BY_DEFAULT, OPTION, Suffixes, suffixes_of
 
@@ -46,7 +46,7 @@ class Bound:
 class ReadOptions:
     """The options of a read, parsed. ``targeted``: also read messages that are for one group alone."""
 
-    connecting: Connecting
+    connecting: ConnectionParameters
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     table: Table = "messages"
@@ -93,7 +93,7 @@ _KNOWN = {
 } | CONNECTION_OPTIONS  # fmt: skip
 
 
-class Given:
+class OptionReader:
     """The options as the user gave them. Its methods return checked values, or raise ``OptionError``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -161,7 +161,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -
 
     ``streaming``: whether the read is a stream; None if this is not known yet.
     """
-    given = Given(options)
+    given = OptionReader(options)
     given.refuse_unknown(_KNOWN, given.values)
     topics, pattern = _topics(given)
     table = _table(given)
@@ -198,7 +198,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -
     return found
 
 
-def _topics(given: Given) -> tuple[tuple[str, ...], str | None]:
+def _topics(given: OptionReader) -> tuple[tuple[str, ...], str | None]:
     ways = [name for name in ("topic", "subscribe", "subscribePattern") if given.has(name)]
     if len(ways) != 1:
         said = " and ".join(repr(name) for name in ways) or "none of them"
@@ -221,11 +221,11 @@ def _topics(given: Given) -> tuple[tuple[str, ...], str | None]:
     return tuple(sorted(set(topics))), None
 
 
-def _several(given: Given, name: str) -> tuple[str, ...]:
+def _several(given: OptionReader, name: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in (given.text(name) or "").split(",") if part.strip())
 
 
-def _table(given: Given) -> Table:
+def _table(given: OptionReader) -> Table:
     match given.text("table"):
         case None | "messages":
             return "messages"
@@ -237,7 +237,7 @@ def _table(given: Given) -> Table:
             raise given.bad("table", "must be messages, dead_letters or deliveries")
 
 
-def _bound(given: Given, which: Literal["starting", "ending"], default: Bound) -> Bound:
+def _bound(given: OptionReader, which: Literal["starting", "ending"], default: Bound) -> Bound:
     by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
     if given.has(by_offset) and given.has(by_time):
         raise OptionError(
@@ -262,7 +262,7 @@ def _bound(given: Given, which: Literal["starting", "ending"], default: Bound) -
     return _offsets(given, by_offset, text)
 
 
-def _offsets(given: Given, name: str, text: str) -> Bound:
+def _offsets(given: OptionReader, name: str, text: str) -> Bound:
     wanted = (
         'must be latest, earliest (to start), an offset, or a JSON of offsets by topic such as {"orders": 501},'
         " with -2 for earliest and -1 for latest"
@@ -284,7 +284,7 @@ def _offsets(given: Given, name: str, text: str) -> Bound:
     return Bound("offsets", offsets=value)
 
 
-def _refuse_together(given: Given, found: ReadOptions) -> None:
+def _refuse_together(given: OptionReader, found: ReadOptions) -> None:
     """Raise ``OptionError`` for options that contradict each other in every read."""
     for name in ("startingOffsets", "endingOffsets"):
         bound = found.start if name.startswith("starting") else found.end
@@ -303,7 +303,7 @@ def _refuse_together(given: Given, found: ReadOptions) -> None:
         raise given.bad("groups", "is for table deliveries; did you mean 'group'?")
 
 
-def _refuse_in_a_stream(given: Given, found: ReadOptions) -> None:
+def _refuse_in_a_stream(given: OptionReader, found: ReadOptions) -> None:
     for name in ("endingOffsets", "endingTimestamp"):
         if given.has(name):
             raise given.bad(name, "a streaming query has no end: read a batch, or leave it out")
@@ -317,7 +317,7 @@ def _refuse_in_a_stream(given: Given, found: ReadOptions) -> None:
         )
 
 
-def _refuse_in_a_batch(given: Given, found: ReadOptions) -> None:
+def _refuse_in_a_batch(given: OptionReader, found: ReadOptions) -> None:
     if found.group:
         raise given.bad(
             "group",

@@ -9,8 +9,8 @@ import uuid
 
 from ...protocol.settling import Settler
 from ...store import offsets as positions
-from ..connecting import Line
-from .follower import Follower
+from ..connecting import RetryingConnection
+from .follower import GroupReader
 from .offsets import Offsets
 from .options import ReadOptions
 from .planning import ends, ranges, resolved, topics_of
@@ -25,11 +25,11 @@ class Query:
     """Plans the batches of one streaming query. Called by one thread."""
 
     def __init__(self, options: ReadOptions, made: float | None = None) -> None:
-        """``made``: see ``Follower``."""
+        """``made``: see ``GroupReader``."""
         self.options = options
         self.reported: Offsets | None = None
-        self._line = Line(options.connecting)
-        self._follower = Follower(options, made) if options.group else None
+        self._line = RetryingConnection(options.connecting)
+        self._follower = GroupReader(options, made) if options.group else None
         self._settlers: dict[tuple[str, str], Settler] = {}
         self._topics: list[str] = []
         self._topics_at = self._idle_at = float("-inf")

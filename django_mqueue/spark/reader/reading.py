@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ...exceptions import LogGap
-from ..connecting import Line
+from ..connecting import RetryingConnection
 from ..processes import keep_memory
 from ..sql.pages import Pages
-from .batches import Batches, Unclear
+from .batches import Batches, UnparsableBlock
 from .options import ReadOptions
 from .ranges import Range
 
@@ -29,11 +29,11 @@ LARGE = 16_384
 def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range.
 
-    If the server goes away, wait for it as ``Line`` does, and read the same page again. Raises ``LogGap`` if a range of
-    messages has fewer rows than were planned, unless the options allow that.
+    If the server goes away, wait for it as ``RetryingConnection`` does, and read the same page again. Raises ``LogGap``
+    if a range of messages has fewer rows than were planned, unless the options allow that.
     """
     keep_memory()
-    reader, line, seen = Reader(wanted, batches, options), Line(options.connecting), 0
+    reader, line, seen = Reader(wanted, batches, options), RetryingConnection(options.connecting), 0
     try:
         while not reader.done:
             page = line.run(reader.page)
@@ -85,7 +85,7 @@ class Reader:
             block = self._pages.block(using, self._above, upto, apart=self._apart)
             try:
                 page = self._made.of_block(block) if block.rows else None
-            except Unclear:
+            except UnparsableBlock:
                 if block.rows > 2 * self._limit:  # Too many rows for one block. Now the number is known.
                     self._planned.append(Planned(upto, block.rows))
                     return None

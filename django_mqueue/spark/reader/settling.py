@@ -36,7 +36,7 @@ from ...protocol.settling import Settler
 from ...store import log
 from ...store import offsets as positions
 from ...store.connection import session
-from ...store.log import Mark
+from ...store.log import MessageIdentity
 from ..sql import bulk
 from .options import ReadOptions
 
@@ -107,7 +107,7 @@ def _settled(
     return found
 
 
-def _warn(topic: str, found: int, newest: int, oldest: Mark | None) -> None:
+def _warn(topic: str, found: int, newest: int, oldest: MessageIdentity | None) -> None:
     if oldest:
         at = datetime.fromtimestamp(oldest.published_at / 1000, UTC).isoformat(timespec="seconds")
         why = (

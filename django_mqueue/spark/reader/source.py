@@ -68,7 +68,7 @@ class MQueueDataSource(DataSource):
         return options
 
 
-class Stretch(InputPartition):
+class RangePartition(InputPartition):
     """The range for one task. None: the task reads nothing."""
 
     def __init__(self, value: Range | None) -> None:
@@ -85,14 +85,14 @@ class Reader(DataSourceReader):
         from .planning import batch
 
         with connected(self.options.connecting) as using:
-            return stretches(batch(using, self.options))
+            return partitions_of(batch(using, self.options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return rows_of(partition, self.wanted, self.options)
 
 
-def stretches(found: Sequence[Range]) -> list[InputPartition]:
-    return [Stretch(each) for each in found]
+def partitions_of(found: Sequence[Range]) -> list[InputPartition]:
+    return [RangePartition(each) for each in found]
 
 
 def rows_of(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:

@@ -31,7 +31,7 @@ from . import incarnations
 from .offsets import parsed
 from .options import ReadOptions
 from .query import Query
-from .source import rows_of, stretches
+from .source import partitions_of, rows_of
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.query.set_goal()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return stretches(self.query.ranges(parsed(start), parsed(end)))
+        return partitions_of(self.query.ranges(parsed(start), parsed(end)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return rows_of(partition, self.wanted, self.options)

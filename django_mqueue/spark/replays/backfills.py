@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from ...exceptions import MQueueError
 from ..database import backfilling, copying
-from ..database.backfilling import Border, Seam
-from ..database.copying import Run
+from ..database.backfilling import BackfillState, Seam
+from ..database.copying import CopyRun
 from ..errors import ArchiveError
 from . import guards
-from .choice import Choice
-from .held import Held, hash_of
+from .choice import MessageFilter
+from .held import GuardedSource, hash_of
 from .originals import Originals, settle
 from .preview import Preview, preview
 from .requests import check_backfill
 from .stoppable import computed, parallelism
-from .storing import Orders, stored, with_lanes
+from .storing import CopyTask, stored, with_lanes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 KIND = backfilling.KIND
 PAUSE = 0.05
 SAY_AFTER, SAY_EVERY = 2.0, 30.0
-"""Seconds until ``_sew`` first reports what it waits for, and seconds between two such reports."""
+"""Seconds until ``_join_past_and_log`` first reports what it waits for, and seconds between two such reports."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def backfill(
         one.line.close()
 
 
-class _Backfill(Held):
+class _Backfill(GuardedSource):
     def __init__(
         self,
         spark: SparkSession,
@@ -124,7 +124,7 @@ class _Backfill(Held):
             past = replace(past, upto=head.upto)
             done = self.line.run(lambda using: copying.copied(using, run))
         found = preview(
-            Choice(),
+            MessageFilter(),
             past.frame(self.spark, self.options, targeted=False),
             name=KIND,
             topic=self.topic,
@@ -160,8 +160,8 @@ class _Backfill(Held):
         made = 0
         if not self.line.run(lambda using: backfilling.stored_to_border(using, border)):
             past = Originals(found.topic, found.archive, found.archived, border.upto, True)
-            frame = Choice().of(past.frame(self.spark, self.options, targeted=False))
-            orders = Orders(self.how, border.run, self.topic, rate)
+            frame = MessageFilter().of(past.frame(self.spark, self.options, targeted=False))
+            orders = CopyTask(self.how, border.run, self.topic, rate)
 
             def tell() -> None:
                 if watch is not None:
@@ -172,47 +172,47 @@ class _Backfill(Held):
                 return Backfilled(self.topic, self.group, 0, border.upto, False)
             made = sum(numbers)
             self.line.run(lambda using: backfilling.note_stored(using, border))
-        sewn = self._sew(border, stopping, say)
+        sewn = self._join_past_and_log(border, stopping, say)
         if sewn is None:
             return Backfilled(self.topic, self.group, made, border.upto, False)
         self.line.run(lambda using: backfilling.finish(using, border, resume=resume))
         self.let_go()
         return Backfilled(self.topic, self.group, made + sewn, border.upto, True)
 
-    def _before(self, border: Border) -> Backfilled:
+    def _before(self, border: BackfillState) -> Backfilled:
         self.let_go()
         return Backfilled(self.topic, self.group, 0, border.upto, True, True)
 
-    def _check_new(self, using: str) -> Border | None:
+    def _check_new(self, using: str) -> BackfillState | None:
         """Return how far an earlier run has come; None for a new group.
 
         Raises ``GroupNotNew`` or ``ArchiveError``.
         """
-        head = backfilling.begun(using, self.topic, self.group)
+        head = backfilling.find_backfill(using, self.topic, self.group)
         if head is not None and not head.ended:
             self._check_source(head)
         return head
 
-    def _check_source(self, border: Border) -> None:
+    def _check_source(self, border: BackfillState) -> None:
         if border.source != hash_of(self.archive_id):
             raise ArchiveError(
                 f"group {self.group!r} is being given the past from another archive than {self.source}: go on with that"
                 " one; or unsubscribe the group, and begin anew"
             )
 
-    def _begin(self, using: str) -> Border:
+    def _begin(self, using: str) -> BackfillState:
         known = settle(using, self.topic, self.options)
-        lanes = with_lanes(Run(KIND, self.group, self.topic), parallelism(self.spark)).lanes
+        lanes = with_lanes(CopyRun(KIND, self.group, self.topic), parallelism(self.spark)).lanes
         return backfilling.begin(using, self.topic, self.group, known, lanes, hash_of(self.archive_id))
 
-    def _sew(
-        self, border: Border, stopping: threading.Event | None, say: Callable[[str], object] | None
+    def _join_past_and_log(
+        self, border: BackfillState, stopping: threading.Event | None, say: Callable[[str], object] | None
     ) -> int | None:
         """Join past and present. Return the number of copies; None if the run was stopped."""
         made, pause = 0, threading.Event()
         say_at = time.monotonic() + SAY_AFTER
         while stopping is None or not stopping.is_set():
-            more, waits_for = self.line.run(lambda using: self._stitch(using, border))
+            more, waits_for = self.line.run(lambda using: self._join_round(using, border))
             made += more
             if waits_for is None:
                 return made
@@ -222,8 +222,8 @@ class _Backfill(Held):
             pause.wait(PAUSE)
         return None
 
-    def _stitch(self, using: str, border: Border) -> tuple[int, str | None]:
-        """Do one round of ``_sew``. Return the number of copies, and what the backfill waits for.
+    def _join_round(self, using: str, border: BackfillState) -> tuple[int, str | None]:
+        """Do one round of ``_join_past_and_log``. Return the number of copies, and what the backfill waits for.
 
         Create a new ``Seam`` for a new connection: after a COMMIT without an answer, its memory of copies may be wrong.
         """

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ...policy import names
-from ..configuring import configured
+from ..configuring import session_settings
 from ..errors import OptionError
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ VALUE = "value"
 """A column for conditions: the payload as text; null for a payload that was published as bytes."""
 
 
-class Unanswered(OptionError):
+class ConditionFailed(OptionError):
     """The condition fails with an error for one of the messages."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class MessageFilter:
     """The conditions of a replay. A message must meet all of them.
 
     * ``since`` and ``until``: the time of publication. ``until`` itself is excluded.
@@ -113,17 +113,17 @@ class Choice:
     def asked(self, spark: SparkSession) -> Iterator[None]:
         """Set the time zone for the condition in this block, in which Spark evaluates it for the messages.
 
-        Raises ``Unanswered`` if the condition fails for a message.
+        Raises ``ConditionFailed`` if the condition fails for a message.
         """
         from pyspark.errors import PySparkException
 
         try:
-            with configured(spark, {} if self.where is None else IN_UTC):
+            with session_settings(spark, {} if self.where is None else IN_UTC):
                 yield
         except PySparkException as error:
             if self.where is None or not _state(error).startswith(DATA_EXCEPTION):
                 raise
-            raise Unanswered(
+            raise ConditionFailed(
                 f"where is {self.where!r}, which one of the messages cannot answer: {_first(error)}"
             ) from error
 
@@ -132,7 +132,7 @@ def _where(frame: DataFrame, condition: str) -> DataFrame:
     from pyspark.errors import PySparkException
 
     try:
-        with configured(frame.sparkSession, IN_UTC):
+        with session_settings(frame.sparkSession, IN_UTC):
             found = frame.where(condition)
             found.schema  # noqa: B018 (a Spark Connect server looks at the condition only now)
     except PySparkException as error:

@@ -9,7 +9,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from ..connecting import Line, connecting
+from ..connecting import RetryingConnection, connecting
 from ..database import following
 from .originals import Originals, hold, look, opened
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Held:
+class GuardedSource:
     """The messages of ``topic`` in the archive ``source`` and in the log.
 
     ``guard``: the group that holds back deletion.
@@ -35,7 +35,7 @@ class Held:
         self.spark, self.topic, self.source, self.options, self.guard = spark, topic, source, options, guard
         self.as_of = as_of
         self.how = connecting({name.lower(): value for name, value in options.items()})
-        self.line = Line(self.how)
+        self.line = RetryingConnection(self.how)
 
     @cached_property
     def archive_id(self) -> str:

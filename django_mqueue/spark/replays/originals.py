@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...exceptions import LogGap
 from ...store import log, offsets
 from ..database import following
-from ..database.following import Place
+from ..database.following import ReaderPosition
 from ..errors import ArchiveError
 from ..reader.options import read_options
 from ..reader.planning import topics_of
@@ -135,7 +135,7 @@ def hold(
     return Originals(topic, archive, archived, max(first.upto, archived), True, life)
 
 
-def _check_still(found: Place | None, topic: str, group: str, archived: int) -> None:
+def _check_still(found: ReaderPosition | None, topic: str, group: str, archived: int) -> None:
     """Raise ``LogGap`` unless this group has held back deletion above the archive since the run began."""
     if found is None:
         raise LogGap(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..collecting import collect_all
-from .choice import VALUE, Choice
+from .choice import VALUE, MessageFilter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,7 @@ class Preview:
 
 
 def preview(
-    choice: Choice, frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int
+    choice: MessageFilter, frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int
 ) -> Preview:
     """Return the preview of the messages that are chosen from the frame. Spark reads the frame three times.
 

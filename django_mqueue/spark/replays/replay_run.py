@@ -17,17 +17,17 @@ from ...service import registration
 from ...store.connection import session
 from ..archives.places import check_as_of
 from ..database import copying, following
-from ..database.copying import Run
+from ..database.copying import CopyRun
 from ..errors import ArchiveError, ReplayBegun
-from ..sql.copies import Mark
+from ..sql.copies import Progress
 from . import guards
-from .choice import Choice, Unanswered
-from .held import Held, hash_of
+from .choice import ConditionFailed, MessageFilter
+from .held import GuardedSource, hash_of
 from .originals import Originals
 from .preview import Preview, preview
 from .requests import check_replay
 from .stoppable import computed, parallelism
-from .storing import Orders, stored, with_lanes
+from .storing import CopyTask, stored, with_lanes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ def replay(
     * ``TypeError``, ``ValueError``: an argument is invalid.
     """
     given, to = dict(options or {}), topic if to is None else to
-    choice = Choice(since, until, keys, kinds, where, targeted, group or "")
+    choice = MessageFilter(since, until, keys, kinds, where, targeted, group or "")
     check_replay(topic, name, choice, source, to, group, rate, given)
     check_as_of(as_of, source, live=live)
     one = _Replay(
@@ -119,7 +119,7 @@ def replay(
         live or source is None,
         choice,
         given,
-        Run(KIND, name, to, group=group or ""),
+        CopyRun(KIND, name, to, group=group or ""),
     )
     try:
         if dry_run:
@@ -129,7 +129,7 @@ def replay(
         one.line.close()
 
 
-class _Replay(Held):
+class _Replay(GuardedSource):
     def __init__(
         self,
         spark: SparkSession,
@@ -137,9 +137,9 @@ class _Replay(Held):
         source: str | os.PathLike[str] | None,
         as_of: int | datetime | None,
         live: bool,
-        choice: Choice,
+        choice: MessageFilter,
         options: Mapping[str, str],
-        run: Run,
+        run: CopyRun,
     ) -> None:
         super().__init__(spark, topic, source, options, guards.of_replay(run.name, topic, run.topic), as_of)
         self.live, self.choice, self.run = live, choice, run
@@ -192,9 +192,9 @@ class _Replay(Held):
         try:
             with self.choice.asked(self.spark):
                 # Build the table in this block: a Spark Connect server may keep its analysis of the condition.
-                wanted = stored(self.choice.of(frame), Orders(self.how, run, self.topic, rate))
+                wanted = stored(self.choice.of(frame), CopyTask(self.how, run, self.topic, rate))
                 numbers = computed(self.spark, wanted, stopping, tell)
-        except Unanswered:  # And nothing else: the condition itself was looked at before it was begun.
+        except ConditionFailed:  # For other errors the replay can continue later.
             self.line.run(lambda using: self._give_up(using, run))
             raise
         if numbers is None:
@@ -204,7 +204,7 @@ class _Replay(Held):
         self._end()
         return Replayed(run.name, run.topic, sum(numbers), self._total(), True)
 
-    def _known(self, using: str) -> tuple[Mark | None, list[str]]:
+    def _known(self, using: str) -> tuple[Progress | None, list[str]]:
         """Return what an earlier run of this name has noted, and the groups that will get the copies.
 
         Raises ``NotRegistered`` or ``ReplayBegun``.
@@ -219,11 +219,11 @@ class _Replay(Held):
             raise self._other()
         return head, [group] if group else groups
 
-    def _looked(self, head: Mark | None) -> Originals:
+    def _looked(self, head: Progress | None) -> Originals:
         found = self.look(live=self.live)
         return found if head is None else self._upto(found, head)
 
-    def _upto(self, found: Originals, head: Mark) -> Originals:
+    def _upto(self, found: Originals, head: Progress) -> Originals:
         if found.upto < head.position:
             raise ArchiveError(
                 f"replay {self.run.name!r} was begun with messages up to offset {head.position}, but now there are none"
@@ -231,14 +231,14 @@ class _Replay(Held):
             )
         return replace(found, upto=head.position)
 
-    def _begin(self, using: str, found: Originals, begun: bool) -> tuple[Mark, int]:
+    def _begin(self, using: str, found: Originals, begun: bool) -> tuple[Progress, int]:
         """Note that the run begins. Return what is noted now, and the number of lanes.
 
         If an earlier run, or another process at the same time, has already noted it, return that note.
         """
         lanes = with_lanes(self.run, parallelism(self.spark)).lanes
 
-        def work(cursor: CursorWrapper) -> Mark:
+        def work(cursor: CursorWrapper) -> Progress:
             head = copying.lock_head(using, cursor, self.run)
             if head is not None:
                 if head.number != self.number:
@@ -247,7 +247,7 @@ class _Replay(Held):
             if begun or not self._is_held(using, found):
                 raise self._given_up()  # The group that held messages for this run is gone.
             copying.begin(cursor, with_lanes(self.run, lanes), found.upto, self.number)
-            return Mark(found.upto, self.number, False, 0)
+            return Progress(found.upto, self.number, False, 0)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
 
@@ -258,7 +258,7 @@ class _Replay(Held):
         place = following.place(self.topic, self.guard, using=using)
         return place is not None and place.life == found.life
 
-    def _finish(self, using: str, run: Run) -> None:
+    def _finish(self, using: str, run: CopyRun) -> None:
         def work(cursor: CursorWrapper) -> None:
             head = copying.lock_head(using, cursor, run)
             if head is None:
@@ -269,7 +269,7 @@ class _Replay(Held):
 
         session.run(using, work)
 
-    def _give_up(self, using: str, run: Run) -> None:
+    def _give_up(self, using: str, run: CopyRun) -> None:
         """Delete all notes of a run whose condition failed for a message, so that its name can be used again.
 
         The same transaction unsubscribes the group that holds back deletion, so that no new run relies on it. This does

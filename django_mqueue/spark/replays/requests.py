@@ -12,13 +12,13 @@ from ..connecting import connecting
 from ..database.copied_content import NAME_MAX
 from ..reader.options import TOPIC_MAX
 from ..suffixes import suffixes_of
-from .choice import Choice
+from .choice import MessageFilter
 
 
 def check_replay(
     topic: str,
     name: str,
-    choice: Choice,
+    choice: MessageFilter,
     source: str | os.PathLike[str] | None,
     to: str,
     group: str | None,

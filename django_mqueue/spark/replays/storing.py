@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT
 from ...store.log import NewRow
-from ..connecting import Connecting, Line
+from ..connecting import ConnectionParameters, RetryingConnection
 from ..database import backfilling, copying
 from ..database.copied_content import Original, copied, copy_id, headers_of
-from ..database.copying import Run
+from ..database.copying import CopyRun
 from ..sql.copies import Copy
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ STEP = 0.25
 
 
 @dataclass(frozen=True)
-class Orders:
+class CopyTask:
     """The instructions for a task.
 
     ``topic``: the topic of the originals. ``rate``: the maximum number of messages a second, of all tasks together.
     """
 
-    connecting: Connecting
-    run: Run
+    connecting: ConnectionParameters
+    run: CopyRun
     topic: str
     rate: float | None = None
 
@@ -44,7 +44,7 @@ class Orders:
         return max(1, min(ROWS_PER_STATEMENT, int(self.rate * STEP)))
 
 
-def stored(frame: DataFrame, orders: Orders) -> DataFrame:
+def stored(frame: DataFrame, orders: CopyTask) -> DataFrame:
     """Return a frame that stores its messages when it is computed.
 
     Its only column has the number of messages that each task has stored.
@@ -62,13 +62,13 @@ def stored(frame: DataFrame, orders: Orders) -> DataFrame:
     return rows.mapInArrow(task(orders), "stored BIGINT")
 
 
-def task(orders: Orders) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def task(orders: CopyTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that Spark runs on executors."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # Only executors need it here.
 
-        storing = Storing(orders)
+        storing = CopyWriter(orders)
         try:
             for batch in batches:
                 for row in batch.to_pylist():
@@ -81,13 +81,13 @@ def task(orders: Orders) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
     return work
 
 
-class Storing:
+class CopyWriter:
     """Gathers the rows of each lane, and stores one statement at a time. ``stored``: the number of new copies."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: CopyTask) -> None:
         self.orders = orders
         self.stored = 0
-        self._line = Line(orders.connecting)
+        self._line = RetryingConnection(orders.connecting)
         self._held: dict[int, list[Copy]] = {}
         self._sizes: dict[int, int] = {}
         self._pause = threading.Event()
@@ -133,7 +133,7 @@ class Storing:
         copies = self._held.pop(lane)
         self._sizes.pop(lane, None)
         run, rate = self.orders.run, self.orders.rate
-        copies = self._line.run(lambda using: copying.missing(using, run, lane, copies))
+        copies = self._line.run(lambda using: copying.not_stored(using, run, lane, copies))
         if not copies:
             return
         if rate is not None:
@@ -143,5 +143,5 @@ class Storing:
         self.stored += self._line.run(lambda using: copying.append(using, run, lane, copies))
 
 
-def with_lanes(run: Run, lanes: int) -> Run:
+def with_lanes(run: CopyRun, lanes: int) -> CopyRun:
     return replace(run, lanes=max(1, min(copying.LANES_MAX, lanes)))

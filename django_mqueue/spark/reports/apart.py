@@ -10,7 +10,7 @@ from ...policy.names import TOPIC_MAX
 from ...store.scheduling import parked_retries
 from ..connecting import connected
 from ..reader.options import read_options
-from .requests import Wanted
+from .requests import ReportRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,7 @@ SCHEMA = "topic STRING, `offset` BIGINT, reader STRING"
 
 
 @dataclass
-class Apart:
+class ParkedRetries:
     """Parked retries.
 
     ``waiting``: (topic, offset in the log, group) for each retry that waits when the report begins, or was seen later.
@@ -37,7 +37,7 @@ class Apart:
                 above = page[-1][0]
                 self.waiting.update((topic, offset, group) for _, group, offset in page if offset is not None)
 
-    def look_again(self, wanted: Wanted, topics: Iterable[str]) -> None:
+    def look_again(self, wanted: ReportRequest, topics: Iterable[str]) -> None:
         """Add retries that were parked while delivery history was read."""
         with connected(read_options({**wanted.options, "topic": "any"}, streaming=False).connecting) as using:
             self.look(using, topics)

@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 Pair = tuple[str, str]
 
 
-class Standing:
+class Backlogs:
     """Computes the lag and backlogs of registered groups. A pair is a topic and a group."""
 
     def __init__(self, extents: Mapping[str, Extent], counts: Counted) -> None:

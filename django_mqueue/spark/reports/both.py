@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ONE = ["topic", "offset", "reader"]
 
 
-def large(frame: DataFrame) -> DataFrame:
+def never_broadcast(frame: DataFrame) -> DataFrame:
     """Mark one side of a join, so that Spark never holds all of it in memory.
 
     Spark would do this for a table with small files, even if these hold many rows.
@@ -24,7 +24,7 @@ def large(frame: DataFrame) -> DataFrame:
     return frame.hint("merge")
 
 
-def completed(archived: DataFrame, held: DataFrame) -> DataFrame:
+def merge_history(archived: DataFrame, held: DataFrame) -> DataFrame:
     """Return the archived history, with the newer state of the log for unfinished deliveries.
 
     These deliveries were open when their history was archived, or had not begun. ``held``: the log's history of
@@ -39,6 +39,6 @@ def completed(archived: DataFrame, held: DataFrame) -> DataFrame:
     late = archived.where(
         f"`offset` >= {lowest}"
     )  # Few archived messages are still in the log, so the join is small.
-    still_open = late.where("NOT done").join(large(held.select(*_ONE)), _ONE, "left_anti")
-    since = held.join(large(late.where("done").select(*_ONE)), _ONE, "left_anti")
+    still_open = late.where("NOT done").join(never_broadcast(held.select(*_ONE)), _ONE, "left_anti")
+    since = held.join(never_broadcast(late.where("done").select(*_ONE)), _ONE, "left_anti")
     return before.unionByName(still_open).unionByName(since)

@@ -10,11 +10,11 @@ from ...policy import errors as alike_errors
 from ..collecting import collect_all
 from ..errors import OptionError
 from .backlogs import AFTER, BEFORE
-from .both import large
+from .both import never_broadcast
 from .facts import facts_of, letters_alone, size, standing, starts_of
 from .figures import ACCURACY, PERCENTILES
 from .reading import Read
-from .requests import Wanted
+from .requests import ReportRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class Counted:
     key_totals: list[dict[str, Any]]
 
 
-def counted(spark: SparkSession, read: Read, wanted: Wanted, step: Callable[[], None]) -> Counted:
+def counted(spark: SparkSession, read: Read, wanted: ReportRequest, step: Callable[[], None]) -> Counted:
     """Return all counts. Raises ``OptionError`` if a table has too many rows."""
 
     def collected(frame: DataFrame | None) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def counted(spark: SparkSession, read: Read, wanted: Wanted, step: Callable[[], 
         facts.unpersist()
 
 
-def _step(moment: str, wanted: Wanted) -> str:
+def _step(moment: str, wanted: ReportRequest) -> str:
     """Return an SQL expression: the number of the step that contains a moment."""
     found = f"CAST(floor({moment} / {wanted.step}) AS BIGINT)"
     if wanted.until is not None:
@@ -95,7 +95,7 @@ def _step(moment: str, wanted: Wanted) -> str:
     return found
 
 
-def _within(moment: str, wanted: Wanted) -> str:
+def _within(moment: str, wanted: ReportRequest) -> str:
     found = [f"{moment} IS NOT NULL"]
     if wanted.since is not None:
         found.append(f"{moment} >= {wanted.since}")
@@ -108,7 +108,7 @@ def _percentiles(time: str, test: str) -> str:
     return f"percentile_approx({time}, {_POINTS}, {ACCURACY}) FILTER (WHERE {test})"
 
 
-def _published(spark: SparkSession, read: Read, wanted: Wanted) -> DataFrame:
+def _published(spark: SparkSession, read: Read, wanted: ReportRequest) -> DataFrame:
     """Count messages. ``above``: the number of distinct starts of the topic's groups that lie below them."""
     from pyspark.sql import functions as f
 
@@ -124,7 +124,7 @@ def _published(spark: SparkSession, read: Read, wanted: Wanted) -> DataFrame:
     )  # fmt: skip
 
 
-def _delivered(facts: DataFrame, wanted: Wanted) -> DataFrame:
+def _delivered(facts: DataFrame, wanted: ReportRequest) -> DataFrame:
     from pyspark.sql import functions as f
 
     return (
@@ -152,7 +152,7 @@ _ENDS = (
 _COUNTED = ("count_if(counts) AS counted", "count_if(counts AND there) AS counted_there")
 
 
-def _ended(facts: DataFrame, wanted: Wanted) -> DataFrame:
+def _ended(facts: DataFrame, wanted: ReportRequest) -> DataFrame:
     """Count ends.
 
     ``counted``: ends of messages that the backlog includes. ``counted_there``: only if the log still holds them.
@@ -167,12 +167,14 @@ def _ended(facts: DataFrame, wanted: Wanted) -> DataFrame:
     )
 
 
-def _held(spark: SparkSession, read: Read, wanted: Wanted) -> DataFrame:
+def _held(spark: SparkSession, read: Read, wanted: ReportRequest) -> DataFrame:
     from pyspark.sql import functions as f
 
     done = read.held["deliveries"].where("done AND ended IS NOT NULL")
     return (
-        done.join(large(standing(read).where("there").select("topic", "offset")), ["topic", "offset"])
+        done.join(
+            never_broadcast(standing(read).where("there").select("topic", "offset")), ["topic", "offset"]
+        )
         .join(f.broadcast(starts_of(spark, read)), ["topic", "reader"])
         .where("`offset` > start")
         .withColumn("step", f.expr(_step("ended", wanted)))
@@ -181,7 +183,7 @@ def _held(spark: SparkSession, read: Read, wanted: Wanted) -> DataFrame:
     )
 
 
-def _known(facts: DataFrame, wanted: Wanted) -> DataFrame:
+def _known(facts: DataFrame, wanted: ReportRequest) -> DataFrame:
     from pyspark.sql import functions as f
 
     return (
@@ -192,7 +194,7 @@ def _known(facts: DataFrame, wanted: Wanted) -> DataFrame:
     )
 
 
-def _totals(facts: DataFrame, wanted: Wanted) -> DataFrame:
+def _totals(facts: DataFrame, wanted: ReportRequest) -> DataFrame:
     from pyspark.sql import functions as f
 
     ended = f"ending <> 'open' AND {_within('ended', wanted)}"
@@ -214,7 +216,7 @@ def _totals(facts: DataFrame, wanted: Wanted) -> DataFrame:
     )
 
 
-def _attempts(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
+def _attempts(facts: DataFrame, letters: DataFrame, wanted: ReportRequest) -> DataFrame:
     """Return the failed attempts whose errors are known: topic, reader, at, error."""
     own = facts.selectExpr("topic", "reader", "explode(own) AS failure").selectExpr(
         "topic", "reader", "failure.at AS at", "failure.error AS error"
@@ -223,21 +225,21 @@ def _attempts(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame
     return own.unionByName(last).where(_within("at", wanted))
 
 
-def _failures(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
+def _failures(facts: DataFrame, letters: DataFrame, wanted: ReportRequest) -> DataFrame:
     from pyspark.sql import functions as f
 
     found = _attempts(facts, letters, wanted).withColumn("step", f.expr(_step("at", wanted)))
     return found.groupBy("topic", "reader", "step").agg(f.count("*").alias("failures"))
 
 
-def _letters(letters: DataFrame, wanted: Wanted) -> DataFrame:
+def _letters(letters: DataFrame, wanted: ReportRequest) -> DataFrame:
     from pyspark.sql import functions as f
 
     found = letters.where(_within("ended", wanted)).withColumn("step", f.expr(_step("ended", wanted)))
     return found.groupBy("topic", "reader", "step").agg(f.count("*").alias("dead"))
 
 
-def _errors(facts: DataFrame, letters: DataFrame, wanted: Wanted) -> DataFrame:
+def _errors(facts: DataFrame, letters: DataFrame, wanted: ReportRequest) -> DataFrame:
     """Return the most frequent kinds of errors for each group."""
     from pyspark.sql import functions as f
 
@@ -257,19 +259,19 @@ ONCE = "came IN ('new', 'back')"
 """Excludes retries that come into the log again, and copies that give a group the past."""
 
 
-def _keys(read: Read, wanted: Wanted) -> DataFrame:
+def _keys(read: Read, wanted: ReportRequest) -> DataFrame:
     each = _each_key(read, wanted).where("key IS NOT NULL")
     return _top(each, ("topic",), ("count", "key"), wanted.top)
 
 
-def _each_key(read: Read, wanted: Wanted) -> DataFrame:
+def _each_key(read: Read, wanted: ReportRequest) -> DataFrame:
     from pyspark.sql import functions as f
 
     messages = read.tables["messages"].where(f"{ONCE} AND {_within('published', wanted)}")
     return messages.groupBy("topic", "key").agg(f.count("*").alias("count"))
 
 
-def _key_totals(read: Read, wanted: Wanted) -> DataFrame:
+def _key_totals(read: Read, wanted: ReportRequest) -> DataFrame:
     from pyspark.sql import functions as f
 
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...store.moving import REMOVED
-from .both import large
+from .both import never_broadcast
 from .reading import Read
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def standing(read: Read) -> DataFrame:
     messages = read.tables["messages"]
     if "messages" not in read.held:
         return messages.withColumn("there", f.expr("NOT archived"))
-    held = large(read.held["messages"].withColumn("held", f.lit(True)))
+    held = never_broadcast(read.held["messages"].withColumn("held", f.lit(True)))
     found = messages.join(held, ["topic", "offset"], "left")
     return found.withColumn("there", f.expr("NOT archived OR coalesce(held, false)")).drop("held")
 
@@ -61,8 +61,8 @@ def facts_of(spark: SparkSession, read: Read) -> DataFrame:
     )
     joined = (
         read.tables["deliveries"]
-        .join(large(messages), ["topic", "offset"], "left")
-        .join(large(asides), ["topic", "offset", "reader"], "left")
+        .join(never_broadcast(messages), ["topic", "offset"], "left")
+        .join(never_broadcast(asides), ["topic", "offset", "reader"], "left")
         .join(f.broadcast(starts_of(spark, read)), ["topic", "reader"], "left")
         .withColumn("last", f.expr("try_element_at(errors, -1)"))
     )
@@ -104,7 +104,9 @@ def letters_alone(read: Read) -> DataFrame:
     Each appears once.
     """
     letters = read.tables["dead_letters"]
-    alone = letters.join(large(read.tables["deliveries"]), ["topic", "offset", "reader"], "left_anti")
+    alone = letters.join(
+        never_broadcast(read.tables["deliveries"]), ["topic", "offset", "reader"], "left_anti"
+    )
     return alone.groupBy("topic", "offset", "reader").agg({"ended": "max", "error": "max"}).selectExpr(
         "topic", "reader", "`max(ended)` AS ended", "`max(error)` AS error"
     )  # fmt: skip

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ..configuring import configured
-from .backlogs import AFTER, BEFORE, Pair, Row, Standing, by, total
+from ..configuring import session_settings
+from .backlogs import AFTER, BEFORE, Backlogs, Pair, Row, by, total
 from .figures import (
     ACCURACY,
     EXACT_BELOW,
@@ -22,7 +22,7 @@ from .figures import (
     TopicTotals,
 )
 from .reading import Extent, Read, read
-from .requests import Wanted, wanted
+from .requests import ReportRequest, report_request
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,13 +75,17 @@ def report(
     Raises ``OptionError``, ``NoSuchTopic``, ``NoConnection``, ``NoArchive``, or ``LogGap`` if messages may be missing.
     ``LogGap`` also means that the archive grew while the report read it.
     """
-    return made(
+    return build_report(
         spark,
-        wanted(topics, pattern, archive, live, since, until, by, top, options, fail_on_data_loss, as_of),
+        report_request(
+            topics, pattern, archive, live, since, until, by, top, options, fail_on_data_loss, as_of
+        ),
     )
 
 
-def made(spark: SparkSession, asked: Wanted, step: Callable[[], None] = lambda: None) -> Report:
+def build_report(
+    spark: SparkSession, asked: ReportRequest, step: Callable[[], None] = lambda: None
+) -> Report:
     """Return the report.
 
     ``step`` is called ``PARTS`` times, after each part of the work. An exception that it raises ends the work.
@@ -91,7 +95,7 @@ def made(spark: SparkSession, asked: Wanted, step: Callable[[], None] = lambda: 
     found = read(spark, asked, step)
     with _shuffles_for(spark, found.rows):
         counts = counted(spark, found, asked, step)
-    return _Making(asked, found, counts).report()
+    return _ReportBuilder(asked, found, counts).report()
 
 
 def _shuffles_for(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
@@ -100,11 +104,11 @@ def _shuffles_for(spark: SparkSession, rows: int) -> AbstractContextManager[None
     Spark's 200 take longer than the counting of a small log.
     """
     most = int(spark.conf.get(SHUFFLES) or 200)
-    return configured(spark, {SHUFFLES: str(min(most, max(2, rows // ROWS_IN_PART)))})
+    return session_settings(spark, {SHUFFLES: str(min(most, max(2, rows // ROWS_IN_PART)))})
 
 
-class _Making:
-    def __init__(self, asked: Wanted, found: Read, counts: Counted) -> None:
+class _ReportBuilder:
+    def __init__(self, asked: ReportRequest, found: Read, counts: Counted) -> None:
         self.asked, self.extents, self.counts = asked, found.extents, counts
         self.gaps = found.gaps
         self.at = datetime.now(UTC) if found.at is None else _moment(found.at)
@@ -115,7 +119,7 @@ class _Making:
         )
         self.key_totals = by(counts.key_totals, "topic")
         self.apart = found.apart.by_group()
-        self.standing = Standing(found.extents, counts)
+        self.standing = Backlogs(found.extents, counts)
         self.pairs = self._pairs()
 
     def report(self) -> Report:

@@ -10,7 +10,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from ...drawing.charts import Line, chart
-from ...drawing.printing import shown
+from ...drawing.printing import for_terminal
 from ...drawing.scales import COUNT, TIME, Unit, count
 from .figures import GroupTotals, Report, StepFigures
 from .tables import group_of, heading, newest, optional, said, times
@@ -59,7 +59,7 @@ def _styles() -> SafeString:
 
 
 def _title(report: Report) -> str:
-    topics = [shown(one.topic) for one in report.topics]
+    topics = [for_terminal(one.topic) for one in report.topics]
     more = f" and {len(topics) - 3} more topics" if len(topics) > 3 else ""
     return f"Report on {', '.join(topics[:3])}{more}"
 
@@ -79,7 +79,7 @@ def _heading(report: Report) -> SafeString:
 def _topics(report: Report) -> SafeString:
     rows = [
         (
-            shown(one.topic), count(one.published), count(one.targeted), count(one.sent_back), count(one.keys),
+            for_terminal(one.topic), count(one.published), count(one.targeted), count(one.sent_back), count(one.keys),
             count(one.without_key), said(one.first_published), said(one.last_published),
         )
         for one in report.topics
@@ -89,7 +89,7 @@ def _topics(report: Report) -> SafeString:
 
 
 def _groups(report: Report) -> SafeString:
-    rows = [(shown(one.topic), shown(one.group), *_totals(one)) for one in report.groups]
+    rows = [(for_terminal(one.topic), for_terminal(one.group), *_totals(one)) for one in report.groups]
     names = (
         "Topic", "Group", "Published", "Finished", "Dead", "Failures", "Attempts", "To first delivery", "To ack",
         "In flight", "Waiting", "Lag",
@@ -167,8 +167,8 @@ def _drawing(ident: str, pair: Pair, steps: Sequence[StepFigures], report: Repor
             charts.append(drawn("failures", f"Failed attempts in each {report.by}", lines, COUNT))
     return format_html(
         '<section><h2>{}{}</h2><div class="mqueue-charts">{}</div></section>',
-        shown(pair[0]),
-        "" if pair[1] is None else f" to {shown(pair[1])}",
+        for_terminal(pair[0]),
+        "" if pair[1] is None else f" to {for_terminal(pair[1])}",
         format_html_join("", "{}", ((one,) for one in charts)),
     )
 
@@ -184,8 +184,9 @@ def _backlog(places: Iterable[datetime], there: Mapping[datetime, StepFigures]) 
 def _errors(report: Report) -> SafeString:
     rows = [
         (
-            shown(one.topic), shown(one.group), shown(one.error), count(one.count), said(one.first), said(one.last),
-            shown(one.example),
+            for_terminal(one.topic), for_terminal(one.group), for_terminal(one.error), count(one.count),
+            said(one.first), said(one.last),
+            for_terminal(one.example),
         )
         for one in report.errors
     ]  # fmt: skip
@@ -196,7 +197,8 @@ def _errors(report: Report) -> SafeString:
 
 def _keys(report: Report) -> SafeString:
     rows = [
-        (shown(one.topic), shown(one.key), count(one.published), f"{one.share:.1%}") for one in report.keys
+        (for_terminal(one.topic), for_terminal(one.key), count(one.published), f"{one.share:.1%}")
+        for one in report.keys
     ]
     return _section("Hottest keys", ("Topic", "Key", "Published", "Share"), rows, {0, 1})
 
@@ -205,7 +207,7 @@ def _steps(report: Report) -> SafeString:
     steps, left_out = newest(report.steps, STEPS_SHOWN)
     rows = [
         (
-            said(one.start), shown(one.topic), group_of(one.group), count(one.published), count(one.finished),
+            said(one.start), for_terminal(one.topic), group_of(one.group), count(one.published), count(one.finished),
             count(one.dead), count(one.failures), times(one.first_delivery), times(one.ack), optional(one.backlog),
         )
         for one in steps

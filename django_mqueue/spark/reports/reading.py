@@ -25,9 +25,9 @@ from ..reader.options import Table, read_options
 from ..reader.planning import topics_of
 from ..reader.settling import readable
 from ..sql import bulk
-from .apart import Apart
-from .both import completed
-from .requests import Wanted
+from .apart import ParkedRetries
+from .both import merge_history
+from .requests import ReportRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,18 +139,18 @@ class Read:
     at: int | None
     tables: dict[Table, DataFrame]
     rows: int = 0
-    apart: Apart = field(default_factory=Apart)
+    apart: ParkedRetries = field(default_factory=ParkedRetries)
     gaps: list[str] = field(default_factory=list)
     held: dict[Table, DataFrame] = field(default_factory=dict)
 
 
-def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
+def read(spark: SparkSession, wanted: ReportRequest, step: Callable[[], None]) -> Read:
     """Return the tables. ``step`` is called after each table.
 
     Raises ``NoSuchTopic``, ``NoArchive`` or ``NoConnection``. Raises ``LogGap`` if rows were archived while the log was
     read, or if messages may be missing.
     """
-    archive, apart = _archive(wanted), Apart()
+    archive, apart = _archive(wanted), ParkedRetries()
     extents, at = _extents(wanted, archive, apart)
     gaps = _gaps(wanted, archive, extents)
     rows = 0
@@ -170,7 +170,7 @@ def read(spark: SparkSession, wanted: Wanted, step: Callable[[], None]) -> Read:
                 frame = archive.frame(spark, topics, table).selectExpr(*_COLUMNS[table][1])
                 frame = frame.selectExpr("*", "true AS archived")
                 if held and table == "deliveries":
-                    frame = completed(frame, there[table])
+                    frame = merge_history(frame, there[table])
                 parts.append(frame)
         if not parts:
             empty = spark.createDataFrame([], _COLUMNS[table][0])
@@ -189,7 +189,7 @@ def _together(parts: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other), parts)
 
 
-def _archive(wanted: Wanted) -> Archive | None:
+def _archive(wanted: ReportRequest) -> Archive | None:
     if wanted.archive is None:
         return None
     from ..archives import Archive
@@ -197,7 +197,9 @@ def _archive(wanted: Wanted) -> Archive | None:
     return Archive.open(wanted.archive, as_of=wanted.as_of)
 
 
-def _extents(wanted: Wanted, archive: Archive | None, apart: Apart) -> tuple[dict[str, Extent], int | None]:
+def _extents(
+    wanted: ReportRequest, archive: Archive | None, apart: ParkedRetries
+) -> tuple[dict[str, Extent], int | None]:
     """Return the extents of the topics in the report, sorted by name, and the time by the database's clock."""
     found: dict[str, Extent] = {}
     if archive is not None:
@@ -210,7 +212,7 @@ def _extents(wanted: Wanted, archive: Archive | None, apart: Apart) -> tuple[dic
             there = _live_topics(using, wanted, found)
             apart.look(using, {*there, *found})
             for topic in there:
-                _look(using, wanted, topic, found.setdefault(topic, Extent()))
+                _read_live_extent(using, wanted, topic, found.setdefault(topic, Extent()))
     elif unknown := [topic for topic in wanted.topics if topic not in found]:
         raise NoSuchTopic(
             f"the archive {wanted.archive} has no topic {', '.join(map(repr, unknown))};"
@@ -221,7 +223,7 @@ def _extents(wanted: Wanted, archive: Archive | None, apart: Apart) -> tuple[dic
     return dict(sorted(found.items())), at
 
 
-def _gaps(wanted: Wanted, archive: Archive | None, extents: Mapping[str, Extent]) -> list[str]:
+def _gaps(wanted: ReportRequest, archive: Archive | None, extents: Mapping[str, Extent]) -> list[str]:
     """Return sentences about topics for which the log may lack messages above the end of the archive.
 
     For such a topic, no group has held back deletion all the time. If nothing was ever settled above the end of the
@@ -258,11 +260,11 @@ def _gaps(wanted: Wanted, archive: Archive | None, extents: Mapping[str, Extent]
     return gaps
 
 
-def _connected(wanted: Wanted) -> AbstractContextManager[str]:
+def _connected(wanted: ReportRequest) -> AbstractContextManager[str]:
     return connected(read_options({**wanted.options, "topic": "any"}, streaming=False).connecting)
 
 
-def _live_topics(using: str, wanted: Wanted, archived: Collection[str]) -> list[str]:
+def _live_topics(using: str, wanted: ReportRequest, archived: Collection[str]) -> list[str]:
     """Return the topics that the log holds, or for which a group is registered.
 
     A named topic must be in the log or in the archive: otherwise this raises ``NoSuchTopic``.
@@ -275,7 +277,7 @@ def _live_topics(using: str, wanted: Wanted, archived: Collection[str]) -> list[
     return [topic for topic in wanted.topics if bulk.topics(using, topic)]
 
 
-def _look(using: str, wanted: Wanted, topic: str, extent: Extent) -> None:
+def _read_live_extent(using: str, wanted: ReportRequest, topic: str, extent: Extent) -> None:
     options = read_options({**wanted.options, "topic": topic})
     dead_topic = options.suffixes.letters(topic)
     last = readable(using, [topic, dead_topic], options)
@@ -287,7 +289,7 @@ def _look(using: str, wanted: Wanted, topic: str, extent: Extent) -> None:
 
 def _live(
     spark: SparkSession,
-    wanted: Wanted,
+    wanted: ReportRequest,
     table: Table,
     columns: Mapping[Table, tuple[str, tuple[str, ...]]],
     extents: Mapping[str, Extent],

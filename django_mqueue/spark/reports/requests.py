@@ -21,7 +21,7 @@ TOP_MAX = 1_000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReportRequest:
     """A request for a report.
 
     * ``since`` and ``until``: epoch milliseconds.
@@ -49,7 +49,7 @@ class Wanted:
         return topic in self.topics if self.pattern is None else bool(re.fullmatch(self.pattern, topic))
 
 
-def wanted(
+def report_request(
     topics: str | Iterable[str] | None,
     pattern: str | None,
     archive: str | os.PathLike[str] | None,
@@ -61,7 +61,7 @@ def wanted(
     options: Mapping[str, str] | None,
     strict: bool = True,
     as_of: int | datetime | None = None,
-) -> Wanted:
+) -> ReportRequest:
     """Return the request. Raises ``OptionError``, which names the invalid argument."""
     if (topics is None) == (pattern is None):
         raise OptionError("exactly one of topics and pattern must be given")
@@ -90,7 +90,9 @@ def wanted(
         raise OptionError(f"top must be a whole number from 1 to {TOP_MAX}, not {top!r}")
     place = None if archive is None else check_place(archive)
     told = fixed(options or {}) if live else {}
-    return Wanted(tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, told, strict, as_of)
+    return ReportRequest(
+        tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, told, strict, as_of
+    )
 
 
 def _moment(name: str, value: datetime | None) -> int | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ...drawing.printing import shown
+from ...drawing.printing import for_terminal
 from ...drawing.scales import count, duration
 from ..errors import NoSpark
 from .figures import ErrorFigures, GroupTotals, KeyFigures, Report, StepFigures, Times, TopicTotals
@@ -99,22 +99,23 @@ def optional(number: int | None) -> str:
 
 
 def group_of(name: str | None) -> str:
-    return "(none)" if name is None else shown(name)
+    return "(none)" if name is None else for_terminal(name)
 
 
 def _topic(one: TopicTotals) -> Sequence[str]:
     numbers = (count(number) for number in (one.published, one.targeted, one.sent_back, one.keys))
-    return shown(one.topic), *numbers, said(one.first_published), said(one.last_published)
+    return for_terminal(one.topic), *numbers, said(one.first_published), said(one.last_published)
 
 
 def _error(one: ErrorFigures) -> Sequence[str]:
     return (
-        shown(one.topic), shown(one.group), shown(one.error), count(one.count), said(one.last), shown(one.example),
+        for_terminal(one.topic), for_terminal(one.group), for_terminal(one.error), count(one.count),
+        said(one.last), for_terminal(one.example),
     )  # fmt: skip
 
 
 def _key(one: KeyFigures) -> Sequence[str]:
-    return shown(one.topic), shown(one.key), count(one.published), f"{one.share:.1%}"
+    return for_terminal(one.topic), for_terminal(one.key), count(one.published), f"{one.share:.1%}"
 
 
 def _group(one: GroupTotals) -> Sequence[str]:
@@ -122,7 +123,8 @@ def _group(one: GroupTotals) -> Sequence[str]:
     if one.reads_log:
         ended = ("" for _ in range(4))
     return (
-        shown(one.topic), shown(one.group), count(one.published), *ended, times(one.first_delivery), times(one.ack),
+        for_terminal(one.topic), for_terminal(one.group), count(one.published), *ended,
+        times(one.first_delivery), times(one.ack),
         optional(one.lag),
     )  # fmt: skip
 
@@ -130,7 +132,8 @@ def _group(one: GroupTotals) -> Sequence[str]:
 def _step(one: StepFigures) -> Sequence[str]:
     numbers = (count(number) for number in (one.published, one.finished, one.dead, one.failures))
     return (
-        said(one.start), shown(one.topic), group_of(one.group), *numbers, times(one.first_delivery), times(one.ack),
+        said(one.start), for_terminal(one.topic), group_of(one.group), *numbers,
+        times(one.first_delivery), times(one.ack),
         optional(one.backlog),
     )  # fmt: skip
 

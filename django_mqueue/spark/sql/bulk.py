@@ -8,7 +8,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ...store import log
 from ...store.connection import session
-from ...store.log import Mark
+from ...store.log import MessageIdentity
 from ...store.queries.skip_scan import Names
 from .pages import only
 
@@ -76,7 +76,7 @@ def count(using: str, topic: str, above: int, upto: int, targets: Sequence[str] 
     return int(rows[0][0])
 
 
-def oldest_uncommitted(using: str, topic: str, above: int, upto: int) -> Mark | None:
+def oldest_uncommitted(using: str, topic: str, above: int, upto: int) -> MessageIdentity | None:
     """Return the first uncommitted row in a range; None if all rows are committed.
 
     It reads the primary key, because an INSERT that waits for a lock on another index has its row only there. It reads
@@ -107,14 +107,14 @@ def _offsets(using: str, topic: str, above: int, upto: int, level: str, most: in
     return session.run(using, read, level=level)
 
 
-def _mark(using: str, offset: int) -> Mark | None:
+def _mark(using: str, offset: int) -> MessageIdentity | None:
     """Return an uncommitted row; None if it was rolled back."""
 
-    def read(cursor: CursorWrapper) -> Mark | None:
+    def read(cursor: CursorWrapper) -> MessageIdentity | None:
         cursor.execute(
             "SELECT id, published_at FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s", [offset]
         )
         row = cursor.fetchone()
-        return Mark(offset, str(row[0]), int(row[1])) if row else None
+        return MessageIdentity(offset, str(row[0]), int(row[1])) if row else None
 
     return session.run(using, read, level="READ UNCOMMITTED")

@@ -36,7 +36,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Mark:
+class Progress:
     """A mark: a position, a number, whether it is finished, and when it last changed (epoch milliseconds)."""
 
     position: int
@@ -45,7 +45,7 @@ class Mark:
     changed: int
 
 
-def mark(using: str, topic: str, name: str) -> Mark | None:
+def mark(using: str, topic: str, name: str) -> Progress | None:
     """Return the mark of this name; None if there is none."""
     rows = session.fetch(
         using,
@@ -55,7 +55,7 @@ def mark(using: str, topic: str, name: str) -> Mark | None:
     return _mark(rows[0]) if rows else None
 
 
-def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Mark | None:
+def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Progress | None:
     """Return the mark of this name, and lock it until this transaction ends; None if there is none."""
     cursor.execute(
         f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
@@ -90,7 +90,7 @@ def finish_mark(cursor: CursorWrapper, topic: str, name: str) -> None:
     )
 
 
-def forget_marks(cursor: CursorWrapper, topic: str, names: Sequence[str]) -> None:
+def delete_marks(cursor: CursorWrapper, topic: str, names: Sequence[str]) -> None:
     cursor.execute(
         f"DELETE o FROM queue_offsets o {_INDEX} WHERE consumer_group = '' AND topic = %s"
         f" AND partition_key IN ({marks(sorted(names))})",
@@ -167,6 +167,6 @@ def _values(copy: Copy) -> str:
     return f"{copy.row.sql.removesuffix(')')}, %s)"
 
 
-def _mark(row: session.Row) -> Mark:
+def _mark(row: session.Row) -> Progress:
     position, number, finished, changed = row
-    return Mark(int(position), int(number), bool(finished), int(changed))
+    return Progress(int(position), int(number), bool(finished), int(changed))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT
 from ...store.log import NewRow
-from ..connecting import Line
+from ..connecting import RetryingConnection
 from ..database.appending import append
 from .write_options import WriteOptions
 
@@ -17,7 +17,7 @@ class Outbox:
 
     def __init__(self, options: WriteOptions) -> None:
         self.rows = self.new = 0
-        self._line = Line(options.connecting)
+        self._line = RetryingConnection(options.connecting)
         self._held: dict[str, list[NewRow]] = {}
         self._sizes: dict[str, int] = {}
         self._size = 0

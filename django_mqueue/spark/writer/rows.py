@@ -32,7 +32,7 @@ from ...policy.encoding import Encoded, JsonText, encode
 from ...policy.requests import visible
 from ...store.log import NewRow
 from ..errors import OptionError, RowError
-from .unstable import Signs, unstable_in
+from .unstable import VolatileContent, unstable_in
 from .write_options import ADAPTIVE_STREAMS, WriteOptions
 
 COLUMNS = ("topic", "key", "id", "kind", "headers", "payload", "target")
@@ -64,7 +64,7 @@ class Rows:
         self._seed = f"{task.write}\0{'' if task.partition is None else task.partition}\0".encode()
         self._seen: Counter[bytes] = Counter()
         self._number = 0
-        self.signs = Signs(task.began)
+        self.signs = VolatileContent(task.began)
         self._topics: set[str] = set()
 
     def messages(self, columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[str, NewRow]]:

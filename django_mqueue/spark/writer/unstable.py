@@ -4,7 +4,8 @@ Floats that are added in another order differ in their last bits, and Spark adds
 so near to each other cannot both be written with 15 digits: so a number that may differ shows 16 or 17 digits, at least
 in one of the runs. ``rand()`` shows as many.
 
-One row does not show that ``uuid()`` or ``current_timestamp()`` made a value. ``Signs`` compares the rows of a write.
+One row does not show that ``uuid()`` or ``current_timestamp()`` made a value. ``VolatileContent``
+compares the rows of a write.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _RANDOM_UUID = re.compile(
     "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE
 )
 SAMPLE = 1000
-"""Rows of a task that ``Signs`` compares: this bounds its time and memory."""
+"""Rows of a task that ``VolatileContent`` compares: this bounds its time and memory."""
 
 MARGIN = 60
 """Seconds between Spark's reading of the clock and the start of the writer, and by which clocks may differ."""
@@ -41,7 +42,7 @@ def texts_in(value: Any) -> list[str]:
     return list(_texts(value))
 
 
-class Signs:
+class VolatileContent:
     """Values in all of a task's rows that are probably different in another run, as (column, description).
 
     One kind is a random UUID that no row before it has. The other is a time that is the same in all rows and not before

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ... import conf
 from ...policy import names
-from ..connecting import CONNECTION_OPTIONS, Connecting, connecting
+from ..connecting import CONNECTION_OPTIONS, ConnectionParameters, connecting
 from ..errors import OptionError
-from ..reader.options import Given
+from ..reader.options import OptionReader
 from ..suffixes import OPTION, Suffixes, suffixes_of
 
 _KNOWN = {
@@ -40,7 +40,7 @@ class WriteOptions:
     * ``spread``, ``max_payload_bytes`` and ``suffixes``: settings, which executors may not have.
     """
 
-    connecting: Connecting
+    connecting: ConnectionParameters
     topic: str | None
     spread: int
     max_payload_bytes: int
@@ -52,7 +52,7 @@ class WriteOptions:
 
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Return the parsed options. Raises ``OptionError``."""
-    given = Given(options)
+    given = OptionReader(options)
     given.refuse_unknown(_KNOWN, {name: given.values[name] for name in given.values.keys() - _SPARKS})
     how = connecting(given.values)
     suffixes = suffixes_of(given.values, how)

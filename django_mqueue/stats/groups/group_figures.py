@@ -13,7 +13,7 @@ from ...store import removal
 from ...store.connection import session
 from ...store.queries import group_positions, message_pages, partition_progress
 from ...store.queries.group_positions import Registered
-from ...store.queries.partition_walk import END
+from ...store.queries.partition_walk import OFFSET_END
 from ..activity import Activity, activity
 from ..derived import Derived, more_than
 from ..results import EXACT, LATELY, Figure, GroupFigures
@@ -38,7 +38,7 @@ def group_figures(using: str, pairs: Sequence[Pair], exact: int | None = None) -
     """Return the figures of the pairs of topic and group, by pair."""
     if not pairs:
         return {}
-    with session.explained(using):
+    with session.migration_errors(using):
         return _Groups(using, pairs, exact).found()
 
 
@@ -80,7 +80,7 @@ class _Groups:
         registered = self.registered.get((topic, group))
         nothing = Figure(0)
         pending = in_flight = waiting = nothing
-        oldest, is_exact = END, True
+        oldest, is_exact = OFFSET_END, True
         work = Activity()
         removing = (topic, group) in self.removing
         if registered is not None and not removing and self.surveyor.ends(topic) is not None:
@@ -109,7 +109,7 @@ class _Groups:
         )  # fmt: skip
 
     def _published(self, topic: str, offset: int) -> int | None:
-        if offset == END:
+        if offset == OFFSET_END:
             return None
         (rows,) = self.surveyor.read(topic, [(offset, offset + 1)], 1)
         return rows[0].published_at if rows else None
@@ -133,7 +133,7 @@ def _of(strata: Sequence[Stratum], status: str) -> Figure:
 
 def _first_open(strata: Sequence[Stratum]) -> int:
     opened = (PENDING, IN_FLIGHT, WAITING)
-    return min((row.offset for one in strata for row in one.rows if row.status in opened), default=END)
+    return min((row.offset for one in strata for row in one.rows if row.status in opened), default=OFFSET_END)
 
 
 class _Large:
@@ -145,10 +145,10 @@ class _Large:
         self.using, self.topic, self.group, self.strata = of.using, topic, group, strata
         self.exact, self.start, self.most = of.surveyor.size.exact, registered.start, of.most
         names = of.names(topic, group)
-        self.look = partitions.look(
+        self.look = partitions.read_positions(
             of.using, group, topic, self.start, names, of.surveyor.partitions_seen(topic), self.most
         )
-        self.first_found = END
+        self.first_found = OFFSET_END
         if len(of.pairs) == 1 and self.exact <= OPEN:
             # Other parts of a group's page use the same query, so that it runs only once.
             found = opened(of.using, topic, group)[: self.exact]
@@ -207,7 +207,7 @@ class _Large:
     def oldest(self) -> tuple[int, bool]:
         """Return the lowest offset found that the group is not done with, and whether it is certainly the lowest."""
         rows = message_pages.log_page(
-            self.using, self.topic, None, (self.start, END), FIRST_ROWS, newest_first=False
+            self.using, self.topic, None, (self.start, OFFSET_END), FIRST_ROWS, newest_first=False
         )
         acked = partitions.acked(self.using, self.group, self.topic, rows, self.start)
         if opened := partitions.open_ones(self.using, self.group, rows, acked):

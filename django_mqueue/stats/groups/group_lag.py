@@ -35,7 +35,7 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
 
     ``exact``: the number of rows that are counted one by one; None for ``ROWS``.
     """
-    with session.explained(using):
+    with session.migration_errors(using):
         registered = group_positions.registrations(using, [topic], [group]).get((topic, group))
         surveyor = Surveyor(using, size_for(1, exact))
         end = surveyor.ends(topic)
@@ -49,7 +49,7 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
             surveyor.read(topic, cut(end.first, end.last + 1, PLACES), 1)
             seen = surveyor.partitions_seen(topic)
         names = partitions.all_names(using, topic, known | seen)
-        look = partitions.look(using, group, topic, start, names, seen, MOST)
+        look = partitions.read_positions(using, group, topic, start, names, seen, MOST)
         rows = exact or ROWS
         behind = [_Behind(one) for one in look.behind]
         if len(behind) > LIKELY:

@@ -55,14 +55,14 @@ def partitions(
         raise TypeError(f"after must be a str, not {type(after).__name__}")
     check_count("limit", limit, PAGE_MAX)
     alias = conf.database(using)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         registration = offsets.registration(alias, group, topic)
         if registration is None:
             raise NotRegistered(topic, group)
         if partition is not None:
             found = [partition]
         elif subscriber is not None:
-            held = leases.whose(alias, group, topic, None, subscriber, None)
+            held = leases.find_held(alias, group, topic, None, subscriber, None)
             found = [one.partition for one in held if one.partition > after][: limit + 1]
         else:
             found = _names(alias, topic, group, after, limit + 1)
@@ -129,7 +129,7 @@ def deliveries(
     _checked(topic, group, subscriber)
     check_count("limit", limit, DELIVERIES_MAX)
     alias = conf.database(using)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         rows = in_hand(alias, topic, group, subscriber, DELIVERIES_MAX + 1)
         rows.sort(key=lambda row: (row["delivered_at"], row["offset"]))
         shown = rows[:limit]

@@ -5,22 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ... import conf
-from ...browse.message_search import CHUNK, Look
+from ...browse.message_search import CHUNK, Search
 from ...policy.durations import moment
-from ...policy.message_query import DEAD, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Counts, Standing, Wanted
+from ...policy.message_query import (
+    DEAD,
+    IN_FLIGHT,
+    PENDING,
+    SCHEDULED,
+    WAITING,
+    Counts,
+    MessageQuery,
+    Standing,
+)
 from ...store import garbage, heartbeats, log, offsets
 from ...store.connection import session
 from .oldest_age import oldest_open
 
 
-def counts(using: str, wanted: Wanted, cap: int, scan_limit: int) -> Counts:
+def counts(using: str, wanted: MessageQuery, cap: int, scan_limit: int) -> Counts:
     """Count the wanted messages by status, up to ``cap`` for each status.
 
     ``scan_limit``: about how many messages and partitions are read for each status. Raises ``NotRegistered``.
     """
     found: dict[str, int] = {}
     more: set[str] = set()
-    with session.explained(using):
+    with session.migration_errors(using):
         for status in (PENDING, IN_FLIGHT, WAITING, SCHEDULED, DEAD):
             found[status], over = _count(using, replace(wanted, status=status), cap, scan_limit)
             if over:
@@ -28,9 +37,9 @@ def counts(using: str, wanted: Wanted, cap: int, scan_limit: int) -> Counts:
     return Counts(**found, more=frozenset(more))
 
 
-def _count(using: str, wanted: Wanted, cap: int, scan_limit: int) -> tuple[int, bool]:
+def _count(using: str, wanted: MessageQuery, cap: int, scan_limit: int) -> tuple[int, bool]:
     """Return the number of wanted messages, and whether there may be more."""
-    look, count, scanned = Look(using, wanted, newest_first=False), 0, 0
+    look, count, scanned = Search(using, wanted, newest_first=False), 0, 0
     for step in look.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
         count += sum(1 for _ in look.read(step, payloads=False, endless=True))
         scanned += len(step.found) + step.looked
@@ -58,9 +67,9 @@ def pauses(using: str, topic: str) -> dict[str, bool]:
     return offsets.pauses(using, topic)
 
 
-def standings(using: str, topic: str, partitions: int) -> list[Standing]:
+def group_states(using: str, topic: str, partitions: int) -> list[Standing]:
     """Return the state of all registered groups by name. Read at most ``partitions`` partitions for each group."""
-    with session.explained(using):
+    with session.migration_errors(using):
         groups = session.single(using, lambda cursor: set(garbage.starts(cursor, topic)))
         return [one for group in sorted(groups) if (one := _standing(using, topic, group, partitions))]
 

@@ -9,10 +9,10 @@ from ...protocol.fetching import batches
 from ...store import offsets
 from ...store.queries import group_positions, message_pages, samples
 from ...store.queries.group_positions import Place
-from ...store.queries.partition_walk import END
+from ...store.queries.partition_walk import OFFSET_END
 
 NAMED = 200
-"""The maximum number of partitions of a topic that are all read. For larger topics, see ``look``."""
+"""The maximum number of partitions of a topic that are all read. For larger topics, see ``read_positions``."""
 SEARCHES = 20
 """The maximum number of rounds that search the log for partitions between the known names."""
 FIRST = 5
@@ -46,7 +46,7 @@ def _inside(name: str, gap: tuple[str, str | None]) -> bool:
 
 
 @dataclass(frozen=True)
-class Look:
+class PositionsRead:
     """The result of reading a group's positions in partitions.
 
     ``behind``: the partitions in which the group is behind. ``reached``: the highest ``scanned`` of the partitions, or
@@ -62,9 +62,9 @@ class Look:
     moved_at: int = 0
 
 
-def look(
+def read_positions(
     using: str, group: str, topic: str, start: int, names: list[str] | None, seen: set[str], most: int
-) -> Look:
+) -> PositionsRead:
     """Read a group's positions in partitions.
 
     ``names``: all partitions of the topic; None if there are too many. Then up to ``most`` partitions with leases are
@@ -83,7 +83,7 @@ def look(
     behind = [one for one in places if one.newest > one.acked]
     reached = max([start, *(one.scanned for one in places)])
     moved_at = max((one.moved_at or 0 for one in places), default=0)
-    return Look(behind, reached, names is not None, names is None and len(places) >= most, moved_at)
+    return PositionsRead(behind, reached, names is not None, names is None and len(places) >= most, moved_at)
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Sums:
 
     pending: int = 0
     opened: int = 0
-    first: int = END
+    first: int = OFFSET_END
     over: bool = False
 
     def add(self, rows: Sequence[Open]) -> None:
@@ -140,7 +140,7 @@ def open_ones(
 
 
 def count(
-    using: str, group: str, topic: str, above: Sequence[tuple[str, int]], most: int, up_to: int = END
+    using: str, group: str, topic: str, above: Sequence[tuple[str, int]], most: int, up_to: int = OFFSET_END
 ) -> Sums:
     """Count the open messages of partitions above an offset in each.
 
@@ -170,7 +170,7 @@ def count(
 def count_tail(using: str, group: str, topic: str, above: int, start: int, most: int) -> Sums:
     """Count the open messages among the first ``most`` rows of the topic above an offset."""
     sums = Sums()
-    rows = message_pages.log_page(using, topic, None, (above, END), most, newest_first=False)
+    rows = message_pages.log_page(using, topic, None, (above, OFFSET_END), most, newest_first=False)
     sums.add(open_ones(using, group, rows, acked(using, group, topic, rows, start)))
     sums.over = len(rows) < most
     return sums
@@ -187,7 +187,7 @@ def acked(
     return {name: place.acked for name, place in places.items()}
 
 
-LOOKS = (5, 50)
+ROWS_PER_ROUND = (5, 50)
 """The number of rows of each partition in which the first and the second round search for an open message."""
 
 
@@ -200,7 +200,7 @@ def first_open(
     a transaction that publishes stays open.
     """
     places = dict(above)
-    for each in LOOKS:
+    for each in ROWS_PER_ROUND:
         rows = []
         for some in batches([*places.items()]):
             rows += message_pages.undelivered(using, topic, some, each)

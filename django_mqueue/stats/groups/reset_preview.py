@@ -45,7 +45,7 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
     check_group(group)
     check_start(to)
     alias = conf.database(using)
-    with session.explained(alias):
+    with session.migration_errors(alias):
         registration = offsets.registration(alias, group, topic)
         if registration is None:
             raise NotRegistered(topic, group)

@@ -11,7 +11,7 @@ from . import session
 
 
 @contextmanager
-def hardly_any(using: str) -> Iterator[None]:
+def short_lock_wait_timeout(using: str) -> Iterator[None]:
     """Limit the lock wait of statements in this block to one second. A statement that waits longer fails with error
     1205.
 

@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def committed_now(using: str) -> Iterator[str]:
+def outside_snapshot(using: str) -> Iterator[str]:
     """Yield an alias whose reads without locks see all that is committed at the time of each read.
 
     The alias is ``using``, unless the caller's transaction reads from a snapshot. Then it is a second connection,

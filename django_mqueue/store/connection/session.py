@@ -50,7 +50,7 @@ def is_retriable(error: BaseException) -> bool:
     return isinstance(error, DatabaseError) and error_code(error) in RETRIABLE
 
 
-def passes(error: BaseException) -> bool:
+def is_temporary(error: BaseException) -> bool:
     """Return whether a worker may wait and try again, because the error may be temporary."""
     refused = isinstance(error, DatabaseError) and error_code(error) in REFUSED
     return refused or is_lost(error) or is_retriable(error)
@@ -158,7 +158,7 @@ def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
 
 
 def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
-    """Run one reading statement, and return all its rows. In ``one_look`` a repeated statement is not run again."""
+    """Run one reading statement, and return all its rows. ``cached_queries`` keeps them for repeated statements."""
 
     def work(cursor: CursorWrapper) -> list[Row]:
         cursor.execute(sql, params)
@@ -177,7 +177,7 @@ _seen: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("seen", 
 
 
 @contextmanager
-def one_look() -> Iterator[None]:
+def cached_queries() -> Iterator[None]:
     """Let ``fetch`` run each statement once in this block. It is for pages that only read, and whose parts repeat
     queries.
 
@@ -251,7 +251,7 @@ def _note_lost(using: str, error: Error) -> None:
     """Record a lost connection. A server that refuses statements counts as lost: a failover may have made it a
     replica.
     """
-    if passes(error) and not is_retriable(error):
+    if is_temporary(error) and not is_retriable(error):
         _lost[using] = object()
 
 
@@ -263,7 +263,7 @@ def _again(error: DatabaseError, attempt: int) -> None:
 
 
 @contextmanager
-def explained(using: str) -> Iterator[None]:
+def migration_errors(using: str) -> Iterator[None]:
     """Raise ``NotMigrated`` if the database was not migrated, or if its gate rows were deleted."""
     try:
         yield

@@ -14,7 +14,7 @@ LOCK_WAIT = 1
 
 
 @contextmanager
-def ended_when_silent(using: str, seconds: float) -> Iterator[Callable[[], None]]:
+def worker_timeouts(using: str, seconds: float) -> Iterator[Callable[[], None]]:
     """Set the idle timeout of this thread's connection to ``seconds``, unless ``wait_timeout`` is lower.
 
     A worker may stop in the middle of a transaction, because its machine is paused or lost. Its locks then keep its
@@ -27,7 +27,7 @@ def ended_when_silent(using: str, seconds: float) -> Iterator[Callable[[], None]
     seen: Any = None
     before: tuple[int, int] = (0, 0)
 
-    def see_to_it() -> None:
+    def prepare() -> None:
         nonlocal seen, before
         connection: Any = connections[using]
         connection.mqueue_waits_briefly = True
@@ -41,7 +41,7 @@ def ended_when_silent(using: str, seconds: float) -> Iterator[Callable[[], None]
         seen, before = connection.connection, (silence, lock_wait)
 
     try:
-        yield see_to_it
+        yield prepare
     finally:
         connection: Any = connections[using]
         connection.mqueue_waits_briefly = False

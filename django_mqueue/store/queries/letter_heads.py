@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ...policy.dead_letter_filter import Head
+from ...policy.dead_letter_filter import DeadLetterSummary
 from ...policy.errors import HEAD
 from ..connection import session
 from ..connection.dialect import flat, numbers_table, union
@@ -43,7 +43,7 @@ def heads(
     newest_first: bool,
     kinds: bool,
     sizes: bool,
-) -> tuple[list[Head], int | None]:
+) -> tuple[list[DeadLetterSummary], int | None]:
     """Return the dead letters among the next ``limit`` rows strictly between two offsets, and the last row's offset.
 
     The rows are of a topic, or of one of its partitions. The last row's offset is None if there are no more rows.
@@ -70,7 +70,7 @@ def heads(
     ) == limit else None
 
 
-def heads_of(using: str, topic: str, offsets: Sequence[int], *, sizes: bool) -> list[Head]:
+def heads_of(using: str, topic: str, offsets: Sequence[int], *, sizes: bool) -> list[DeadLetterSummary]:
     """Return summaries of the rows that are dead letters of the topic, with their kinds, in offset order."""
     rows = session.fetch(
         using,
@@ -86,9 +86,9 @@ def _more(kinds: bool, sizes: bool) -> str:
     return f"{_KIND if kinds else repr('')}, {_SIZE if sizes else '0'}"
 
 
-def _head(row: Sequence[Any]) -> Head:
+def _head(row: Sequence[Any]) -> DeadLetterSummary:
     offset, partition, id, original, group, failed_at, failures, error, kind, size = row
-    return Head(
+    return DeadLetterSummary(
         int(offset),
         partition,
         id,

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...policy.message_query import Position, checked
+from ...policy.message_query import Position, check_position
 
 PARTITIONS = 500
 """The maximum number of partition names in one statement."""
 BRANCHES = 50
 """The maximum number of partitions whose rows one statement reads."""
-EACH = range(5, 20)
+FIRST_READ_ROWS = range(5, 20)
 """The first read takes at least ``start`` and at most ``stop`` rows from each partition."""
-END = (1 << 63) - 1
+OFFSET_END = (1 << 63) - 1
 """Higher than any offset, and later than any time in milliseconds."""
 
-Place = tuple[int, ...]
+PartitionPosition = tuple[int, ...]
 """A position inside a partition. The rows up to it have been read."""
 
 
@@ -49,7 +49,7 @@ Walk = Iterator[Chunk]
 
 
 @dataclass(frozen=True)
-class ByPartition:
+class PartitionWalk:
     """A walk over partitions in the order of their names.
 
     * ``listed(after, limit)`` returns the next partition names.
@@ -62,16 +62,16 @@ class ByPartition:
     """
 
     listed: Callable[[str, int], list[str]]
-    worth: Callable[[list[str]], list[tuple[str, Place]]]
-    one: Callable[[str], Place]
-    read: Callable[[Sequence[tuple[str, Place]], int], list[Found]]
+    worth: Callable[[list[str]], list[tuple[str, PartitionPosition]]]
+    one: Callable[[str], PartitionPosition]
+    read: Callable[[Sequence[tuple[str, PartitionPosition]], int], list[Found]]
     key: str | None
     width: int
 
     def walk(self, position: Position | None, chunk: int) -> Walk:
         after = ""
         if position is not None:
-            after, *place = checked(position, str, *[int] * self.width)
+            after, *place = check_position(position, str, *[int] * self.width)
             yield from self._alone(after, tuple(place), chunk)
         elif self.key is not None:
             yield from self._alone(self.key, self.one(self.key), chunk)
@@ -87,8 +87,8 @@ class ByPartition:
             yield Chunk([], self._end(last), len(names) - len(places))
             after = last
 
-    def _batch(self, places: list[tuple[str, Place]], chunk: int) -> Walk:
-        each = min(max(chunk // 10, EACH.start), EACH.stop)
+    def _batch(self, places: list[tuple[str, PartitionPosition]], chunk: int) -> Walk:
+        each = min(max(chunk // 10, FIRST_READ_ROWS.start), FIRST_READ_ROWS.stop)
         rows: dict[str, list[Found]] = {name: [] for name, _ in places}
         for found in self.read(places, each):
             rows[found.partition].append(found)
@@ -103,7 +103,7 @@ class ByPartition:
                 ready, looked = [], 0
         yield Chunk(ready, self._end(places[-1][0]), looked)
 
-    def _alone(self, name: str, place: Place, chunk: int) -> Walk:
+    def _alone(self, name: str, place: PartitionPosition, chunk: int) -> Walk:
         while found := self.read([(name, place)], chunk):
             place = found[-1].position[1:]
             yield Chunk(found, found[-1].position)
@@ -111,4 +111,4 @@ class ByPartition:
                 return
 
     def _end(self, name: str) -> Position:
-        return (name, *[END] * self.width)
+        return (name, *[OFFSET_END] * self.width)

@@ -51,7 +51,7 @@ class Names:
         params = [*self.params, after]
         if _is_loose(using, sql, params):
             return [str(row[-1]) for row in session.fetch(using, sql, params)]
-        return _halved(using, self, after, limit)
+        return _bisect(using, self, after, limit)
 
     def all(self, using: str) -> Iterator[str]:
         """Yield all names, in order."""
@@ -105,7 +105,7 @@ def _is_loose(using: str, sql: str, params: Sequence[str]) -> bool:
     return any("index for group-by" in str(row[-1]) for row in session.fetch(using, f"{word} {sql}", params))
 
 
-def _halved(using: str, names: Names, after: str, limit: int) -> list[str]:
+def _bisect(using: str, names: Names, after: str, limit: int) -> list[str]:
     """Return the next names by bisection: read both ends of each gap, then divide the rest in the middle."""
     rest: list[str | Gap] = [Gap(after, None, entries=FIRST)]
     while any(isinstance(one, Gap) for one in rest):

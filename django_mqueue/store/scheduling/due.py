@@ -20,7 +20,7 @@ RETRY = "JSON_EXTRACT(metadata, '$.retry."
 
 
 @dataclass(frozen=True)
-class Due:
+class DueMessage:
     """A scheduled message that is due.
 
     ``size``: bytes of payload and metadata. For a parked retry, ``life`` is the generation of its group's registration
@@ -57,7 +57,7 @@ def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
     return True
 
 
-def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit: int) -> list[Due]:
+def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit: int) -> list[DueMessage]:
     """Lock and return up to ``limit`` due messages, the earliest due time first.
 
     Messages that another transaction cancels or moves now are skipped. ``without``: offsets to skip.
@@ -72,12 +72,12 @@ def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit:
         [scheduled_topic(topic), *sorted(without)],
     )
     return [
-        Due(int(o), p, i, g, int(size), int(life or 0), int(before or 0))
+        DueMessage(int(o), p, i, g, int(size), int(life or 0), int(before or 0))
         for o, p, i, g, size, life, before in cursor.fetchall()
     ]
 
 
-def lives(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> dict[str, tuple[int, int]]:
+def registrations(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> dict[str, tuple[int, int]]:
     """Return (registration generation, start offset) for each of the groups that is registered."""
     if not groups:
         return {}
@@ -89,7 +89,7 @@ def lives(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> dict[st
     return {group: (int(life), int(start)) for group, life, start in cursor.fetchall()}
 
 
-def still_there(cursor: CursorWrapper, offsets: Collection[int]) -> set[int]:
+def existing_offsets(cursor: CursorWrapper, offsets: Collection[int]) -> set[int]:
     """Return the offsets that the log still holds."""
     if not offsets:
         return set()

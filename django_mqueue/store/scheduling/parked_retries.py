@@ -35,7 +35,7 @@ class Aside:
     id: str
 
 
-def set_aside(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bool) -> bool:
+def park(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bool) -> bool:
     """Schedule a message again for its group, ``delay_ms`` milliseconds from now. Return False if the log has it no
     longer.
 

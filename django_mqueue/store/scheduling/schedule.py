@@ -16,8 +16,8 @@ from ...policy.due import Due
 from ...policy.names import scheduled_topic
 from ..connection import session
 from ..connection.dialect import NOW_MS, flat
-from ..connection.second_connection import committed_now
-from ..log import DUPLICATE_FLAG, INSERT, NewRow, Place, existing
+from ..connection.second_connection import outside_snapshot
+from ..log import DUPLICATE_FLAG, INSERT, MessageKey, NewRow, existing
 
 WAITING = "failed_group IS NULL AND original_id IS NULL"
 """With this condition, the index orders a topic by due time. Both columns are NULL in scheduled rows."""
@@ -35,7 +35,7 @@ class ScheduledRow:
     due: Due
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MessageKey:
         return self.row.place
 
     @property
@@ -98,7 +98,7 @@ def replace(cursor: CursorWrapper, topic: str, offset: int, row: ScheduledRow) -
 _AT_PLACE = " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.consumer_group = %s"
 
 
-def delete(cursor: CursorWrapper, topic: str, place: Place) -> bool:
+def delete(cursor: CursorWrapper, topic: str, place: MessageKey) -> bool:
     """Delete the message at this place. Return whether it was still scheduled."""
     found = _locate(cursor, topic, place)
     if found is None:
@@ -108,7 +108,7 @@ def delete(cursor: CursorWrapper, topic: str, place: Place) -> bool:
     return bool(cursor.rowcount)
 
 
-def move(cursor: CursorWrapper, topic: str, place: Place, due: Due) -> bool:
+def move(cursor: CursorWrapper, topic: str, place: MessageKey, due: Due) -> bool:
     """Change the due time of the message at this place. Return whether it was still scheduled."""
     found = _locate(cursor, topic, place)
     if found is None:
@@ -121,7 +121,7 @@ def move(cursor: CursorWrapper, topic: str, place: Place, due: Due) -> bool:
     return bool(cursor.rowcount)
 
 
-def _locate(cursor: CursorWrapper, topic: str, place: Place) -> tuple[str, str, list[Any]] | None:
+def _locate(cursor: CursorWrapper, topic: str, place: MessageKey) -> tuple[str, str, list[Any]] | None:
     """Return the index, the WHERE and its values, with which a statement locks the message at this place.
 
     A caller's transaction at REPEATABLE READ would lock the gap where an id is missing, and block publishers of any
@@ -131,7 +131,7 @@ def _locate(cursor: CursorWrapper, topic: str, place: Place) -> tuple[str, str, 
     """
     params = [scheduled_topic(topic), *place]
     using = cursor.db.alias
-    with committed_now(using) as now:
+    with outside_snapshot(using) as now:
         if now == using:
             return "queue_messages_dedupe", _AT_PLACE, params
         seen = session.run(now, lambda beside: existing(beside, params[0], [place]), level="READ UNCOMMITTED")
@@ -156,7 +156,7 @@ def page(
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
 
-def by_place(using: str, topic: str, place: Place) -> list[dict[str, Any]]:
+def by_place(using: str, topic: str, place: MessageKey) -> list[dict[str, Any]]:
     """Return the scheduled message at this place, or an empty list."""
     rows = session.fetch(
         using,

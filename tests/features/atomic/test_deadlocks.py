@@ -164,7 +164,7 @@ def test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_aga
     def read_again_and_tick(engine: Engine) -> None:
         nonlocal loaded
         loaded += bool(calls) and bool(engine.context.partitions)
-        engine.membership.read_anew()
+        engine.membership.reload()
         tick(engine)
 
     with (

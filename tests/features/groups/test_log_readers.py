@@ -18,18 +18,18 @@ TOPIC, GROUP, READER = "orders", "billing", "archive"
 
 
 @pytest.fixture
-def reader() -> following.Place:
+def reader() -> following.ReaderPosition:
     subscribe(TOPIC, GROUP)
     return following.follow(TOPIC, READER, 0, 0, using="default")
 
 
-def read_on(reader: following.Place, to: int) -> None:
+def read_on(reader: following.ReaderPosition, to: int) -> None:
     following.move(TOPIC, READER, reader.life, to, using="default")
     collect(TOPIC)
 
 
 @override_settings(MQUEUE=QUICK)
-def test_a_message_for_another_group_is_kept_until_it_is_read(reader: following.Place) -> None:
+def test_a_message_for_another_group_is_kept_until_it_is_read(reader: following.ReaderPosition) -> None:
     first, second = (publish(TOPIC, n, key="k", group=GROUP).offset for n in range(2))
     with Subscription(TOPIC, GROUP) as subscription:
         consume(subscription, 2)
@@ -42,7 +42,7 @@ def test_a_message_for_another_group_is_kept_until_it_is_read(reader: following.
 
 
 @override_settings(MQUEUE=QUICK)
-def test_it_is_kept_for_its_own_group_when_it_is_read(reader: following.Place) -> None:
+def test_it_is_kept_for_its_own_group_when_it_is_read(reader: following.ReaderPosition) -> None:
     last = publish(TOPIC, 1, key="k", group=GROUP).offset
     with Subscription(TOPIC, GROUP) as subscription:
         (delivery,) = poll_until(subscription, 1)
@@ -55,7 +55,7 @@ def test_it_is_kept_for_its_own_group_when_it_is_read(reader: following.Place) -
 
 
 @override_settings(MQUEUE=QUICK)
-def test_what_was_sent_back_is_kept_until_it_is_read(reader: following.Place) -> None:
+def test_what_was_sent_back_is_kept_until_it_is_read(reader: following.ReaderPosition) -> None:
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         poll_until(subscription, 1)[0].reject("no")
@@ -70,7 +70,7 @@ def test_what_was_sent_back_is_kept_until_it_is_read(reader: following.Place) ->
 
 
 @override_settings(MQUEUE=QUICK)
-def test_a_message_for_a_group_that_is_gone_waits_for_readers_alone(reader: following.Place) -> None:
+def test_a_message_for_a_group_that_is_gone_waits_for_readers_alone(reader: following.ReaderPosition) -> None:
     last = publish(TOPIC, 1, key="k", group=GROUP).offset
     unsubscribe(TOPIC, GROUP)
     with Subscription(TOPIC, "other") as subscription:
@@ -80,7 +80,7 @@ def test_a_message_for_a_group_that_is_gone_waits_for_readers_alone(reader: foll
     assert in_log(TOPIC) == []
 
 
-def test_a_reader_is_told_that_holds_what_is_for_another_group(reader: following.Place) -> None:
+def test_a_reader_is_told_that_holds_what_is_for_another_group(reader: following.ReaderPosition) -> None:
     last = publish(TOPIC, 1, key="k", group=GROUP).offset
     Message.objects.update(published_at=database_ms() - 3 * 3_600_000)
     assert [(one.group, one.offset) for one in holds(TOPIC)] == [(READER, last), (GROUP, last)]

@@ -21,7 +21,7 @@ from django_mqueue.inspect import (
     topic_figures,
     topics,
 )
-from django_mqueue.stats.caching import remembered
+from django_mqueue.stats.caching import cached
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -100,11 +100,11 @@ def test_everything_that_is_told_can_be_kept() -> None:
 def test_questions_are_told_apart() -> None:
     with caches(LOCAL):
         cache.clear()
-        assert remembered("default", ("a", "b"), 60, lambda: 1) == 1
-        assert remembered("default", ("a", "b"), 60, lambda: 2) == 1
-        assert remembered("other", ("a", "b"), 60, lambda: 3) == 3
-        assert remembered("default", ("a, b",), 60, lambda: 4) == 4
-        assert remembered("default", ("\ud800",), 60, lambda: 5) == 5
+        assert cached("default", ("a", "b"), 60, lambda: 1) == 1
+        assert cached("default", ("a", "b"), 60, lambda: 2) == 1
+        assert cached("other", ("a", "b"), 60, lambda: 3) == 3
+        assert cached("default", ("a, b",), 60, lambda: 4) == 4
+        assert cached("default", ("\ud800",), 60, lambda: 5) == 5
 
 
 def test_what_is_no_pair_is_refused() -> None:

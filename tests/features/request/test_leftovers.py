@@ -11,9 +11,9 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Reply, Subscription, request, subscribe
 from django_mqueue.models import Message
-from django_mqueue.protocol.retention.expired_replies import LINGER_MS, PAGE, Leftovers
+from django_mqueue.protocol.retention.expired_replies import LINGER_MS, PAGE, ExpiredReplies
 from django_mqueue.service import requesting
-from django_mqueue.service.requesting import Question
+from django_mqueue.service.requesting import PendingRequest
 from tests.factories import MessageFactory
 from tests.support.processes import Worker, Workers, database_ms, database_url, wait_until
 from tests.support.shop.models import Step
@@ -44,14 +44,14 @@ def sweep(topic: str) -> None:
     collect(topic)
 
 
-def question(seconds: float = 60) -> Question:
+def question(seconds: float = 60) -> PendingRequest:
     """Send a request from this thread, and return it."""
-    asking = Question("prices", OutgoingMessage(1), seconds, None)
+    asking = PendingRequest("prices", OutgoingMessage(1), seconds, None)
     asking.ask()
     return asking
 
 
-def look_later(asking: Question) -> None:
+def look_later(asking: PendingRequest) -> None:
     with later(61):
         asking.look()
 
@@ -86,7 +86,7 @@ def test_what_was_replied_in_time_is_got_also_after_the_deadline() -> None:
         asking = question()
         assert one(subscription).reply("in time") is True
         with later(61):
-            Leftovers("default", "prices").sweep()
+            ExpiredReplies("default", "prices").sweep()
             assert asking.look() == Reply("in time")
     assert boxes("prices") == []
 
@@ -104,7 +104,7 @@ def test_a_reply_s_transaction_is_open_over_the_deadline_and_commits_then() -> N
             assert held.commit() is True
         assert [box.failure_count for box in boxes("prices")] == [0]
         with later(61):
-            Leftovers("default", "prices").sweep()
+            ExpiredReplies("default", "prices").sweep()
         assert len(boxes("prices")) == 1, "its requester might still be on its way"
         sweep("prices")
         assert boxes("prices") == []
@@ -241,7 +241,7 @@ def test_a_sweep_goes_through_them_all_a_page_at_a_time() -> None:
         MessageFactory(
             topic="prices_replies", partition_key=" replies", available_at=now + 3_600_000 if waits else 1
         )
-    leftovers = Leftovers("default", "prices")
+    leftovers = ExpiredReplies("default", "prices")
     with counted() as cost:
         assert leftovers.sweep() == 0
     assert cost.count == 1
@@ -251,7 +251,7 @@ def test_a_sweep_goes_through_them_all_a_page_at_a_time() -> None:
     assert len(boxes("prices")) == PAGE + 5
     Message.objects.filter(topic="prices_replies").update(available_at=1)
     with counted() as cost:
-        Leftovers("default", "prices").sweep_all()
+        ExpiredReplies("default", "prices").sweep_all()
     assert len(boxes("prices")) == 0
     assert cost.commits == 2, cost
     for _ in range(PAGE + 5):

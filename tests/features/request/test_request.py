@@ -375,9 +375,9 @@ def test_the_topic_of_replies_is_nobody_s() -> None:
 def test_what_it_costs() -> None:
     """To ask, to reply and to take the reply cost two statements and a commit each. Each look costs one statement."""
     with Subscription("prices", "shop") as subscription:
-        question = requesting.Question("prices", OutgoingMessage(1), 30, None)
+        question = requesting.PendingRequest("prices", OutgoingMessage(1), 30, None)
         question.ask()
-        second = requesting.Question("prices", OutgoingMessage(2), 30, None)
+        second = requesting.PendingRequest("prices", OutgoingMessage(2), 30, None)
         with counted() as cost:
             second.ask()
         assert (cost.count, cost.commits) == (2, 1), cost
@@ -396,7 +396,7 @@ def test_what_it_costs() -> None:
 
 
 def test_looks_become_rarer_and_go_no_further_than_the_deadline() -> None:
-    question = requesting.Question("prices", OutgoingMessage(1), 30, None)
+    question = requesting.PendingRequest("prices", OutgoingMessage(1), 30, None)
     question.ask()
     pauses = []
     for _ in range(12):
@@ -406,7 +406,7 @@ def test_looks_become_rarer_and_go_no_further_than_the_deadline() -> None:
     assert pauses[0] < 0.01
     assert pauses[-1] == 0.02  # POLL_INTERVAL
     question.abandon()
-    near = requesting.Question("prices", OutgoingMessage(1), 0.05, None)
+    near = requesting.PendingRequest("prices", OutgoingMessage(1), 0.05, None)
     near.pause = 1
     near.ask()
     near.look()

@@ -25,7 +25,7 @@ from django_mqueue import (
 )
 from django_mqueue.models import Message
 from django_mqueue.protocol import promoting
-from django_mqueue.protocol.promoting import IN_LOG, NOBODYS, Promoter, Promotion
+from django_mqueue.protocol.promoting import GROUP_NOT_REGISTERED, IN_LOG, Promoter, Promotion
 from django_mqueue.store import gates
 from tests.support.subscribers import QUICK, consume, poll_until
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
@@ -85,7 +85,7 @@ def test_what_was_for_a_group_that_is_gone_is_dropped() -> None:
     unsubscribe("t", "gone")
     threading.Event().wait(0.05)
     result = promote()
-    assert [(row.id, reason) for row, reason in result.dropped.items()] == [("a", NOBODYS)]
+    assert [(row.id, reason) for row, reason in result.dropped.items()] == [("a", GROUP_NOT_REGISTERED)]
     assert ids_in_log("t") == ["b"]
 
 

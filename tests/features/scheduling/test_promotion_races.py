@@ -21,7 +21,7 @@ from django_mqueue import (
     reset,
 )
 from django_mqueue.protocol import promoting
-from django_mqueue.protocol.promoting import IN_LOG, NOBODYS, Promoter, Promotion
+from django_mqueue.protocol.promoting import GROUP_NOT_REGISTERED, IN_LOG, Promoter, Promotion
 from django_mqueue.store.connection import lock_waits
 from django_mqueue.store.scheduling import due as store
 from tests.support.subscribers import QUICK, consume, poll_until, settle_and_collect
@@ -126,9 +126,9 @@ def test_many_that_are_in_the_way_are_found_one_after_the_other() -> None:
     """After the first one is found, the search for the next ones starts with a few messages, not with all."""
     due("a")
     promoter = Promoter("default", "t")
-    promoter._in_the_way(list(range(500)))
+    promoter._avoid_blocked(list(range(500)))
     assert promoter._rows == 62
-    promoter._in_the_way([7])
+    promoter._avoid_blocked([7])
     assert (promoter._rows, list(promoter._avoided)) == (1, [7])
     assert promoter.promote().promoted == 1
     assert promoter._rows == 8
@@ -141,7 +141,7 @@ def test_while_a_promotion_waits_publishers_do_not(monkeypatch: pytest.MonkeyPat
     due("b", topic=topic)
     due("c", topic=topic)
     # Wait as long as the publisher takes: the usual timeout of one second would be too short for this test.
-    monkeypatch.setattr(lock_waits, "hardly_any", lambda using: nullcontext())
+    monkeypatch.setattr(lock_waits, "short_lock_wait_timeout", lambda using: nullcontext())
     held = HeldTransaction(lambda: publish(topic, "at once", id="c", key="k"))
     after(monkeypatch, "in_log", lambda: held.start().result())
     with Background(lambda: promote(topic)) as promotion:
@@ -169,7 +169,7 @@ def test_what_was_set_aside_comes_after_a_reset_if_the_log_has_forgotten_it() ->
             cursor.execute("UPDATE queue_messages SET available_at = 5 WHERE topic = 't_scheduled'")
         return promote()
 
-    assert list(promoted_after_reset("latest").dropped.values()) == [NOBODYS]
+    assert list(promoted_after_reset("latest").dropped.values()) == [GROUP_NOT_REGISTERED]
     assert promoted_after_reset("earliest").promoted == 1
     with override_settings(MQUEUE=QUICK), Subscription("t", "g") as subscription:
         (delivery,) = consume(subscription, 1)

@@ -16,7 +16,7 @@ from django_mqueue import Message, OutgoingMessage, Postpone, Reject, Retry, pub
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.signals import Event
 from django_mqueue.workers import signal_dispatcher
-from django_mqueue.workers.signal_dispatcher import Announcer
+from django_mqueue.workers.signal_dispatcher import SignalDispatcher
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
@@ -90,7 +90,7 @@ def test_without_listeners_a_worker_starts_no_thread_and_makes_no_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     put: list[Event] = []
-    monkeypatch.setattr(Announcer, "put", lambda self, event: put.append(event))
+    monkeypatch.setattr(SignalDispatcher, "put", lambda self, event: put.append(event))
     publish("t", 1)
     names: set[str] = set()
     with registered("t", lambda message: names.update(t.name for t in threading.enumerate())):
@@ -188,13 +188,13 @@ def test_more_events_than_there_is_room_for_are_dropped_and_counted(
 ) -> None:
     """The oldest events are kept, in order. The worker handles all messages before the first receiver returns."""
     monkeypatch.setattr(signal_dispatcher, "SIZE", 50)
-    leave, put, original = threading.Event(), list[str](), Announcer.put
+    leave, put, original = threading.Event(), list[str](), SignalDispatcher.put
 
-    def note(self: Announcer, event: Event) -> None:
+    def note(self: SignalDispatcher, event: Event) -> None:
         put.append(event.arguments["id"])
         original(self, event)
 
-    monkeypatch.setattr(Announcer, "put", note)
+    monkeypatch.setattr(SignalDispatcher, "put", note)
     publish_many("t", [OutgoingMessage(n, key="k", id=f"{n:04}") for n in range(300)])
 
     def hang(**arguments: Any) -> None:
@@ -318,7 +318,7 @@ def test_a_process_that_can_start_no_thread_goes_on_without(
     def no_thread(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    telling = Announcer()
+    telling = SignalDispatcher()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", no_thread)
         telling.put(Event(signals.acked, "t", {}))

@@ -51,7 +51,7 @@ def test_a_partition_that_is_read_again_is_no_news(caplog: pytest.LogCaptureFixt
     with Subscription("t", "g", name="heir") as heir:
         first = poll_until(heir, 1)
         engine = engine_of(heir)
-        engine.membership.read_anew()
+        engine.membership.reload()
         assert len(lines(caplog)) == 1
         assert first[0].ack()
         consume(heir, 2)

@@ -104,7 +104,7 @@ def test_what_cannot_be_claimed_keeps_no_thread(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One group's claims get nothing, although it has work. The other handler gets all four threads."""
-    claim = Claiming.crowd
+    claim = Claiming.claim_batch
     tried = threading.Event()
 
     def claim_unless_locked(claiming: Claiming, *arguments: int) -> Any:
@@ -113,7 +113,7 @@ def test_what_cannot_be_claimed_keeps_no_thread(
         tried.set()
         return []
 
-    monkeypatch.setattr(Claiming, "crowd", claim_unless_locked)
+    monkeypatch.setattr(Claiming, "claim_batch", claim_unless_locked)
     publish_many("locked", range(100))
     publish_many("t", range(200))
     four = threading.Barrier(4, timeout=PATIENCE)
@@ -126,14 +126,14 @@ def test_what_cannot_be_claimed_keeps_no_thread(
 
 def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the empty claim the handler rests for longer than this test, although it has work."""
-    claim = Claiming.crowd
+    claim = Claiming.claim_batch
     tried: list[str] = []
 
     def claim_unless_locked(claiming: Claiming, *arguments: int) -> Any:
         tried.append(claiming.context.topic)
         return [] if claiming.context.topic == "locked" else claim(claiming, *arguments)
 
-    monkeypatch.setattr(Claiming, "crowd", claim_unless_locked)
+    monkeypatch.setattr(Claiming, "claim_batch", claim_unless_locked)
     monkeypatch.setattr("django_mqueue.workers.sharing.REST", PATIENCE)
     publish_many("locked", range(100))
     publish_many("t", range(200))

@@ -82,7 +82,7 @@ def ack_and_hand_over_the_next(scene: Scene) -> Iterator[None]:
     scene.publish(0, 1)
     engine = engine_of(scene.subscriber())
     engine.tick()
-    one, next_one = engine.claiming.crowd(2, start_now=1)
+    one, next_one = engine.claiming.claim_batch(2, start_now=1)
     yield
     engine.answering.ack([one], [next_one])
 
@@ -129,7 +129,7 @@ def give_back_what_was_not_started(scene: Scene) -> Iterator[None]:
     scene.publish(0, 1)
     engine = engine_of(scene.subscriber())
     engine.tick()
-    found = engine.claiming.crowd(2, start_now=0)
+    found = engine.claiming.claim_batch(2, start_now=0)
     yield
     many.give_back(engine.answering, found)
 

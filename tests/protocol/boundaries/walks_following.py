@@ -30,7 +30,7 @@ def presence(topic: str) -> Seen:
     return heartbeats(topic, READER)
 
 
-def follow(scene: Scene, above: int = 0) -> following.Place:
+def follow(scene: Scene, above: int = 0) -> following.ReaderPosition:
     return following.follow(scene.topic, READER, above, 0, using="default")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_mqueue import Message, consumer, publish
-from django_mqueue.workers.completer import Answers
+from django_mqueue.workers.completer import Completer
 from django_mqueue.workers.executor import call
 from django_mqueue.workers.jobs import Job
 from django_mqueue.workers.registry import handlers
@@ -80,7 +80,7 @@ def atomic_handlers_of_a_worker(scene: Scene) -> Iterator[None]:
     consumer(scene.topic, group=FIRST, atomic=True, filter=wanted, kinds={"": number}, retry=[0])(handle)
     (handler,) = handlers([f"{scene.topic}:{FIRST}"])
     found = scene.claimed(*ALL)
-    answers = Answers({scene.engine: handler})
+    answers = Completer({scene.engine: handler})
     yield
     for delivery in found:
         answers.finished += call(Job(handler, [delivery]))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django_mqueue import Subscription, purge, redrive
 from django_mqueue.browse import bulk_redrive, dead_letters
-from django_mqueue.policy.dead_letter_filter import Choice
+from django_mqueue.policy.dead_letter_filter import DeadLetterQuery
 
 from .looks import Seen, letters, payloads, states
 from .walks import DONE, FIRST, Dead, Scene, Stage, walk
@@ -74,7 +74,7 @@ def redrive_of_one_that_was_read(scene: Scene) -> Iterator[None]:
 def edit_of_one(scene: Scene) -> Iterator[None]:
     """The message is an unchanged dead letter, or it is redriven with the new payload."""
     given_up(scene)
-    choice = Choice(scene.topic, f"{scene.topic}_dlq")
+    choice = DeadLetterQuery(scene.topic, f"{scene.topic}_dlq")
     letter = dead_letters.one("default", dead_letters.page("default", choice).heads[-1].offset)
     assert letter is not None
     yield
@@ -90,4 +90,4 @@ def purge_in_a_step(scene: Scene) -> Iterator[None]:
     """Purge in a step, as an operator's page does. The next step continues with what a dead step left."""
     given_up(scene)
     yield
-    bulk_redrive.purge_step("default", Choice(scene.topic, f"{scene.topic}_dlq"), 0, 1 << 62)
+    bulk_redrive.purge_step("default", DeadLetterQuery(scene.topic, f"{scene.topic}_dlq"), 0, 1 << 62)

@@ -9,9 +9,9 @@ from django.db import connection
 
 from django_mqueue import Delivery, OutgoingMessage, request
 from django_mqueue.models import Message
-from django_mqueue.protocol.retention.expired_replies import LINGER_MS, Leftovers
+from django_mqueue.protocol.retention.expired_replies import LINGER_MS, ExpiredReplies
 from django_mqueue.service import requesting
-from django_mqueue.service.requesting import Question
+from django_mqueue.service.requesting import PendingRequest
 
 from .looks import Seen, acked, letters, payloads
 from .walks import DONE, FIRST, Dead, Scene, Stage, walk
@@ -29,8 +29,8 @@ def seen(topic: str) -> Seen:
     return boxes(topic), payloads(topic)
 
 
-def question(scene: Scene, payload: int = 0, *, group: str | None = None) -> Question:
-    return Question(scene.topic, OutgoingMessage(payload, key="k", group=group), 60, None)
+def question(scene: Scene, payload: int = 0, *, group: str | None = None) -> PendingRequest:
+    return PendingRequest(scene.topic, OutgoingMessage(payload, key="k", group=group), 60, None)
 
 
 def asked(scene: Scene, *, group: str | None = None) -> Delivery:
@@ -111,7 +111,7 @@ def sweep(scene: Scene) -> Iterator[None]:
             "UPDATE queue_messages SET available_at = available_at - %s WHERE topic = %s ORDER BY `offset` LIMIT 1",
             [60_000 + LINGER_MS, f"{scene.topic}_replies"],
         )
-    leftovers = Leftovers("default", scene.topic)
+    leftovers = ExpiredReplies("default", scene.topic)
     yield
     leftovers.sweep()
 

@@ -6,8 +6,8 @@ from django.db.backends.utils import CursorWrapper
 
 from django_mqueue import OutgoingMessage
 from django_mqueue.policy.encoding import encode
-from django_mqueue.protocol.retention.expired_replies import Leftovers
-from django_mqueue.service.requesting import Question
+from django_mqueue.protocol.retention.expired_replies import ExpiredReplies
+from django_mqueue.service.requesting import PendingRequest
 from django_mqueue.store import replies
 from django_mqueue.store.connection import session
 from tests.support.many import NUMBERS
@@ -32,7 +32,7 @@ def open_many() -> None:
 
 def ask_and_answer() -> None:
     """Execute all statements of requests: ask, look, answer, abandon, take the reply, and sweep leftovers."""
-    questions = [Question("full", OutgoingMessage("asked", key="k1"), 30, None) for _ in range(2)]
+    questions = [PendingRequest("full", OutgoingMessage("asked", key="k1"), 30, None) for _ in range(2)]
     for question in questions:
         question.ask()
         assert question.look() is None
@@ -47,4 +47,4 @@ def ask_and_answer() -> None:
     session.run("default", answer)
     assert questions[0].look() is not None
     questions[1].abandon()
-    assert Leftovers("default", "full").sweep() in (0, DEAD)  # The workers may have swept them before.
+    assert ExpiredReplies("default", "full").sweep() in (0, DEAD)  # The workers may have swept them before.

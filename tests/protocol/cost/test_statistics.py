@@ -34,17 +34,17 @@ def analyze() -> None:
 
 
 def all_news(topic: str, page: int = 10_000) -> list[str]:
-    found, after = log.unleased_news("default", "g", topic, 0, "", page)
+    found, after = log.unleased_partitions_with_backlog("default", "g", topic, 0, "", page)
     names = found
     while after:
-        found, after = log.unleased_news("default", "g", topic, 0, after, page)
+        found, after = log.unleased_partitions_with_backlog("default", "g", topic, 0, after, page)
         names = names + found
     return names
 
 
 def forget(topic: str) -> None:
     with connection.cursor() as cursor:
-        garbage.forget_empty(cursor, topic, [f"k{n}" for n in range(KEYS + 1)])
+        garbage.delete_empty_positions(cursor, topic, [f"k{n}" for n in range(KEYS + 1)])
 
 
 LOOKS: dict[str, Callable[[str], Any]] = {

@@ -23,7 +23,7 @@ from django_mqueue import (
 )
 from django_mqueue.messages import Message
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
-from django_mqueue.policy.quarantine import Solitude
+from django_mqueue.policy.quarantine import Quarantine
 from django_mqueue.protocol import dispatch, engine
 from django_mqueue.protocol.engine import Engine
 from django_mqueue.workers import runner as runner_module
@@ -119,7 +119,7 @@ def test_a_suspect_that_runs_long_and_is_locked_stops_no_other_group(monkeypatch
 
     When the lock ends, the worker writes to the row that the message no longer runs alone.
     """
-    monkeypatch.setattr(runner_module, "Solitude", partial(Solitude, quiet_for=NEVER))
+    monkeypatch.setattr(runner_module, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
     monkeypatch.setattr(dispatch, "alone_for", lambda attempt: 0.0 if is_held.is_set() else NEVER)
     monkeypatch.setattr(dispatch, "NOTE_AGAIN", 0.1)
@@ -197,7 +197,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
 
     B's quarantined message waits until the handler ends.
     """
-    monkeypatch.setattr(runner_module, "Solitude", partial(Solitude, quiet_for=NEVER))
+    monkeypatch.setattr(runner_module, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
     monkeypatch.setattr(time_limits, "_limit", lambda job: 0.0 if is_held.is_set() else math.inf)
     subscribe("tb", "B")
@@ -229,7 +229,7 @@ def test_suspects_of_a_paused_group_stop_no_other_group(monkeypatch: pytest.Monk
 
     B then gets other messages while its handler still runs.
     """
-    monkeypatch.setattr(runner_module, "Solitude", partial(Solitude, quiet_for=NEVER))
+    monkeypatch.setattr(runner_module, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door = threading.Event()
     subscribe("ta", "A")
     publish("ta", "suspect", key="suspect")

@@ -138,7 +138,7 @@ def test_a_forgotten_message_comes_beside_others_after_a_while(
     The next message of its key also comes. This delivery does not run alone, so the death of its worker would not
     count.
     """
-    monkeypatch.setattr(quarantine, "PATIENCE", 0.4)
+    monkeypatch.setattr(quarantine, "RUN_TOGETHER_AFTER", 0.4)
     publish(TOPIC, "forgotten", key="k0")
     came: list[Delivery] = []
     with (
@@ -185,7 +185,7 @@ def test_strict_order_takes_what_a_subscriber_without_it_left_one_by_one(
     still waits until the first is answered, and a message of another key does not.
     """
     monkeypatch.setattr(quarantine, "ALONE_FOR", 0.0)
-    monkeypatch.setattr(quarantine, "PATIENCE", 0.0)
+    monkeypatch.setattr(quarantine, "RUN_TOGETHER_AFTER", 0.0)
     publish_many(TOPIC, [OutgoingMessage(payload, key="k") for payload in ("one", "two")])
     with Subscription(TOPIC, GROUP) as subscription:
         poll_until(subscription, 2)
@@ -202,7 +202,7 @@ def test_strict_order_takes_what_a_subscriber_without_it_left_one_by_one(
 
 def test_a_forgotten_message_waits_that_long_for_company_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before that time, the message comes only when no other message is open. It then runs alone."""
-    monkeypatch.setattr(quarantine, "PATIENCE", 3600)
+    monkeypatch.setattr(quarantine, "RUN_TOGETHER_AFTER", 3600)
     publish(TOPIC, "forgotten", key="k")
     with Subscription(TOPIC, GROUP, visibility_timeout=0.3) as subscription:
         (forgotten,) = poll_until(subscription, 1)

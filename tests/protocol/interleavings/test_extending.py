@@ -143,7 +143,7 @@ def test_a_renewal() -> None:
     """A extends, and its lease expires. A can still renew it. B tries to take over and gets nothing."""
     with handling() as (a, b, handler):
         expire()
-        engine_of(a).keep_up()
+        engine_of(a).send_heartbeat_if_due()
         engine_of(a).membership._renew()
         assert PartitionLease.objects.get().lease_renewed_at > 0
         assert ends(lambda: acquire(b)) == 0

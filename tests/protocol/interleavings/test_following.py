@@ -29,7 +29,7 @@ TOPIC, GROUP = "orders", "archive"
 BEAT_ROW = "INSERT INTO queue_subscriber_heartbeats"
 
 
-def follow() -> following.Place:
+def follow() -> following.ReaderPosition:
     return following.follow(TOPIC, GROUP, 0, 0, using="default")
 
 
@@ -39,7 +39,7 @@ def settle() -> None:
 
 
 def reader(name: str) -> Holder:
-    return Holder(GROUP, TOPIC, f"{following.READER}{name}", name)
+    return Holder(GROUP, TOPIC, f"{following.READER_PREFIX}{name}", name)
 
 
 def join(name: str) -> None:
@@ -105,7 +105,9 @@ def test_two_processes_of_one_query_join_its_topics_at_once() -> None:
     """A stops before it joins the second topic. B joins and waits for A. B becomes the reader of both topics."""
 
     def every(process: str) -> list[Holder]:
-        return [Holder(GROUP, topic, f"{following.READER}q", process) for topic in ("orders", "payments")]
+        return [
+            Holder(GROUP, topic, f"{following.READER_PREFIX}q", process) for topic in ("orders", "payments")
+        ]
 
     def join_all(process: str) -> None:
         following.join_all(every(process), using="default")
@@ -140,7 +142,7 @@ def test_a_silent_reader_moves_while_its_place_is_taken() -> None:
         pytest.raises(GroupTaken, match="was let in") as told,
     ):
         waits(taking, move)
-    assert told.value.subscribers == [f"{following.READER}a"]
+    assert told.value.subscribers == [f"{following.READER_PREFIX}a"]
     assert following.place(TOPIC, GROUP, using="default") == place
 
 
@@ -154,7 +156,7 @@ def test_a_reader_moves_while_its_group_is_registered_anew() -> None:
     place = follow()
     settle()
 
-    def anew() -> following.Place:
+    def anew() -> following.ReaderPosition:
         unsubscribe(TOPIC, GROUP)
         return follow()
 

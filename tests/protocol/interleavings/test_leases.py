@@ -9,10 +9,10 @@ import pytest
 
 from django_mqueue import StaleDelivery, Subscription, publish, subscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
-from django_mqueue.policy.quarantine import Solitude
+from django_mqueue.policy.quarantine import Quarantine
 from django_mqueue.protocol.dispatch import Dispatch
 from django_mqueue.protocol.engine import Engine
-from django_mqueue.protocol.tailer import Feed
+from django_mqueue.protocol.tailer import Tailer
 from django_mqueue.store import leases
 from tests.support.subscribers import engine_of
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
@@ -123,10 +123,10 @@ def heir() -> Iterator[Subscription]:
     """Another subscriber of the name "a" that is not yet announced. Its next step is ``announce``."""
     subscribe(TOPIC, GROUP)
     subscription = Subscription(TOPIC, GROUP, name="a")
-    engine = Engine(TOPIC, GROUP, "a", subscription._options, Feed("default"), expires=True)
+    engine = Engine(TOPIC, GROUP, "a", subscription._options, Tailer("default"), expires=True)
     engine.feed.join(TOPIC, engine)
     engine.context.tail = engine.feed.position(TOPIC)
-    subscription._engine, subscription._dispatch = engine, Dispatch([engine], Solitude(quiet_for=0))
+    subscription._engine, subscription._dispatch = engine, Dispatch([engine], Quarantine(quiet_for=0))
     with closing(subscription):
         yield subscription
 

@@ -25,7 +25,7 @@ FREE, LEFT, GONE = Released(("k",), (), ()), Released((), ("k",), ()), Released(
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a release that finds the lease locked return at once, without retries."""
-    monkeypatch.setattr(releasing, "PATIENCE", 0.0)
+    monkeypatch.setattr(releasing, "LOCK_WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -281,5 +281,5 @@ def test_another_groups_lease_stays(pair: tuple[Subscription, Subscription]) -> 
         engine_of(stock).tick()
         (theirs,) = stock.poll()
         assert released() == FREE
-        assert leases.whose("default", "stock", TOPIC, "k", "a", None)
+        assert leases.find_held("default", "stock", TOPIC, "k", "a", None)
         assert theirs.ack()

@@ -49,13 +49,13 @@ def hear(subscription: Subscription) -> None:
 def claim(subscription: Subscription, most: int = 100, *, start_now: int = 100) -> list[Delivery]:
     engine = engine_of(subscription)
     with engine.context.lock:
-        return engine.claiming.crowd(most, start_now)
+        return engine.claiming.claim_batch(most, start_now)
 
 
 def claim_suspect(subscription: Subscription) -> list[Delivery]:
     engine = engine_of(subscription)
     with engine.context.lock:
-        return engine.claiming.suspect(alone=True)
+        return engine.claiming.claim_quarantined(alone=True)
 
 
 def run_out(subscription: Subscription) -> None:

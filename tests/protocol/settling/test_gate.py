@@ -16,7 +16,7 @@ from django_mqueue.exceptions import NotMigrated
 from django_mqueue.models import Message, Offset
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import gates, offsets
-from django_mqueue.store.log import Mark
+from django_mqueue.store.log import MessageIdentity
 from tests.support.subscribers import QUICK, consume, in_log, poll_until, settle
 from tests.support.transactions import Background, HeldTransaction, wait, wait_for_lock_wait, wait_until
 
@@ -242,7 +242,7 @@ def test_what_is_settled_is_known_to_all_and_never_moves_back() -> None:
     wait_until(lambda: settler.advance() >= newest, "settled")
     assert offsets.settled("default", TOPIC) == newest
     stored = Message.objects.get(offset=earlier.offset)
-    offsets.note_settled("default", TOPIC, Mark(stored.offset, earlier.id, stored.published_at))
+    offsets.store_settled("default", TOPIC, MessageIdentity(stored.offset, earlier.id, stored.published_at))
     assert offsets.settled("default", TOPIC) == newest
 
 

@@ -19,7 +19,7 @@ from django_mqueue.protocol import tailer as feed_module
 from django_mqueue.protocol.consumer_state import Options
 from django_mqueue.protocol.engine import Engine
 from django_mqueue.protocol.settling import Settler
-from django_mqueue.protocol.tailer import Feed
+from django_mqueue.protocol.tailer import Tailer
 from tests.support.subscribers import (
     CALM,
     QUICK,
@@ -51,11 +51,11 @@ class Witness:
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
         self.heard.update(offset for offset, _, _ in rows)
 
-    def read_anew(self, position: int) -> None:
+    def reload(self, position: int) -> None:
         self.times += 1
         self.seen()
 
-    def keep_up(self) -> None:
+    def send_heartbeat_if_due(self) -> None:
         pass
 
 
@@ -133,7 +133,7 @@ def test_a_drained_partition_is_given_up_by_who_has_many_connections() -> None:
 
     This does not count as work on it, so it is given up.
     """
-    with Subscription(TOPIC, GROUP) as subscription, patch.object(feed_module, "AGAIN_AFTER", 0.05):
+    with Subscription(TOPIC, GROUP) as subscription, patch.object(feed_module, "MIN_RELOAD_INTERVAL", 0.05):
         publish(TOPIC, 0, key="k")
         consume(subscription, 1)
         witness = Witness()
@@ -153,7 +153,7 @@ def test_threads_that_poll_in_turn_have_nothing_read_anew() -> None:
     """Each thread uses a connection that is new only once."""
     with (
         Subscription(TOPIC, GROUP) as subscription,
-        patch.object(feed_module, "AGAIN_AFTER", 0),
+        patch.object(feed_module, "MIN_RELOAD_INTERVAL", 0),
         ThreadPoolExecutor(1) as another,
     ):
         witness = Witness()
@@ -171,7 +171,7 @@ def test_threads_that_poll_in_turn_have_nothing_read_anew() -> None:
 def test_what_is_left_unanswered_by_hand_is_not_told_of_each_time(caplog: pytest.LogCaptureFixture) -> None:
     with (
         Subscription(TOPIC, GROUP, visibility_timeout=0.05) as subscription,
-        patch.object(feed_module, "AGAIN_AFTER", 0),
+        patch.object(feed_module, "MIN_RELOAD_INTERVAL", 0),
     ):
         publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(2)])
         left, kept = poll_until(subscription, 2)
@@ -245,7 +245,7 @@ def test_reading_anew_outlasts_no_lease() -> None:
     heartbeats.
     """
     publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n}") for n in range(450)])
-    feed = Feed("default")
+    feed = Tailer("default")
     for group in ("one", "two"):
         subscribe(TOPIC, group)
     engines = [

@@ -260,7 +260,7 @@ def test_an_offset_that_is_another_partition_s_now_is_its_owner_s() -> None:
         with pytest.raises(StaleDelivery):
             first.ack()
         context = engine_of(subscription).context
-        got = engine_of(subscription).claiming.crowd(10, 10)
+        got = engine_of(subscription).claiming.claim_batch(10, 10)
         assert got == []
         assert not context.flying
         assert not DeliveryState.objects.filter(partition_key="another's").exists()
@@ -272,7 +272,7 @@ def test_an_offset_that_is_another_partition_s_now_is_its_owner_s() -> None:
 @override_settings(MQUEUE=QUICK)
 def test_a_new_connection_takes_nothing_from_handlers() -> None:
     """An open delivery stays open for any time. It is not delivered twice, and its ack counts."""
-    with patch.object(quarantine, "PATIENCE", 0), Subscription(TOPIC, GROUP) as subscription:
+    with patch.object(quarantine, "RUN_TOGETHER_AFTER", 0), Subscription(TOPIC, GROUP) as subscription:
         publish_many(TOPIC, five(0))
         left, *others = sorted(poll_until(subscription, 5), key=lambda delivery: delivery.offset)
         subscription.ack(others)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_mqueue.policy.holes import Holes, gaps
+from django_mqueue.policy.holes import MissingOffsets, gaps
 
 OFFSETS = st.sets(st.integers(1, 60), max_size=40)
 
 
-def members(holes: Holes) -> set[int]:
+def members(holes: MissingOffsets) -> set[int]:
     return {offset for first, last in holes.ranges for offset in range(first, last + 1)}
 
 
-def made_of(seen: set[int]) -> Holes:
-    holes = Holes()
+def made_of(seen: set[int]) -> MissingOffsets:
+    holes = MissingOffsets()
     for first, last in gaps(0, sorted(seen)):
         holes.add(first, last)
     return holes
 
 
-def is_tidy(holes: Holes) -> bool:
+def is_tidy(holes: MissingOffsets) -> bool:
     """Return True if the ranges rise, do not overlap, and are not empty."""
     flat = [bound for pair in holes.ranges for bound in pair]
     return flat == sorted(flat) and len(members(holes)) == sum(
@@ -59,7 +59,7 @@ def test_what_is_settled_is_forgotten(seen: set[int], settled: int) -> None:
 @given(OFFSETS, st.integers(0, 70), st.integers(1, 10))
 def test_a_part_of_them_is_the_first_ones_from_a_start(seen: set[int], start: int, count: int) -> None:
     holes = made_of(seen)
-    part = Holes()
+    part = MissingOffsets()
     part.ranges = holes.some(start, count)
     rest = {offset for offset in members(holes) if offset >= start}
     assert members(part) <= rest
@@ -71,7 +71,7 @@ def test_a_part_of_them_is_the_first_ones_from_a_start(seen: set[int], start: in
 
 
 def test_an_empty_range_is_none() -> None:
-    holes = Holes()
+    holes = MissingOffsets()
     holes.add(5, 4)
     assert not holes
     assert gaps(4, [5, 6]) == []

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_mqueue.policy.ids import new_incarnation, new_token, uuid7
-from django_mqueue.policy.quarantine import Mode, Solitude, alone_for
+from django_mqueue.policy.quarantine import Mode, Quarantine, alone_for
 from django_mqueue.policy.shares import fair_share
 
 MEMBERS = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=12, unique=True)
@@ -28,7 +28,7 @@ def test_twelve_over_five() -> None:
 
 def test_a_suspect_runs_once_nothing_else_does() -> None:
     """The worker claims nothing until all other messages have ended, and while the quarantined message runs."""
-    solitude = Solitude(quiet_for=10)
+    solitude = Quarantine(quiet_for=10)
     assert solitude.mode(in_flight=3, alone=False, suspects=False, now=0) is Mode.CROWD
     assert solitude.mode(in_flight=3, alone=False, suspects=True, now=1) is Mode.WAIT
     assert solitude.mode(in_flight=1, alone=False, suspects=True, now=5) is Mode.WAIT
@@ -39,7 +39,7 @@ def test_a_suspect_runs_once_nothing_else_does() -> None:
 
 def test_work_goes_on_when_it_does_not_fall_quiet() -> None:
     """A long handler blocks the other messages only for a short time. The next attempt waits longer."""
-    solitude = Solitude(quiet_for=10)
+    solitude = Quarantine(quiet_for=10)
     modes = [solitude.mode(in_flight=1, alone=False, suspects=True, now=now) for now in range(0, 60)]
     assert modes[:10] == [Mode.WAIT] * 10
     assert modes[10:20] == [Mode.CROWD] * 10
@@ -48,7 +48,7 @@ def test_work_goes_on_when_it_does_not_fall_quiet() -> None:
 
 
 def test_by_hand_nothing_waits_for_suspects() -> None:
-    solitude = Solitude(quiet_for=0)
+    solitude = Quarantine(quiet_for=0)
     assert solitude.mode(in_flight=1, alone=False, suspects=True, now=0) is Mode.CROWD
     assert solitude.mode(in_flight=0, alone=False, suspects=True, now=0) is Mode.ALONE
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...archives.api import archive
 from ...archives.places import check_place
-from ...archives.requests import BATCH_ROWS, HISTORY_AFTER, asked
+from ...archives.requests import BATCH_ROWS, HISTORY_AFTER, archive_request
 from ..arguments import whole
 from ..topic_arguments import add_topics
 from ..verb import Job, Verb
@@ -58,7 +58,7 @@ def arguments(parser: ArgumentParser) -> None:
 def run(job: Job) -> int:
     given = job.arguments
     check_place(given.to)
-    asked(
+    archive_request(
         job.options, given.topic, given.pattern, given.group, given.batch_rows, given.history_after,
         strict=not given.allow_gaps,
     )  # fmt: skip

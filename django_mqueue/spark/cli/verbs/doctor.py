@@ -21,7 +21,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from ....checks import server_problems
 from ....exceptions import MQueueError
 from ...collecting import collect_all
-from ...connecting import Connecting, connected, connecting
+from ...connecting import ConnectionParameters, connected, connecting
 from ...explaining import explained
 from ...java import find_java
 from ...launching import check_pyspark, submitted
@@ -69,7 +69,7 @@ def run(job: Job) -> int:
     return 0
 
 
-def _findings(job: Job, how: Connecting) -> Iterator[Finding]:
+def _findings(job: Job, how: ConnectionParameters) -> Iterator[Finding]:
     yield Finding("Python", True, f"{platform.python_version()} at {sys.executable}, django_mqueue {VERSION}")
     yield _checked("PySpark", _pyspark)
     if not job.arguments.remote and not submitted():
@@ -96,7 +96,7 @@ def _java() -> str:
     return f"{java.version} by {java.source} at {java.home}"
 
 
-def _database(what: str, how: Connecting) -> Iterator[Finding]:
+def _database(what: str, how: ConnectionParameters) -> Iterator[Finding]:
     asked = what
     try:
         with connected(how) as using:
@@ -119,7 +119,7 @@ def _server(using: str) -> str:
     return f"{name} {'.'.join(map(str, connection.mysql_version))}"
 
 
-def _spark(job: Job, how: Connecting) -> Iterator[Finding]:
+def _spark(job: Job, how: ConnectionParameters) -> Iterator[Finding]:
     try:
         spark = job.spark
         master = "Spark Connect" if job.arguments.remote else spark.sparkContext.master
@@ -155,7 +155,7 @@ def _without_package(line: str) -> str:
     )
 
 
-def executors(spark: Any, how: Connecting, tasks: int = 4) -> list[Mapping[str, Any]]:
+def executors(spark: Any, how: ConnectionParameters, tasks: int = 4) -> list[Mapping[str, Any]]:
     """Return the findings of a few tasks on executors, each distinct place once."""
     schema = "host STRING, executable STRING, python STRING, package STRING, server STRING, problem STRING"
 
@@ -174,7 +174,7 @@ def executors(spark: Any, how: Connecting, tasks: int = 4) -> list[Mapping[str, 
 _NAMES = ("host", "executable", "python", "package", "server", "problem")
 
 
-def here(how: Connecting) -> dict[str, str | None]:
+def here(how: ConnectionParameters) -> dict[str, str | None]:
     """Return the findings of this process."""
     server = problem = None
     try:

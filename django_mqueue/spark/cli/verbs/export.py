@@ -10,7 +10,7 @@ from datetime import datetime
 from ....policy import names
 from ...archives.places import check_place
 from ...exports.api import export
-from ...exports.requests import COMPRESSIONS, asked
+from ...exports.requests import COMPRESSIONS, export_request
 from ...reader.options import TOPIC_MAX
 from ..arguments import moment
 from ..topic_arguments import add_topics
@@ -64,7 +64,7 @@ def run(job: Job) -> int:
     check_place(given.to)
     options = job.options | _reading(given)
     columns = None if given.columns is None else [name.strip() for name in given.columns.split(",")]
-    asked(options, columns, given.compression)
+    export_request(options, columns, given.compression)
     with job.counted("files") as told:
 
         def progress(done: int, total: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....drawing.printing import on_a_line
 from ...archives.places import check_as_of
-from ...replays.choice import Choice
+from ...replays.choice import MessageFilter
 from ...replays.requests import check_replay
 from ..arguments import AS_OF, checked, moment, state
 from ..verb import Job, Verb
@@ -98,7 +98,7 @@ def run(job: Job) -> int:
         "fail_on_data_loss": not given.allow_gap,
         "options": job.options,
     }
-    choice = Choice(
+    choice = MessageFilter(
         given.since, given.until, given.key, given.kind, given.where, given.targeted, given.group or ""
     )
     with checked():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ... import private
 from ...errors import OptionError
-from ...reports.requests import STEPS, Wanted, wanted
+from ...reports.requests import STEPS, ReportRequest, report_request
 from ..arguments import AS_OF, moment, state
 from ..verb import BadArguments, Job, Stopped, Verb
 
@@ -56,7 +56,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(job: Job) -> int:
-    from ...reports.making import PARTS, made
+    from ...reports.making import PARTS, build_report
 
     asked = _asked(job)
     _check_places(job)
@@ -67,15 +67,15 @@ def run(job: Job) -> int:
             if job.stopping.is_set():
                 raise Stopped("stopped before the report was done: nothing was written")
 
-        found = made(job.spark, asked, step)
+        found = build_report(job.spark, asked, step)
     _write(job, found)
     return 0
 
 
-def _asked(job: Job) -> Wanted:
+def _asked(job: Job) -> ReportRequest:
     given = job.arguments
     try:
-        return wanted(
+        return report_request(
             given.topic, given.pattern, given.from_archive, given.live, given.since, given.until, given.by, given.top,
             job.options if given.live else {}, not given.allow_gaps, given.as_of,
         )  # fmt: skip

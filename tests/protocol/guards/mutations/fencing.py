@@ -77,7 +77,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the partitions of its successor become free while that one works on them",
         "store/leases.py",
         "    if free := _lock_free(cursor, me):\n",
-        "    if free := [one.id for one in whose(cursor.db.alias, me.group, me.topic, None, None, None)]:\n",
+        "    if free := [one.id for one in find_held(cursor.db.alias, me.group, me.topic, None, None, None)]:\n",
         f"{_STALE}::test_a_fenced_subscriber_that_closes_leaves_its_successors_leases_alone",
     ),
     mutation(
@@ -231,7 +231,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "who finds out that an ack was committed unheard takes note of it",
         "a strict key stands still until the delivery's time is over, though its message is done",
         "protocol/acknowledging/transactional.py",
-        "        answering.note_unheard(deliveries)\n",
+        "        answering.reconcile_acks(deliveries)\n",
         "",
         "features/atomic/test_by_hand.py"
         "::test_a_strict_subscription_goes_on_behind_an_ack_whose_commit_was_not_heard_of",

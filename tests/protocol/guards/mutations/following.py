@@ -37,7 +37,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if found:\n        offsets.unregister(cursor, group, topic, members_stay=True)\n",
         "    if found:\n"
         '        cursor.execute("UPDATE queue_offsets SET scan_offset = -1 WHERE id = %s", [found.life])\n'
-        "        return Place(found.life, found.start)\n",
+        "        return ReaderPosition(found.life, found.start)\n",
         f"{_FOLLOWING}::test_a_worker_that_has_just_joined_claims_nothing_any_more",
     ),
     mutation(
@@ -169,10 +169,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a query joins its topics all or none",
         "of two processes that are started at once each takes a topic from the other, and both end",
         "spark/database/following.py",
-        "    _wait_for_silence(new[0].group, lambda: session.run(using, work))\n",
+        "    _wait_until_alone(new[0].group, lambda: session.run(using, work))\n",
         "    every = tuple(new)\n"
         "    for new in ([me] for me in every):\n"
-        "        _wait_for_silence(every[0].group, lambda: session.run(using, work))\n",
+        "        _wait_until_alone(every[0].group, lambda: session.run(using, work))\n",
         f"{_RACES}::test_two_processes_of_one_query_join_its_topics_at_once",
     ),
     mutation(

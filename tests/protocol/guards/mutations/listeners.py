@@ -35,8 +35,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker's receivers run in a thread of their own",
         "one that is slow holds up the worker's loop: answers wait, leases run out, messages are handled twice",
         "workers/runner.py",
-        "Feed(self.using, self._announcer)",
-        "Feed(self.using)",
+        "Tailer(self.using, self._announcer)",
+        "Tailer(self.using)",
         f"{_WORKERS}::test_each_outcome_is_told_in_order_in_a_thread_of_its_own",
     ),
     mutation(

@@ -65,8 +65,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "who waits with a reply looks at what is committed now",
         "in a transaction that has read before, it stands still until the deadline, for a box that is gone",
         "protocol/acknowledging/replying.py",
-        "    with committed_now(using) as now:\n",
-        "    with committed_now(using) as now:\n        now = using\n",
+        "    with outside_snapshot(using) as now:\n",
+        "    with outside_snapshot(using) as now:\n        now = using\n",
         f"{_SNAPSHOTS}::test_a_second_group_s_reply_is_none_at_once",
     ),
     mutation(

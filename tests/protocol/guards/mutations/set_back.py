@@ -78,8 +78,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "what is settled is looked up before all is read anew",
         "what commits in between is in no hole: in strict order what was sent after it comes first",
         "protocol/tailer.py",
-        "            listener.read_anew(tail.position)\n",
-        "            listener.read_anew(tail.position)\n"
+        "            listener.reload(tail.position)\n",
+        "            listener.reload(tail.position)\n"
         "        tail.settler.start_over()\n"
         "        settled = tail.settler.settled\n",
         f"{_ANEW}::test_what_commits_while_all_is_read_anew_comes_before_what_is_sent_then",
@@ -88,7 +88,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "who reads all anew renews its leases in between",
         "after an outage they run out meanwhile, others take all, and what handlers have in hand is run twice",
         "protocol/membership.py",
-        "            self.feed.keep_up()\n            load_again",
+        "            self.feed.send_heartbeat_if_due()\n            load_again",
         "            load_again",
         f"{_ANEW}::test_reading_anew_outlasts_no_lease",
     ),
