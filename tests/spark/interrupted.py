@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.reader.streaming import StreamReader
+from django_mqueue.spark.streams.stream_reader import StreamReader
 from django_mqueue.store import offsets
 
 

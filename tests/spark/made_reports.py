@@ -11,11 +11,11 @@ from django_mqueue.spark.reports.figures import (
     ErrorFigures,
     GroupTotals,
     KeyFigures,
-    Report,
     StepFigures,
     Times,
     TopicTotals,
 )
+from django_mqueue.spark.reports.result import Report
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 HOURS = 72

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from django_mqueue.spark.reader.columns import schema_of
 from django_mqueue.spark.reader.options import ReadOptions, read_options
 from django_mqueue.spark.reader.source import MQueueDataSource
-from django_mqueue.spark.reader.streaming import StreamReader
+from django_mqueue.spark.streams.stream_reader import StreamReader
 from django_mqueue.spark.writer.sink import Writer
 
 

@@ -12,11 +12,11 @@ from django_mqueue import publish_many
 from django_mqueue.models import SubscriberHeartbeat
 from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import OptionError
-from django_mqueue.spark.reader import follower
-from django_mqueue.spark.reader.checkpoint import Checkpoint
 from django_mqueue.spark.reader.offsets import Offsets
 from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.reader.query import Query
+from django_mqueue.spark.streams import group_reader
+from django_mqueue.spark.streams.checkpoint import Checkpoint
+from django_mqueue.spark.streams.query import Query
 from tests.support.processes import wait_until
 
 from .streams import newest, stands_at
@@ -92,7 +92,7 @@ def test_a_batch_that_is_planned_and_not_durable_is_not_done(make: Make, checkpo
 def test_a_query_that_waits_for_its_next_trigger_is_done_with_what_is_durable(
     make: Make, checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(group_reader, "BEAT_EVERY", 0.05)
     query = make()
     _, first = begin(query)
     write(checkpoint, 0, first, durable=True)
@@ -105,7 +105,7 @@ def test_a_batch_that_is_run_again_is_done_when_it_is_durable(
 ) -> None:
     """The process that planned the batch was killed. Spark asks the new process for the batch's ranges only."""
     if how == "waits":
-        monkeypatch.setattr(follower, "BEAT_EVERY", 0.05)
+        monkeypatch.setattr(group_reader, "BEAT_EVERY", 0.05)
     query = make()
     begun, first = begin(query)
     write(checkpoint, 0, first, durable=False)

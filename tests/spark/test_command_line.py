@@ -19,9 +19,10 @@ from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import publish
-from django_mqueue.spark.cli import known_verbs, program
+from django_mqueue.spark.cli import program
 from django_mqueue.spark.cli.parser import parser_of
 from django_mqueue.spark.cli.verb import BadArguments, Job
+from django_mqueue.spark.cli.verbs import known_verbs
 from django_mqueue.spark.cli.verbs.doctor import here
 from django_mqueue.spark.connecting import PASSWORD, connecting
 from django_mqueue.spark.errors import NoConnection, OptionError

@@ -147,7 +147,7 @@ def test_of_a_doctor_that_was_stopped_nobody_knows_whether_all_is_well() -> None
 
 
 def test_which_verbs_go_on_with_the_next_run() -> None:
-    from django_mqueue.spark.cli import known_verbs
+    from django_mqueue.spark.cli.verbs import known_verbs
 
     assert {each.name for each in known_verbs() if not each.answers} == {
         "archive", "compact", "erase", "replay", "backfill",

@@ -30,7 +30,7 @@ from django_mqueue.spark.connecting import connected
 from django_mqueue.spark.errors import NoConnection
 from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.reader.planning import batch
-from django_mqueue.spark.reader.query import Query
+from django_mqueue.spark.streams.query import Query
 
 options = read_options(json.loads(sys.argv[1]))
 with connected(options.connecting) as using:

@@ -10,7 +10,7 @@ from django_mqueue import publish, publish_many, unsubscribe
 from django_mqueue.exceptions import GroupTaken
 from django_mqueue.models import SubscriberHeartbeat
 from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.reader.query import Query
+from django_mqueue.spark.streams.query import Query
 
 from .streams import change_by_hand, newest, reads_log, stands_at
 

@@ -17,10 +17,11 @@ from django_mqueue import Subscription, publish, publish_many, subscribe, unsubs
 from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, Offset, SubscriberHeartbeat
 from django_mqueue.spark.database import following
-from django_mqueue.spark.reader import follower, incarnations, planning, settling
+from django_mqueue.spark.reader import planning, settling
 from django_mqueue.spark.reader.offsets import Offsets
 from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.reader.query import Query
+from django_mqueue.spark.streams import group_reader, incarnations
+from django_mqueue.spark.streams.query import Query
 from django_mqueue.store import offsets
 from django_mqueue.store.leases import Holder
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
@@ -53,12 +54,12 @@ def make(options: dict[str, str]) -> Iterator[Make]:
 @pytest.fixture
 def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "ALIVE_MS", 1500)
-    monkeypatch.setattr(follower, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(group_reader, "BEAT_EVERY", 0.05)
 
 
 @pytest.fixture
 def beats_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "BEAT_EVERY", 3600)
+    monkeypatch.setattr(group_reader, "BEAT_EVERY", 3600)
 
 
 def rows(query: Query, begun: Offsets, ended: Offsets) -> int:
@@ -135,7 +136,7 @@ def test_what_is_deleted_while_a_batch_is_planned_is_told(
         forget(third)
         return ranges(*given)
 
-    monkeypatch.setattr("django_mqueue.spark.reader.query.ranges", late)
+    monkeypatch.setattr("django_mqueue.spark.streams.query.ranges", late)
     with pytest.raises(LogGap, match="another query has read for it"):
         query.ranges(begun, ended)
 

@@ -19,7 +19,7 @@ from django_mqueue.spark.database import following
 from django_mqueue.spark.reader import planning
 from django_mqueue.spark.reader.offsets import Offsets
 from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.reader.query import Query
+from django_mqueue.spark.streams.query import Query
 from tests.support.subscribers import QUICK, collect, in_log
 
 from .streams import newest, stands_at
@@ -156,7 +156,7 @@ def test_what_is_let_go_while_a_batch_is_planned_is_told(make: Make, monkeypatch
         return ranges(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr("django_mqueue.spark.reader.query.ranges", late)
+        patch.setattr("django_mqueue.spark.streams.query.ranges", late)
         with pytest.raises(LogGap, match="unsubscribed from topic 'payments'"):
             make("orders").ranges(begun, ended)
     assert rows(make("orders"), begun, ended) == {"orders": 3}

@@ -8,7 +8,7 @@ import pytest
 
 from django_mqueue import publish, publish_many, subscribe
 from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.reader.query import Query
+from django_mqueue.spark.streams.query import Query
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

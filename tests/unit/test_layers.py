@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +106,36 @@ def test_imports_point_down_only(path: Path) -> None:
         assert level(imported) <= level(part), (
             f"{path.name}:{line}: {part} imports {imported}, which is above it"
         )
+
+
+def imported_modules(path: Path) -> set[Path]:
+    """Return the modules of the package that a module imports when it runs, at its top or inside a function."""
+    here = ("django_mqueue", *path.relative_to(PACKAGE).with_suffix("").parts)
+    tree = ast.parse(path.read_text())
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in for_types:
+            base = PACKAGE.parent.joinpath(*here[: len(here) - node.level] if node.level else ())
+            base = base.joinpath(*(node.module or "").split("."))
+            found |= {base / f"{alias.name}.py" for alias in node.names} | {base.with_suffix(".py")}
+    return found & set(modules())
+
+
+def test_no_modules_import_each_other() -> None:
+    """``static_order`` raises ``CycleError``, which names the circle."""
+    graph = {path: imported_modules(path) for path in modules()}
+    assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(graph)
+
+
+def test_folders_are_small_enough_to_be_read() -> None:
+    folders = Counter(path.parent for path in modules() if path.name != "__init__.py")
+    assert {folder: count for folder, count in folders.items() if count > 15} == {}
 
 
 def test_imports_are_seen_at_all() -> None:

@@ -13,11 +13,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from ... import conf
-from ...spark.cli import known_verbs
 from ...spark.cli.connection import add_password
 from ...spark.cli.output import Output
 from ...spark.cli.parser import add_verbs
 from ...spark.cli.program import run
+from ...spark.cli.verbs import known_verbs
 from ...spark.connecting import PASSWORD, options_refused
 from ...spark.launching import settings_options
 

@@ -12,7 +12,7 @@ from ...exceptions import MQueueError
 from ...store.leases import Holder
 from ..connecting import ConnectionParameters, RetryingConnection, connected
 from ..database import following
-from ..reader.follower import BEAT_EVERY
+from ..streams.group_reader import BEAT_EVERY
 
 
 class Membership:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from ..errors import OptionError
 from ..explaining import explained
 from ..launching import check_pyspark, plain_session, register, submitted
-from . import known_verbs
 from .connection import connection_options
 from .ending import by_end_of_java, end, end_now
 from .output import Output
 from .parser import parser_of
 from .signals import Signals
 from .verb import BadArguments, Job, Stopped, Verb
+from .verbs import known_verbs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

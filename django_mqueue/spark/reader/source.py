@@ -8,7 +8,7 @@ DataFrame. Ranges and topics are options, fixed at ``load()``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -18,13 +18,11 @@ from ..connecting import connected
 from ..writer.write_options import WriteOptions, check_mode, write_options
 from .columns import check_schema, schema_of
 from .options import ReadOptions, read_options
-from .ranges import Range
+from .range_partitions import partitions_of, rows_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from ..streams.stream_reader import StreamReader
     from ..writer.sink import StreamWriter, Writer
-    from .streaming import StreamReader
 
 
 class MQueueDataSource(DataSource):
@@ -43,7 +41,7 @@ class MQueueDataSource(DataSource):
         return Reader(schema, options)
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        from .streaming import StreamReader
+        from ..streams.stream_reader import StreamReader
 
         options = read_options(dict(self.options), streaming=True)
         check_schema(schema, options)
@@ -68,13 +66,6 @@ class MQueueDataSource(DataSource):
         return options
 
 
-class RangePartition(InputPartition):
-    """The range for one task. None: the task reads nothing."""
-
-    def __init__(self, value: Range | None) -> None:
-        super().__init__(value)
-
-
 class Reader(DataSourceReader):
     """Reads a batch. The driver plans the batch each time that Spark computes something from it."""
 
@@ -89,17 +80,3 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return rows_of(partition, self.wanted, self.options)
-
-
-def partitions_of(found: Sequence[Range]) -> list[InputPartition]:
-    return [RangePartition(each) for each in found]
-
-
-def rows_of(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    if partition.value is not None:  # Without partitions, Spark still runs one task.
-        from ..processes import keep_loaded
-        from .batches import Batches
-        from .reading import read
-
-        yield from read(partition.value, Batches(schema), options)
-        keep_loaded()

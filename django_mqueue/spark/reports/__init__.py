@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .figures import Report as Report
     from .making import report as report
+    from .result import Report as Report
 
-_HOME = {"Report": "figures", "report": "making"}
+_HOME = {"Report": "result", "report": "making"}
 
 __all__ = ["Report", "report"]
 

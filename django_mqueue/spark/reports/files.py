@@ -9,10 +9,13 @@ import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import private
-from .figures import Report, Times
+from .figures import ErrorFigures, GroupTotals, KeyFigures, StepFigures, Times, TopicTotals
+
+if TYPE_CHECKING:
+    from .result import Report
 
 FORMAT = "django_mqueue.report"
 VERSION = 1
@@ -55,14 +58,9 @@ def write_csv(report: Report, folder: str | os.PathLike[str]) -> list[str]:
     return [f"{name}.csv" for name in TABLES]
 
 
-def _kinds() -> dict[str, Any]:
-    from .figures import ErrorFigures, GroupTotals, KeyFigures, StepFigures, TopicTotals
-
-    kinds = (TopicTotals, GroupTotals, StepFigures, ErrorFigures, KeyFigures)
-    return dict(zip(TABLES, kinds, strict=True))
-
-
-_KINDS = _kinds()
+_KINDS: dict[str, Any] = dict(
+    zip(TABLES, (TopicTotals, GroupTotals, StepFigures, ErrorFigures, KeyFigures), strict=True)
+)
 _TIMES = tuple(field.name for field in dataclasses.fields(Times))
 
 

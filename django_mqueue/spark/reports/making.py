@@ -16,13 +16,13 @@ from .figures import (
     ErrorFigures,
     GroupTotals,
     KeyFigures,
-    Report,
     StepFigures,
     Times,
     TopicTotals,
 )
 from .reading import Extent, Read, read
 from .requests import ReportRequest, report_request
+from .result import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -12,8 +13,11 @@ from django.utils.safestring import SafeString, mark_safe
 from ...drawing.charts import Line, chart
 from ...drawing.printing import for_terminal
 from ...drawing.scales import COUNT, TIME, Unit, count
-from .figures import GroupTotals, Report, StepFigures
+from .figures import GroupTotals, StepFigures
 from .tables import group_of, heading, newest, optional, said, times
+
+if TYPE_CHECKING:
+    from .result import Report
 
 GROUPS_DRAWN = 12
 """The maximum number of groups with charts: the groups with the most messages."""

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from ...drawing.printing import for_terminal
 from ...drawing.scales import count, duration
 from ..errors import NoSpark
-from .figures import ErrorFigures, GroupTotals, KeyFigures, Report, StepFigures, Times, TopicTotals
+from .figures import ErrorFigures, GroupTotals, KeyFigures, StepFigures, Times, TopicTotals
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from .result import Report
 
 STEPS_SHOWN = 48
 """The maximum number of steps for each group: the newest."""

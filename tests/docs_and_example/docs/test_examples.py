@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from django_mqueue.spark.cli import known_verbs
 from django_mqueue.spark.cli.connection import add_connection
 from django_mqueue.spark.cli.parser import add_launching
+from django_mqueue.spark.cli.verbs import known_verbs
 
 from .blocks import DOCUMENTS, ROOT, blocks, name_of
 from .execute import runs

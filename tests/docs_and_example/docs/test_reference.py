@@ -17,9 +17,9 @@ import django_mqueue.spark
 from django_mqueue import checks, conf, exceptions, models, signals
 from django_mqueue import inspect as inspecting
 from django_mqueue.messages import Message
-from django_mqueue.spark.cli import known_verbs
 from django_mqueue.spark.cli.connection import add_connection
 from django_mqueue.spark.cli.parser import add_launching
+from django_mqueue.spark.cli.verbs import known_verbs
 
 from .blocks import DOCUMENTS, ROOT, Block, blocks, name_of
 from .execute import compiled

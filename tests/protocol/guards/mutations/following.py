@@ -43,7 +43,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who begins to read anew is the group's reader still",
         "two read for it: the one ahead lets messages be deleted that the other one is about to read",
-        "spark/reader/follower.py",
+        "spark/streams/group_reader.py",
         "[self._members[topic]], list(self._members.values())",
         "[self._members[topic]], []",
         f"{_GOING_ON}::test_who_was_replaced_does_not_begin_anew",
@@ -77,7 +77,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a checkpoint is of its group's life",
         "what was deleted while the group was not registered is missing, and nobody is told",
-        "spark/reader/follower.py",
+        "spark/streams/group_reader.py",
         "        if found is None or found.life != life:\n",
         "        if found is None:\n",
         f"{_FOLLOWING}::test_a_checkpoint_of_an_earlier_life_is_refused",
@@ -85,7 +85,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a checkpoint is not behind its group",
         "what another query let be deleted is missing, and nobody is told",
-        "spark/reader/follower.py",
+        "spark/streams/group_reader.py",
         "        if found.above > above:\n",
         "        if not topic:\n",
         f"{_FOLLOWING}::test_a_query_that_fell_behind_its_group_stops",
@@ -93,7 +93,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch ends at what is settled",
         "a message that commits late, below a batch's end, is in no batch",
-        "spark/reader/query.py",
+        "spark/streams/query.py",
         "        settler.advance()\n",
         "        settler.advance()\n        return settler._noted.offset\n",
         f"{_FOLLOWING}::test_a_batch_does_not_pass_what_may_still_commit",
@@ -134,7 +134,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a process that reads for a group leaves it for itself",
         "one that ends slowly leaves for its successor, from the same checkpoint, and a third is let in beside that",
-        "spark/reader/follower.py",
+        "spark/streams/group_reader.py",
         "Holder(self.group, topic, name, self._incarnation)",
         "Holder(self.group, topic, name, begun.query)",
         f"{_ONE}::test_a_process_that_ends_leaves_its_successor_alone",
@@ -143,7 +143,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who joins a topic more is the reader of the others still",
         "a process that stood still takes one topic from its successor, which has taken the others from it: both end",
-        "spark/reader/follower.py",
+        "spark/streams/group_reader.py",
         "        held = list(self._members.values())\n",
         "        held: list[Holder] = []\n",
         f"{_ONE}::test_a_process_that_is_back_joins_no_new_topic_in_place_of_its_successor",
@@ -151,7 +151,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who is behind its group takes nobody's place",
         "a process that stood still ends its successor, which is ahead, and then itself, for it is behind",
-        "spark/reader/follower.py",
+        "spark/streams/group_reader.py",
         "using=using, before=before)",
         "using=using)",
         f"{_ONE}::test_a_process_that_is_back_behind_its_successor_leaves_it_alone",
@@ -159,7 +159,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "of two processes of one checkpoint the one that was made later reads",
         "a process that stood still ends its successor in its first batch, and Spark ends it itself",
-        "spark/reader/follower.py",
+        "spark/streams/group_reader.py",
         "                following.check_newest(me, birth.is_before, using=using)\n",
         "                pass\n",
         f"{_ONE}::test_a_process_that_is_back_in_its_successor_s_first_batch_leaves_it_alone[true]",
@@ -207,7 +207,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch of a group ends at what all know to be settled",
         "its checkpoint is above that when it is started again, and is taken for one of a database that was set back",
-        "spark/reader/query.py",
+        "spark/streams/query.py",
         "        return settler.told if self._follower else settler.settled\n",
         "        return settler.settled\n",
         f"{_ONE}::test_a_batch_ends_at_what_all_know_to_be_settled[False]",
@@ -235,7 +235,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who runs a batch again becomes the group's reader first",
         "another reads for the group meanwhile, and lets be deleted what the batch is made of",
-        "spark/reader/query.py",
+        "spark/streams/query.py",
         "        follower.resume(using, batch)\n",
         "",
         f"{_ONE}::test_who_runs_a_batch_again_is_the_reader",
@@ -243,7 +243,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "nothing above a batch's beginning was deleted when its rows had been counted",
         "what was deleted meanwhile is missing, and no task can know",
-        "spark/reader/query.py",
+        "spark/streams/query.py",
         "            follower.check(using, topic, batch)\n",
         "            follower.lives\n",
         f"{_ONE}::test_what_is_deleted_while_a_batch_is_planned_is_told",
@@ -252,7 +252,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a topic that is read no more is not read for its group",
         "its log is kept for ever: who unsubscribes the group ends the query, or has it registered again",
-        "spark/reader/follower.py",
+        "spark/streams/group_reader.py",
         "for topic in told.next if self.options.reads(topic)]\n",
         "for topic in told.next]\n",
         f"{_LET_GO}::test_a_topic_that_is_read_no_more_is_let_go[false]",
@@ -261,7 +261,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a batch that was planned is read whole, also of a topic that is read no more",
         "who reads that topic again goes on behind the batch, of which nobody has read it",
-        "spark/reader/query.py",
+        "spark/streams/query.py",
         "or (above < upto and follower.holds(using, topic, batch))\n",
         "\n",
         f"{_LET_GO}::test_a_batch_that_was_planned_is_whole",
@@ -269,7 +269,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a planner that is told to end lets go of its locks first",
         "it waits for a lock of its own, for minutes, and all that changes the topic waits for it",
-        "spark/reader/query.py",
+        "spark/streams/query.py",
         "        self._line.close()\n",
         "",
         "spark/test_planner_signals.py::"
@@ -278,7 +278,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "where a batch begins all is done",
         "the last batch of a stream is kept in the log until another one comes, perhaps for ever",
-        "spark/reader/query.py",
+        "spark/streams/query.py",
         "        self.done(begun)\n        if (wait",
         "        if (wait",
         f"{_FOLLOWING}::test_what_a_batch_begins_with_is_done",
@@ -286,7 +286,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group follows its checkpoint through a batch that another process has planned",
         "what was done is kept in the log until the query looks for the next batch, perhaps for ever",
-        "spark/reader/query.py",
+        "spark/streams/query.py",
         "            self._follower.planned(ended)\n",
         "            self._follower.lives\n",
         f"{_CHECKPOINT}::test_a_batch_that_is_run_again_is_done_when_it_is_durable[stopped]",
@@ -294,7 +294,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group follows its own query's checkpoint",
         "it is done with what another query has read",
-        "spark/reader/checkpoint.py",
+        "spark/streams/checkpoint.py",
         '                if found.get("query") == query and "topics" in found:\n',
         '                if "topics" in found:\n',
         f"{_CHECKPOINT}::test_another_query_s_checkpoint_moves_nobody",
@@ -302,7 +302,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "of a checkpoint what is committed counts",
         "a batch that was planned when its query was killed is deleted before it was read",
-        "spark/reader/checkpoint.py",
+        "spark/streams/checkpoint.py",
         'self._files.names("commits")',
         'self._files.names("offsets")',
         f"{_CHECKPOINT}::test_a_batch_that_is_planned_and_not_durable_is_not_done",
@@ -311,7 +311,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a checkpoint moves a group in the life that it was read in",
         "a group that was reset, or registered anew, is done with what nobody has read for it",
-        "spark/reader/follower.py",
+        "spark/streams/group_reader.py",
         "found.lives[topic], found.above(topic)",
         "self._places[topic].life, found.above(topic)",
         f"{_CHECKPOINT}::test_a_group_that_was_changed_by_hand_is_not_moved_by_a_checkpoint",

@@ -10,12 +10,12 @@ import uuid
 from ...protocol.settling import Settler
 from ...store import offsets as positions
 from ..connecting import RetryingConnection
-from .follower import GroupReader
-from .offsets import Offsets
-from .options import ReadOptions
-from .planning import ends, ranges, resolved, topics_of
-from .ranges import Range
-from .settling import settled
+from ..reader.offsets import Offsets
+from ..reader.options import ReadOptions
+from ..reader.planning import ends, ranges, resolved, topics_of
+from ..reader.ranges import Range
+from ..reader.settling import settled
+from .group_reader import GroupReader
 
 TOPICS_EVERY = 1.0
 """Seconds between two searches for topics that match a pattern."""

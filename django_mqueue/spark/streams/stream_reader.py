@@ -27,11 +27,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..reader.offsets import parsed
+from ..reader.options import ReadOptions
+from ..reader.range_partitions import partitions_of, rows_of
 from . import incarnations
-from .offsets import parsed
-from .options import ReadOptions
 from .query import Query
-from .source import partitions_of, rows_of
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import OptionError
-from .offsets import Offsets, parsed
+from ..reader.offsets import Offsets, parsed
 
 
 class _Files(Protocol):

@@ -14,11 +14,11 @@ from ...store.leases import Holder
 from ..connecting import connected
 from ..database import following
 from ..database.following import ReaderPosition
+from ..reader.offsets import Offsets
+from ..reader.options import ReadOptions
 from . import incarnations
 from .checkpoint import Checkpoint
 from .incarnations import CreationTime
-from .offsets import Offsets
-from .options import ReadOptions
 
 BEAT_EVERY = following.ALIVE_MS / 3000
 GO_ON = "'failOnDataLoss' set to false goes on with what is there"
