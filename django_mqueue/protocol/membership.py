@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -86,11 +85,11 @@ class Membership:
             heartbeats.deregister(cursor, context.me)
             return leases.release_free(cursor, context.me)
 
-        deadline, pause = time.monotonic() + RELEASE_TIMEOUT, threading.Event()
+        deadline = time.monotonic() + RELEASE_TIMEOUT
         while not session.run(context.using, work):
             if not patient or session.in_transaction(context.using) or time.monotonic() > deadline:
                 break
-            pause.wait(0.05)
+            time.sleep(0.05)
         context.drop(list(context.partitions), "stopped")
 
     def heard(self, partition: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -143,9 +142,9 @@ class Tailer:
         settler, position = Settler(self.using, topic), log.newest(self.using, topic)
         # Nothing can settle inside a transaction, such as a test's, so do not wait.
         patience = 0 if session.in_transaction(self.using) else SETTLE_AT_START
-        deadline, pause = time.monotonic() + patience, threading.Event()
+        deadline = time.monotonic() + patience
         while settler.advance() < position and time.monotonic() < deadline:
-            pause.wait(0.02)
+            time.sleep(0.02)
         if not self.tails:
             self._connection.note()
         tail = Tail(topic, position, settler, Promoter(self.using, topic))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -179,7 +178,7 @@ class DeadLetterSelection:
                 if total == self.limit:
                     break
                 if rate is not None and not self.dry_run:
-                    _pause.wait(max(begun + total / rate - time.monotonic(), 0))
+                    time.sleep(max(begun + total / rate - time.monotonic(), 0))
             return total
 
     def batch(self, page: Sequence[int], back: Redriver | None, left: int | None = None) -> Batch:
@@ -290,7 +289,3 @@ def _return(letter: Letter, edit: Edit | None, max_bytes: int) -> Return:
         content = encoding.encode(edit(message), message.kind, letter.metadata["headers"], max_bytes)
         payload, metadata = content.body, content.metadata
     return Return(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)
-
-
-_pause = threading.Event()
-"""An event that is never set: ``wait`` only sleeps."""

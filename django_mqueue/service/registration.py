@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -134,10 +133,10 @@ def start_above(using: str, topic: str, start: Start, settle_for: float | None =
     if start == "earliest":
         return 0, 0
     settler = Settler(using, topic)
-    deadline, pause = time.monotonic() + (SETTLE_FOR if settle_for is None else settle_for), threading.Event()
+    deadline = time.monotonic() + (SETTLE_FOR if settle_for is None else settle_for)
     goal = log.newest(using, topic)
     while settler.advance() < goal and time.monotonic() < deadline and not session.in_transaction(using):
-        pause.wait(0.02)
+        time.sleep(0.02)
     settled = settler.settled
     if isinstance(start, datetime):
         return start_before(using, topic, moment_ms("start", start), settled), settled

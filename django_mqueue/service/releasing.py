@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,7 +101,7 @@ def release(
         _registered(alias, topic, group)
         seen = leases.find_held(alias, group, topic, partition, subscriber, holder)
         left, free, changed = list(seen), [], []
-        deadline, pause = time.monotonic() + LOCK_WAIT_SECONDS, threading.Event()
+        deadline = time.monotonic() + LOCK_WAIT_SECONDS
         while left:
             for some in batches(left):
                 free += _release(alias, some)
@@ -113,7 +112,7 @@ def release(
             if time.monotonic() > deadline or session.in_transaction(alias):
                 break
             if left:
-                pause.wait(0.05)
+                time.sleep(0.05)
     return Released(
         tuple(sorted(one.partition for one in free)),
         tuple(sorted(one.partition for one in left)),

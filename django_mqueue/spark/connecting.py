@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -140,7 +139,6 @@ class RetryingConnection:
         self._how = how
         self._stack = ExitStack()
         self._using: str | None = None
-        self._pause = threading.Event()
 
     def run(self, work: Callable[[str], Result]) -> Result:
         """Return ``work(alias)``. After a transient error, retry for up to a minute.
@@ -161,7 +159,7 @@ class RetryingConnection:
                 deadline = now + RETRY_FOR if deadline is None else deadline
                 if cause is None or not session.is_temporary(cause) or now > deadline:
                     raise
-            self._pause.wait(min(0.1 * 2**attempt, 5))
+            time.sleep(min(0.1 * 2**attempt, 5))
         raise AssertionError("unreachable")
 
     def close(self) -> None:

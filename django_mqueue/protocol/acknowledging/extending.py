@@ -8,7 +8,6 @@ handler.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Collection
 
@@ -32,7 +31,7 @@ def extend_beside(context: Context, tickets: Collection[Receipt], visible_ms: in
     transaction has locked for longer than ``PATIENCE``.
     """
     left, stale = set(tickets), set[Receipt]()
-    deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+    deadline = time.monotonic() + PATIENCE
 
     def work(cursor: CursorWrapper) -> tuple[set[Receipt], set[Receipt]]:
         free = acknowledgements.lock_free(cursor, Deliveries(context.me, ordered(left)))
@@ -50,7 +49,7 @@ def extend_beside(context: Context, tickets: Collection[Receipt], visible_ms: in
             left = locked
             if not left or left <= _answered_here(context, left) or time.monotonic() > deadline:
                 return stale | left
-            pause.wait(0.02)
+            time.sleep(0.02)
 
 
 def _answered_here(context: Context, tickets: set[Receipt]) -> set[Receipt]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,7 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
         if now != using:
             found = replies.look(now, box)
         while _is_open(found):
-            _pause.wait(POLL_INTERVAL)
+            time.sleep(POLL_INTERVAL)
             if session.run(using, work):
                 return True
             found = replies.look(now, box)
@@ -78,7 +78,3 @@ def report_failure(
         return
     if replies.lock_open(cursor, box):
         replies.fill(cursor, box, encode(None, "", {"group": group}, max_bytes=64), clip(error))
-
-
-_pause = threading.Event()
-"""An event that is never set: waiting on it sleeps."""

@@ -21,7 +21,6 @@ messages without keys: they have no order.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -186,7 +185,6 @@ class Seam:
         self.using, self.run = using, border.run
         self._settler = Settler(using, self.run.topic)
         self._last: dict[str, int] = {}
-        self._pause = threading.Event()
         mark = copies.mark(using, self.run.topic, self.run.seam)
         self._done = max(border.upto, mark.position if mark else 0)
         self._newest = log.newest(using, self.run.topic)
@@ -240,7 +238,7 @@ class Seam:
         """Return the settled offset. Wait up to ``SETTLE_FOR`` seconds until it reaches the newest copy."""
         deadline = time.monotonic() + SETTLE_FOR
         while (found := self._settler.advance()) < self._newest and time.monotonic() < deadline:
-            self._pause.wait(0.02)
+            time.sleep(0.02)
         return found
 
     def _page(self, cursor: CursorWrapper, settled: int) -> _Step:

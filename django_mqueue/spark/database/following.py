@@ -13,7 +13,6 @@ of an earlier process takes over its row. A reader that finds rows of others, an
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -258,7 +257,7 @@ def _wait_until_alone(group: str, look: Callable[[], Alive]) -> None:
 
     Raise ``GroupTaken`` if one sends a heartbeat, or is still alive after ``ALIVE_MS``.
     """
-    pause, deadline = threading.Event(), time.monotonic() + ALIVE_MS / 1000
+    deadline = time.monotonic() + ALIVE_MS / 1000
     first = others = look()
     while others:
         late = time.monotonic() > deadline
@@ -272,7 +271,7 @@ def _wait_until_alone(group: str, look: Callable[[], Alive]) -> None:
                 " group: each query needs a group of its own",
                 names,
             )
-        pause.wait(LOOK_EVERY)
+        time.sleep(LOOK_EVERY)
         others = look()
 
 

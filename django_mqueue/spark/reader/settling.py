@@ -26,7 +26,6 @@ that.
 
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -99,10 +98,10 @@ def _settled(
             found[topic] = positions.settled(using, topic)
         return found[topic] < goals[topic]
 
-    waiting, pause = [topic for topic in goals if look(topic)], threading.Event()
+    waiting = [topic for topic in goals if look(topic)]
     deadline, looks = time.monotonic() + SETTLE_FOR, 0
     while waiting and (looks < LOOKS or time.monotonic() < deadline):
-        pause.wait(LOOK_EVERY)
+        time.sleep(LOOK_EVERY)
         waiting, looks = [topic for topic in waiting if look(topic)], looks + 1
     return found
 

@@ -209,7 +209,7 @@ class _Backfill(GuardedSource):
         self, border: BackfillState, stopping: threading.Event | None, say: Callable[[str], object] | None
     ) -> int | None:
         """Join past and present. Return the number of copies; None if the run was stopped."""
-        made, pause = 0, threading.Event()
+        made = 0
         say_at = time.monotonic() + SAY_AFTER
         while stopping is None or not stopping.is_set():
             more, waits_for = self.line.run(lambda using: self._join_round(using, border))
@@ -219,7 +219,7 @@ class _Backfill(GuardedSource):
             if say is not None and time.monotonic() >= say_at:
                 say(f"past and present of group {self.group!r} come together: waiting for {waits_for}")
                 say_at = time.monotonic() + SAY_EVERY
-            pause.wait(PAUSE)
+            time.sleep(PAUSE)
         return None
 
     def _join_round(self, using: str, border: BackfillState) -> tuple[int, str | None]:

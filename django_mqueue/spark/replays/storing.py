@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -90,7 +90,6 @@ class CopyWriter:
         self._line = RetryingConnection(orders.connecting)
         self._held: dict[int, list[Copy]] = {}
         self._sizes: dict[int, int] = {}
-        self._pause = threading.Event()
 
     def put(self, row: Mapping[str, Any]) -> None:
         lane = int(row[LANE])
@@ -138,7 +137,7 @@ class CopyWriter:
             return
         if rate is not None:
             wait = self._line.run(lambda using: copying.wait_us(using, run, len(copies), rate))
-            self._pause.wait(wait / 1_000_000)
+            time.sleep(wait / 1_000_000)
         # Safe to retry after a lost connection: the lane knows what a COMMIT without an answer stored.
         self.stored += self._line.run(lambda using: copying.append(using, run, lane, copies))
 

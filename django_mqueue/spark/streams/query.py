@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 import uuid
 
@@ -39,7 +38,6 @@ class Query:
 
         Topics take turns in the order of their names.
         """
-        self._pause = threading.Event()
 
     def initial(self) -> Offsets:
         """Return where a new query begins: at the position of its group, or where the options say.
@@ -59,7 +57,7 @@ class Query:
         """
         self.done(begun)
         if (wait := self._idle_at + self.options.poll_interval - time.monotonic()) > 0:
-            self._pause.wait(wait)
+            time.sleep(wait)
         now = self._line.run(lambda using: self._latest(using, begun, most))
         self._idle_at = time.monotonic() if now == begun else float("-inf")
         if self._follower and now != begun:

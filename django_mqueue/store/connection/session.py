@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -24,8 +24,6 @@ Work = Callable[[CursorWrapper], Result]
 Row = tuple[Any, ...]
 
 ATTEMPTS = 10
-_pause = threading.Event()
-"""Never set, so waiting for it is a sleep."""
 
 
 def error_code(error: BaseException) -> int:
@@ -259,7 +257,7 @@ def _again(error: DatabaseError, attempt: int) -> None:
     """Wait for a random, growing time. Raise the error if it is not retriable, or if this was the last attempt."""
     if not is_retriable(error) or attempt == ATTEMPTS:
         raise error
-    _pause.wait(min(0.002 * 2**attempt, 0.5) * random.random())
+    time.sleep(min(0.002 * 2**attempt, 0.5) * random.random())
 
 
 @contextmanager

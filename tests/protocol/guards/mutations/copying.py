@@ -56,8 +56,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the seam is done with no more than what is settled",
         "a message that commits late comes before its past",
         "spark/database/backfilling.py",
-        "            self._pause.wait(0.02)\n        return found\n",
-        "            self._pause.wait(0.02)\n        return log.newest(self.using, self.run.topic)\n",
+        "            time.sleep(0.02)\n        return found\n",
+        "            time.sleep(0.02)\n        return log.newest(self.using, self.run.topic)\n",
         f"{_SEAM}::test_what_commits_late_is_waited_for",
     ),
     mutation(
