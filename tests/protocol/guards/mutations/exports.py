@@ -1,4 +1,4 @@
-"""Guards of exports: an export has each of its files once, or it does not count."""
+"""Guards of exports: an export has each of its files once, or it is not valid."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ _EXPORT = "spark/test_export.py"
 
 MUTATIONS = (
     mutation(
-        "one export of a folder gives its files their names at a time",
-        "files of two stand beside one list, and who reads the folder has both",
+        "one export at a time names its files in a folder",
+        "files of two exports are in the folder with one list, and readers get both",
         "spark/exports/export_run.py",
         "                with self._alone():\n",
         "                with suppress():\n",
         f"{_EXPORT}::test_of_two_exports_into_one_folder_one_is_told",
     ),
     mutation(
-        "an export looks whether the folder is still free before it gives its files their names",
-        "the same, where the other one has come to its end meanwhile",
+        "an export checks that the folder is still free before it names its files",
+        "if another export finished meanwhile, readers get the files of both",
         "spark/exports/export_run.py",
         "            self._check_free()\n            yield\n",
         "            yield\n",
         f"{_EXPORT}::test_one_that_was_written_meanwhile_is_left_as_it_is",
     ),
     mutation(
-        "what an export's list names stays, whatever error comes behind it",
-        "the list says that the export is whole, and its files are deleted",
+        "an export keeps the files in its list after any error",
+        "the list says that the export is complete, but its files are deleted",
         "spark/exports/export_run.py",
         "            for one in [] if self._counts() else self._named:\n",
         "            for one in self._named:\n",
         f"{_EXPORT}::test_an_error_when_success_is_written[True-KeyboardInterrupt]",
     ),
     mutation(
-        "files of an export are what tasks have said, byte for byte in number",
-        "one that was cut short by a full disk, or lies on another machine, is named",
+        "an export checks the size of each file that a task reported",
+        "it includes a file that a full disk cut short, or that is on another machine",
         "spark/exports/export_run.py",
         "                self._check_seen(found)\n",
         "",

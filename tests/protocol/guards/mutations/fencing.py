@@ -21,17 +21,17 @@ _STATEMENTS = {
     "reject": "'s.failure_count' in assignments and 's.acked = 1' in assignments",
     "postpone": "'s.handed = 0' in assignments",
     "extend": "assignments.startswith('s.invisible_until')",
-    "starting what was claimed ahead": "assignments == 's.handed = 1'",
+    "the start of a message that was claimed ahead": "assignments == 's.handed = 1'",
 }
 """For each verb, a condition that is true if the shared statement executes this verb."""
 
-_VERBS = {"starting what was claimed ahead": "hand over"}
+_VERBS = {"the start of a message that was claimed ahead": "hand over"}
 
 
 def _without_token(verb: str) -> Mutation:
     return mutation(
-        f"{verb}: compares the delivery's token",
-        "a delivery that ran out and was made again is answered by the older one",
+        f"{verb} compares the receipt of the delivery",
+        "an old delivery settles a message that was delivered again after its visibility timeout",
         "store/acknowledgements.py",
         _TOKEN_OF_UPDATE,
         'one = f"(s.partition_key = %s AND s.message_offset = %s'
@@ -44,8 +44,8 @@ def _without_token(verb: str) -> Mutation:
 
 def _without_holder(verb: str) -> Mutation:
     return mutation(
-        f"{verb}: compares the lease's holder",
-        "a worker that has lost its partition answers for the new owner",
+        f"{verb} compares the holder of the lease",
+        "a worker that has lost its partition settles messages of the new owner",
         "store/acknowledgements.py",
         _HOLDER_OF_UPDATE,
         f"AND (l.holder = %s OR {{int({_STATEMENTS[verb]})}}) SET {{assignments}}",
@@ -57,24 +57,24 @@ def _without_holder(verb: str) -> Mutation:
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
-        "a lease is taken only when free or expired",
-        "two workers take a partition from one another, and each message is delivered by both",
+        "a worker takes only leases that are free or expired",
+        "two workers take a partition from each other, and both deliver each message",
         "store/leases.py",
         "AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)\"\n        f\" LIMIT {most:d}",
         "AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s OR 1)\"\n        f\" LIMIT {most:d}",
         "protocol/interleavings/test_leases.py::test_a_renewal_between_the_look_and_the_theft",
     ),
     mutation(
-        "a worker renews its own leases alone",
-        "the leases of a dead worker live on: nobody takes its partitions",
+        "a worker renews only its own leases",
+        "the leases of a dead worker never expire, and no worker takes its partitions",
         "store/leases.py",
         "AND holder = %s FOR UPDATE SKIP LOCKED",
         "AND %s <> '' FOR UPDATE SKIP LOCKED",
         "features/leases/test_shares.py::test_one_that_dies_is_replaced_within_the_lease",
     ),
     mutation(
-        "a worker that leaves releases its own leases alone",
-        "the partitions of its successor become free while that one works on them",
+        "a worker that stops releases only its own leases",
+        "its successor loses the leases of partitions that it is processing",
         "store/leases.py",
         "    if free := _lock_free(cursor, me):\n",
         "    if free := [one.id for one in find_held(cursor.db.alias, me.group, me.topic, None, None, None)]:\n",
@@ -82,7 +82,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "a claim checks its leases",
-        "a worker delivers what it had read ahead of a partition that is another's by now",
+        "a worker delivers messages that it read earlier from a partition that another worker now owns",
         "store/leases.py",
         'f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}"',
         "f\" AND l.partition_key IN ({marks(partitions)}) AND %s <> '' {locking}\"",
@@ -90,7 +90,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "a claim locks its leases",
-        "a partition is stolen between the check and the claim: a message is delivered as new by both",
+        "another worker takes the partition between the check and the claim, and both deliver a message as"
+        " new",
         "store/leases.py",
         "found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))",
         'found = _mine(cursor, me, life, partitions, "")',
@@ -98,23 +99,24 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "a claim is one transaction",
-        "its leases are free again before it has marked anything",
+        "its leases are unlocked before it marks any message",
         "protocol/claiming.py",
         "mixed_up = session.run(context.using, work)",
         "mixed_up = session.single(context.using, work)",
         f"{_HELD}::test_a_claim_holds_its_lease",
     ),
     mutation(
-        "a claim whose commit is in doubt is undone",
-        "what it marked waits until its lease or its visibility runs out, and a later one of its key comes first",
+        "a worker undoes a claim whose commit result is unknown",
+        "the claimed messages wait until the lease or the visibility timeout expires, and later messages of"
+        " the key overtake them",
         "protocol/claiming.py",
         "                self._unsure = (claim.token, choice)\n",
         "                pass\n",
         "protocol/guards/test_doubt.py::test_what_a_doubtful_claim_took_is_delivered_at_once",
     ),
     mutation(
-        "a claim that the replication group did not take is in doubt",
-        "the same, after a failover to a member that was sent it and has committed it",
+        "a claim has an unknown result if the replication group did not take its commit",
+        "after a failover to a member that committed the claim, its messages wait and are overtaken",
         "store/connection/session.py",
         "    return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)",
         "    return is_lost(error)",
@@ -126,16 +128,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     *map(_without_token, _STATEMENTS),
     *map(_without_holder, _STATEMENTS),
     mutation(
-        "an answer counts once",
-        "one that is repeated because its commit was not heard of counts a second failure, or undoes an ack",
+        "a delivery can be settled only once",
+        "a call that is repeated after a lost commit result counts a second failure or undoes an ack",
         "store/acknowledgements.py",
         '" AND s.acked = 0 AND s.in_flight = 1",',
         '"",',
         "protocol/guards/test_repeated_answers.py::test_an_answer_given_again_changes_nothing[nack]",
     ),
     mutation(
-        "a start takes over from the same name",
-        "a worker that is started again waits for its own lease",
+        "a subscriber takes over the leases of its predecessor with the same name",
+        "a restarted worker waits until its own leases expire",
         "protocol/membership.py",
         "replace(context.me, incarnation=before) if before else None",
         "replace(context.me, incarnation=before) if not before else None",
@@ -143,15 +145,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "heartbeats compare the incarnation",
-        "the older one of two with the same name never learns that it was replaced",
+        "the older of two subscribers with the same name never learns that it was replaced",
         "store/heartbeats.py",
         "{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",
         "{_ROW} AND %s <> '' FOR UPDATE SKIP LOCKED",
         "protocol/guards/test_incarnations.py::test_only_the_younger_one_of_a_name_beats",
     ),
     mutation(
-        "extend: asks what is committed whose a delivery is",
-        "in a transaction that has read before, the handler is told that it has more time for what another one runs",
+        "extend checks the committed owner of a delivery",
+        "in a transaction that has read before, a handler gets more time for a message that another worker"
+        " processes",
         "protocol/acknowledging/extending.py",
         "            stale |= left - extended - locked\n",
         "",
@@ -161,8 +164,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "extend: holds no lock on the lease while the handler's transaction lasts",
-        "a worker that stands still keeps its partition for ever, and a healthy one loses its lease",
+        "extend holds no lock on the lease while the handler's transaction lasts",
+        "a hanging worker keeps its partition forever, and a healthy worker loses its lease",
         "protocol/acknowledging/single.py",
         "if todo and session.in_transaction(context.using) and not context.options.eager:",
         "if todo and session.in_transaction(context.using) and context.options.eager:",
@@ -171,8 +174,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_EXTENDING}::test_a_renewal",
     ),
     mutation(
-        "deadlocks are tried again",
-        "an answer is lost, and its message delivered a second time, whenever the server chooses it as the victim",
+        "the queue retries after a deadlock",
+        "if the server chooses an ack as the victim, the ack is lost and the message is delivered twice",
         "store/connection/dialect.py",
         "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         "RETRIABLE = frozenset({LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
@@ -180,56 +183,58 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_LOCKS}::test_a_claim_that_is_the_victim_of_a_deadlock_is_tried_again",
     ),
     mutation(
-        "lock waits that time out are tried again",
-        "the same, whenever somebody holds a row for long",
+        "the queue retries after a lock wait timeout",
+        "if a row is locked for long, the ack is lost and the message is delivered twice",
         "store/connection/dialect.py",
         "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         "RETRIABLE = frozenset({DEADLOCK, RECORD_CHANGED})",
         f"{_LOCKS}::test_an_answer_whose_lock_wait_times_out_is_tried_again[ack]",
     ),
     mutation(
-        "an atomic block for what is acked already is rolled back",
-        "who has only heard of an error, and runs the block again, has its writes committed twice",
+        "an atomic block for a delivery that is already acked is rolled back",
+        "a caller that saw only an error and repeats the block commits its writes twice",
         "protocol/acknowledging/single.py",
         "return stale or set(tickets) if whole else stale",
         "return stale",
         "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
     ),
     mutation(
-        "memory of an answer waits for the end of a transaction without a block",
-        "an ack that is rolled back counts: its message is not delivered again, and a strict key goes on",
+        "with autocommit off, the consumer state changes only after the end of the transaction",
+        "an ack that is rolled back counts: its message is not delivered again, and a strict key continues",
         "protocol/acknowledging/after_commit.py",
         "not session.in_transaction(context.using)",
         "not session.calls_hooks(context.using)",
         f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[ack-by Django]",
     ),
     mutation(
-        "what Django reports of no commit is read from the database",
-        "the same, where the transaction is ended by SQL",
+        "with autocommit off, the worker reads from the database whether an ack was committed",
+        "an ack that is rolled back by SQL counts: its message is not delivered again, and a strict key"
+        " continues",
         "protocol/acknowledging/after_commit.py",
         "if found is not None and not found[1]:",
         "if found is not None:",
         f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[nack-by SQL]",
     ),
     mutation(
-        "committed answers are confirmed at the next poll",
-        "a strict key stands still until the delivery's time is over, though its message is done",
+        "the next poll confirms committed acks",
+        "a strict key waits until the delivery's visibility timeout expires, although its message is done",
         "service/subscription.py",
         "        confirm(engine.context)\n",
         "",
         f"{_MANUAL}::test_an_answer_that_is_committed_is_known_at_the_next_poll[ack-by Django]",
     ),
     mutation(
-        "a block inside a transaction without one is confirmed in the same way",
-        "the same, where a later transaction is rolled back",
+        "with autocommit off, an ack in an atomic block is confirmed from the database",
+        "if a later transaction is rolled back, the consumer state misses the committed ack, and a strict"
+        " key waits",
         "store/connection/session.py",
         "connection.in_atomic_block and connection.commit_on_exit",
         "connection.in_atomic_block",
         f"{_MANUAL}::test_one_answer_is_committed_and_the_next_is_rolled_back[atomic]",
     ),
     mutation(
-        "who finds out that an ack was committed unheard takes note of it",
-        "a strict key stands still until the delivery's time is over, though its message is done",
+        "a subscriber that learns of a committed ack updates the consumer state",
+        "a strict key waits until the delivery's visibility timeout expires, although its message is done",
         "protocol/acknowledging/transactional.py",
         "        answering.reconcile_acks(deliveries)\n",
         "",
@@ -237,8 +242,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_strict_subscription_goes_on_behind_an_ack_whose_commit_was_not_heard_of",
     ),
     mutation(
-        "a connection that is lost behind a COMMIT is not taken for an open transaction",
-        "no poll works any more, and leases stay until they run out",
+        "a connection that is lost after a COMMIT does not count as an open transaction",
+        "every later poll fails, and leases stay until they expire",
         "protocol/acknowledging/transactional.py",
         "session.ended_whole(using), ",
         "",

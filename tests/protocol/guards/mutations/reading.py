@@ -8,24 +8,24 @@ _OPEN = "spark/test_open_transactions.py"
 
 MUTATIONS = (
     mutation(
-        "a batch ends just before the oldest message that is not committed",
-        "who reads on from where a batch ended misses a message that commits late",
+        "a batch ends just before the oldest uncommitted message",
+        "a reader that continues from the end of a batch misses a message that commits late",
         "spark/reader/settling.py",
         "oldest.offset - 1 if oldest else goal",
         "goal",
         f"{_OPEN}::test_a_batch_ends_before_a_transaction_that_published_and_is_open[nobody reads it]",
     ),
     mutation(
-        "a batch does not end at what is settled while a transaction is open",
-        "it returns nothing where nobody has settled the topic, and says so to nobody",
+        "while a transaction is open, a batch reads beyond the settled offset",
+        "if no process settles the topic, it returns nothing, without a warning",
         "spark/reader/settling.py",
         "            found[topic] = oldest.offset - 1 if oldest else goal\n            if oldest:\n",
         "            if oldest:\n",
         f"{_OPEN}::test_nothing_is_left_out_above_which_a_transaction_publishes[nobody reads it]",
     ),
     mutation(
-        "the oldest message that is not committed is looked for in the primary key",
-        "an INSERT that waits for a lock has its row there alone: it is passed, and commits late",
+        "the search for the oldest uncommitted message uses the primary key",
+        "an INSERT that waits for a lock has only this index entry: the batch passes it, and it commits late",
         "spark/sql/bulk.py",
         'FORCE INDEX (PRIMARY)"\n            f" WHERE topic',
         'FORCE INDEX (queue_messages_tail)"\n            f" WHERE topic',

@@ -1,4 +1,4 @@
-"""Guards of a restored database: workers do not rely on what they remember of its later state."""
+"""Guards of a restored database: workers do not rely on state that they remember from before the restore."""
 
 from __future__ import annotations
 
@@ -10,73 +10,78 @@ _ANEW = "protocol/settling/test_read_anew.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
-        "a watermark goes on from where the tables have it",
-        "offsets that a worker remembers as done are given anew, and what has them is never delivered, and deleted",
+        "a watermark continues from the position in the tables",
+        "a restored server uses offsets again that a worker remembers as done, and their messages are"
+        " deleted undelivered",
         "protocol/watermarks.py",
         "        look.went_back = any(\n",
         "        look.went_back = found.settled < 0 and any(\n",
         f"{_SET_BACK}::test_a_watermark_that_is_remembered_is_not_written_over_an_earlier_one",
     ),
     mutation(
-        "a watermark stays at or below what the tables call settled",
-        "it passes a message that is not committed yet, at an offset that was settled before the set-back",
+        "a watermark stays at or below the settled offset in the tables",
+        "it passes an uncommitted message at an offset that was settled before the restore",
         "protocol/watermarks.py",
         "        settled = min(settled, found.settled)\n",
         "",
         f"{_SET_BACK}::test_a_watermark_goes_by_what_is_settled_now",
     ),
     mutation(
-        "what is told as settled was noted in this log",
-        "a round that was begun before the set-back settles offsets that are yet to be given, for all workers",
+        "a settling round counts only if its newest message is still in the log",
+        "a round that began before the restore settles offsets that the server has not handed out yet, for"
+        " all workers",
         "store/offsets.py",
         "if known >= newest.offset or not there:",
         "if known >= newest.offset:",
         f"{_SET_BACK}::test_a_round_of_settling_that_was_begun_before_tells_nothing",
     ),
     mutation(
-        "a message is known again by its time, too",
-        "published once more with the same ids, messages have the same offsets: slots that were free before count, and"
-        " one that is not committed yet is lost",
+        "a settling round compares the publish time of its newest message",
+        "if the same ids are published again at the same offsets, old free slots count, and an uncommitted"
+        " message is lost",
         "store/offsets.py",
         " AND m.published_at = %s",
         " AND %s",
         f"{_HIDDEN}::test_a_round_of_settling_is_of_no_use_where_the_same_is_published_again",
     ),
     mutation(
-        "a claim takes what is of the partitions that it has locked",
-        "what was read ahead is another partition's message now: its owner is not given it, and the worker ends",
+        "a claim takes only messages of the partitions that it has locked",
+        "it takes an offset that now belongs to another partition: the owner never gets the message, and the"
+        " worker stops",
         "store/delivery_state.py",
         'f" AND m.partition_key IN ({marks(names)}) AND',
         "f\" AND m.partition_key NOT IN ({marks(names)}, '') AND",
         f"{_SET_BACK}::test_an_offset_that_is_another_partition_s_now_is_its_owner_s",
     ),
     mutation(
-        "a claim takes each message for the partition that it was chosen in",
-        "two offsets that memory has in two partitions are of one by now: two of a strict key are out at once",
+        "a claim takes a message only for the partition for which it was chosen",
+        "two offsets that now belong to one strict key are in flight at once",
         "protocol/claiming.py",
         "for name, _ in got - wanted_now}",
         "for name, _ in got - got}",
         f"{_HIDDEN}::test_two_of_a_strict_key_are_not_delivered_at_once",
     ),
     mutation(
-        "for a new connection all is read anew",
-        "the same, where other workers have settled as much again before this one looks",
+        "the tailer reads everything again on a new connection",
+        "a restore stays unnoticed if other workers have settled as many offsets again",
         "protocol/tailer.py",
         "        is_new = self._connection.is_new() and",
         "        is_new = False and",
         f"{_SET_BACK}::test_what_others_have_settled_meanwhile_is_found_by_a_new_connection",
     ),
     mutation(
-        "for each connection that is lost all is read anew",
-        "a failover that loses two within half a minute leaves what is known of the other log: order is broken",
+        "the tailer reads everything again after each lost connection",
+        "a failover that loses two connections within half a minute leaves state of the old log, and order"
+        " breaks",
         "protocol/tailer.py",
         " or self._connection.was_lost())",
         ")",
         f"{_SET_BACK}::test_each_connection_that_is_lost_has_all_read_anew",
     ),
     mutation(
-        "what is settled is looked up before all is read anew",
-        "what commits in between is in no hole: in strict order what was sent after it comes first",
+        "the tailer takes the settled offset before it reads everything again",
+        "the tailer does not search for a message that commits meanwhile, and strict order delivers later"
+        " messages first",
         "protocol/tailer.py",
         "            listener.reload(tail.position)\n",
         "            listener.reload(tail.position)\n"
@@ -85,24 +90,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_ANEW}::test_what_commits_while_all_is_read_anew_comes_before_what_is_sent_then",
     ),
     mutation(
-        "who reads all anew renews its leases in between",
-        "after an outage they run out meanwhile, others take all, and what handlers have in hand is run twice",
+        "a worker renews its leases while it reads everything again",
+        "after an outage the leases expire meanwhile, other workers take over, and running messages are"
+        " handled twice",
         "protocol/membership.py",
         "            self.feed.send_heartbeat_if_due()\n            load_again",
         "            load_again",
         f"{_ANEW}::test_reading_anew_outlasts_no_lease",
     ),
     mutation(
-        "what handlers have in hand stays theirs when partitions are read anew",
-        "each connection that is lost has messages handled twice at the same time",
+        "messages that handlers process stay in flight when partitions are read again",
+        "after each lost connection, messages are handled twice at the same time",
         "protocol/fetching.py",
         "        if mine.pop(ticket, None):\n",
         "        if mine.pop(ticket, None) and not ticket.token:\n",
         f"{_SET_BACK}::test_a_new_connection_takes_nothing_from_handlers",
     ),
     Mutation(
-        "what a handler has in hand stays so when it is told as news again",
-        "each connection that is lost while a transaction is open has its partitions shared out, and it is run twice",
+        "a message that a handler processes stays in flight when the tailer reports it again",
+        "after a connection is lost during an open transaction, its partition moves away and the message is"
+        " handled twice",
         (
             Edit(
                 "protocol/partition_state.py",

@@ -1,4 +1,4 @@
-"""Guards of a worker's pace: the locks and outages that it waits for, and the partitions that it leaves to others."""
+"""Guards against long waits: locks and outages that workers wait for, and partitions that they leave to others."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ _NO_STATEMENT = f"{_SENT}::test_no_statement_of_the_loop_waits_for_a_row_that_a_
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
-        "rows to delete are looked up one by one",
-        "a collection reads the whole log with locks, waits for every publisher with a transaction open, and its worker"
-        " loses its leases meanwhile",
+        "garbage collection finds each row by its primary key",
+        "it locks the whole log and waits for every open publisher, and its worker loses its leases",
         "store/garbage.py",
         'f"DELETE m FROM {doomed} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON',
         'f"DELETE m FROM {doomed} STRAIGHT_JOIN queue_messages m IGNORE INDEX (PRIMARY) ON',
         f"{_NOBODY}::test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_every_partition[20]",
     ),
     mutation(
-        "what somebody holds is deleted another time",
-        "a collection waits for an application that was told of a duplicate id and keeps its transaction open",
+        "garbage collection skips rows that another transaction has locked",
+        "it waits for an application that published a duplicate id and keeps its transaction open",
         "protocol/retention/garbage_collection.py",
         "free = garbage.lock_free(cursor, sorted(old)) if old else set()",
         "free = old",
@@ -32,34 +31,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_collection_waits_for_no_publisher_who_was_told_of_a_duplicate[READ COMMITTED-publish]",
     ),
     mutation(
-        "a claim leaves no state of what is deleted at that moment",
-        "the row stays for ever, and each later owner of the partition makes room for a suspect that is no message",
+        "a claim leaves no delivery state for a message that is deleted at that moment",
+        "the state stays forever, and each later owner of the partition quarantines a message that does not"
+        " exist",
         "protocol/claiming.py",
         "delivery_state.forget_claim(cursor, claim, gone)",
         "gone.clear()",
         "protocol/fencing/test_claims_of_deleted_messages.py::test_it_leaves_no_state_behind",
     ),
     mutation(
-        "what was left to others is theirs",
-        "under steady traffic a partition is taken back by who has just left it: shares are never fair",
+        "a worker does not take back partitions that it has released for others",
+        "under steady traffic it takes them back at once, and shares never become fair",
         "protocol/membership.py",
         "self._known.update(dict.fromkeys(left, time.monotonic()))",
         "self._known.update({})",
         "protocol/guards/test_moving.py::test_what_was_left_to_others_is_not_taken_back_with_its_next_message",
     ),
     mutation(
-        "who takes leases waits for nobody",
-        "a worker that stands still in the midst of a transaction holds up all the others when its leases have run out,"
-        " and they lose theirs",
+        "a worker that takes leases skips locked rows",
+        "a worker that hangs in a transaction blocks all others when its leases expire, and they lose their"
+        " leases",
         "store/leases.py",
         "LIMIT {most:d} FOR UPDATE SKIP LOCKED",
         "LIMIT {most:d} FOR UPDATE",
         "protocol/interleavings/test_claims.py::test_a_theft_does_not_wait_for_the_claim_of_a_retry",
     ),
     mutation(
-        "who leases a partition anew waits for no neighbour",
-        "where its earlier row is not purged yet, an ack of the next partition in a transaction that stays open holds"
-        " up the worker, which loses its leases",
+        "a new lease locks no neighbouring lease",
+        "if an old row is not purged yet, a neighbour's ack in an open transaction blocks the worker, which"
+        " loses its leases",
         "store/leases.py",
         'AND l.topic = %s AND l.partition_key = p.partition_key)",\n            [me.group, me.topic, me.name,',
         'AND l.topic = %s AND l.partition_key = p.partition_key)"\n'
@@ -68,8 +68,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_NOBODY}::test_a_lease_beside_one_whose_delivery_is_acked_in_an_open_transaction",
     ),
     mutation(
-        "a renewal waits for nobody",
-        "an answer in a transaction that stays open costs its worker all its leases",
+        "a lease renewal skips locked rows",
+        "an ack in a transaction that stays open costs its worker all leases",
         "store/leases.py",
         "AND holder = %s FOR UPDATE SKIP LOCKED",
         "AND holder = %s FOR UPDATE",
@@ -77,7 +77,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "a claim skips a registration that is locked",
-        "a caller's transaction with a pause, a reset or an unsubscribe of one group stops every group of a process",
+        "a caller's open transaction with a pause, reset or unsubscribe of one group stops all groups of a"
+        " process",
         "store/connection/dialect.py",
         'return "LOCK IN SHARE MODE SKIP LOCKED" if is_mariadb(using) else "FOR SHARE SKIP LOCKED"',
         'return "LOCK IN SHARE MODE"',
@@ -86,23 +87,23 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "a heartbeat skips a row that is locked",
-        "an unsubscribe that is not committed stops every group of a process",
+        "an uncommitted unsubscribe stops all groups of a process",
         "store/heartbeats.py",
         "{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",
         "{_ROW} AND incarnation = %s FOR UPDATE",
         _NO_STATEMENT,
     ),
     mutation(
-        "an unanswered message whose state is locked is left for later",
-        "a poll waits for an ack of the same message in a transaction that is still open",
+        "a worker leaves an unsettled delivery whose state is locked for later",
+        "a poll waits for an ack of the same message in an open transaction",
         "store/delivery_state.py",
         'for locking in (" FOR UPDATE SKIP LOCKED", ""):',
         'for locking in (" FOR UPDATE", ""):',
         "protocol/interleavings/test_answers.py::test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer[ack]",
     ),
     mutation(
-        "positions that somebody has locked are left alone",
-        "a worker that gives up a drained partition waits for an unsubscribe of another group",
+        "garbage collection skips positions that another transaction has locked",
+        "a worker that gives up an empty partition waits for an unsubscribe of another group",
         "store/garbage.py",
         "AND l.topic = o.topic AND l.partition_key = o.partition_key) FOR UPDATE SKIP LOCKED",
         "AND l.topic = o.topic AND l.partition_key = o.partition_key) FOR UPDATE",
@@ -110,16 +111,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_position_is_written_while_its_partition_is_found_empty",
     ),
     mutation(
-        "the loop waits for a lock for a second at most",
-        "an answer to a group that is being reset stops every group of a process for as long as that takes",
+        "the worker's loop waits at most one second for a lock",
+        "an ack for a group that is being reset stops all groups of a process until the reset ends",
         "store/connection/timeouts.py",
         "LOCK_WAIT = 1\n",
         "LOCK_WAIT = 50\n",
         f"{_SENT}::test_the_loop_waits_for_any_lock_for_a_second_at_most",
     ),
     mutation(
-        "a group that has waited for a lock in vain rests",
-        "each turn of the loop waits for a second, and the other groups with it",
+        "a group rests after a lock wait timeout",
+        "each round of the loop waits one second, and all other groups wait with it",
         "protocol/engine.py",
         "if self.expires or not session.is_lock_wait(error):",
         "if self.expires or session.is_lock_wait(error):",
@@ -127,15 +128,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     mutation(
         "partitions that could not be leased stay candidates",
-        "messages of a new partition wait for as long as a lease, because somebody had the registration locked",
+        "if the registration is locked, messages of a new partition wait as long as a lease lasts",
         "protocol/membership.py",
         "            self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})\n",
         "            self.candidates.clear()\n",
         f"{_HELD}::test_partitions_that_could_not_be_leased_are_found_by_the_next_discovery",
     ),
     mutation(
-        "the server ends who stands still",
-        "the partitions of a worker whose machine is gone in the midst of its claim stay locked for hours",
+        "the server closes the connection of a worker that hangs in a transaction",
+        "if a machine dies during a claim, its partitions stay locked for hours",
         "store/connection/timeouts.py",
         "_set(cursor, min(silence, math.ceil(seconds)), LOCK_WAIT)",
         "_set(cursor, silence, LOCK_WAIT)",
@@ -143,41 +144,42 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_worker_that_stands_still_in_its_claim_holds_up_one_partition_until_the_server_ends_it",
     ),
     mutation(
-        "a server that refuses is waited for",
-        "workers end when its disk is full, when it is read-only, or when it has too many connections",
+        "a worker waits for a server that refuses statements",
+        "workers exit if the server's disk is full, if it is read-only, or if it has too many connections",
         "store/connection/session.py",
         "return refused or is_lost(error) or is_retriable(error)",
         "return (refused and not refused) or is_lost(error) or is_retriable(error)",
         "features/workers/test_outages.py::test_a_server_that_refuses_connections_is_waited_for",
     ),
     mutation(
-        "a server whose name is not known is waited for",
-        "workers end, and what they have done is done again, when a container of the database is started anew",
+        "a worker waits for a server whose name cannot be resolved",
+        "workers exit when the database's container restarts, and finished work is done again",
         "store/connection/dialect.py",
         "LOST = PERHAPS_MISTAKEN | {",
         "LOST = {",
         "features/workers/test_passing_outages.py::test_polling_by_hand_goes_on_with_a_new_connection",
     ),
     mutation(
-        "the loop looks at a copy of what runs",
-        "an atomic handler's ack, which is in its own thread, falls into a look of the loop's: the worker ends with an"
-        " error",
+        "the worker's loop reads a copy of the deliveries in flight",
+        "an atomic handler's ack in another thread changes them during the read, and the worker exits with"
+        " an error",
         "protocol/engine.py",
         "for d in self.flying() if d.hold.alone",
         "for d in self.context.flying.values() if d.hold.alone",
         f"{_ACKS}::test_an_ack_while_the_loop_asks_who_runs_alone",
     ),
     mutation(
-        "a worker that winds up locks what it remembers",
-        "the same, while it forgets partitions that are another's by now",
+        "a worker that stops locks its consumer state while it forgets lost partitions",
+        "an atomic handler's ack in another thread changes the state meanwhile, and the worker exits with an"
+        " error",
         "protocol/membership.py",
         "        with self.context.lock:\n            self._tick()",
         "        self._tick()",
         f"{_ACKS}::test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost",
     ),
     mutation(
-        "threads that one group's claim leaves free are claimed for at once",
-        "they stay idle until the next round",
+        "the loop claims at once for threads that a claim left free",
+        "these threads stay idle until the next round",
         "workers/runner.py",
         "claims = self._sharing.claims(self._free(), short) if short.intersection(claims) else {}",
         "claims = {}",
@@ -185,15 +187,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round",
     ),
     mutation(
-        "a publish at REPEATABLE READ looks for its id first",
-        "on MySQL all publishers wait until the transaction of a duplicate ends",
+        "at REPEATABLE READ, a publish searches for its id first",
+        "on MySQL all publishers wait until the transaction with the duplicate ends",
         "store/log.py",
         "        if there is not None:",
         "        if there is not None and False:",
         f"{_LOCKS}::TestDuplicates::test_of_a_message_from_before[publish-REPEATABLE READ]",
     ),
     mutation(
-        "a publish at REPEATABLE READ looks for its group first",
+        "at REPEATABLE READ, a publish checks its group first",
         "workers of neighbouring groups wait until its transaction ends",
         "service/storing.py",
         "    if keeps_snapshot(cursor.db.alias):",
