@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST, BELOW = (4, 2), (5, 0)
-_INSTALL = "pip install 'django-mqueue[spark]'"
+_INSTALL = "install this package with its extra spark"
 
 
 def session(

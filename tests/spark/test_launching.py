@@ -23,7 +23,7 @@ class Old:
 
 def test_without_pyspark_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "find_spec", lambda name: None)
-    with pytest.raises(NoSpark, match=r"pyspark is not installed: pip install 'django-mqueue\[spark\]'"):
+    with pytest.raises(NoSpark, match="pyspark is not installed: install this package with its extra spark"):
         launching.session()
 
 

@@ -252,7 +252,7 @@ def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> 
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
     except ModuleNotFoundError as error:
-        raise NoSpark(f"{error.name} is not installed: pip install 'django-mqueue[spark]'") from error
+        raise NoSpark(f"{error.name} is not installed: install this package with its extra spark") from error
     try:
         with _archive_errors(storage, table, "read", TableNotFoundError):
             delta = DeltaTable(_uri(storage, table))

@@ -24,7 +24,7 @@ STEPS_SHOWN = 48
 
 def text(report: Report, width: int) -> str:
     if find_spec("rich") is None:
-        raise NoSpark("rich is not installed: pip install 'django-mqueue[spark]'")
+        raise NoSpark("rich is not installed: install this package with its extra spark")
     from rich.console import Console
 
     out = io.StringIO()

@@ -151,7 +151,7 @@ def _without_package(line: str) -> str:
     if "No module named 'django_mqueue'" not in line and "No module named 'MySQLdb'" not in line:
         return ""
     return (
-        ": executors' Python needs django-mqueue[spark] installed (PYSPARK_PYTHON says which Python that is)"
+        ": executors' Python needs this package with its extra spark (PYSPARK_PYTHON says which Python that is)"
     )
 
 
