@@ -110,10 +110,13 @@ def files_with(run: Runs, text: str) -> list[str]:
 
 BY_KEY = {"key": "ada"}
 BY_CONDITION = {"where": "get_json_object(CAST(payload AS STRING), '$.text') LIKE 'a secret%'"}
+BY_VALUE = {"where": "get_json_object(value, '$.text') LIKE 'a secret%'"}
 BY_HEADER = {"where": "get_json_object(headers, '$.customer') = 'ada'"}
 
 
-@pytest.mark.parametrize("which", [BY_KEY, BY_CONDITION, BY_HEADER], ids=["key", "payload", "header"])
+@pytest.mark.parametrize(
+    "which", [BY_KEY, BY_CONDITION, BY_VALUE, BY_HEADER], ids=["key", "payload", "value", "header"]
+)
 def test_rows_leave_all_tables_and_files(run: Runs, which: dict[str, str]) -> None:
     assert {path.partition("/")[0] for path in files_with(run, SECRET)} == set(TABLES)
     whole = verified(run)

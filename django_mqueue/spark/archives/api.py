@@ -120,8 +120,8 @@ def erase(
     * ``to``: a path, or the URI of a folder in an object store.
     * ``topic``: the name of one topic.
     * ``key`` and ``where``: give one of them. ``key`` selects the messages with this key. ``where`` is a condition in
-      Spark's SQL over the columns of messages, such as
-      ``get_json_object(CAST(payload AS STRING), '$.customer') = 'ada'``. It also selects dead letters, by the dead
+      Spark's SQL over the columns of messages and ``value``, the payload as text, such as
+      ``get_json_object(value, '$.customer') = 'ada'``. It also selects dead letters, by the dead
       letters' own columns.
     * ``keep_hours``: hours, from 0 to 87,600 (ten years). How long the replaced files stay; rounded up to whole hours.
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from ..collecting import collect_all
 from ..errors import ArchiveError, OptionError
+from ..reader.columns import VALUE, with_value
 from ..reader.options import Table
 from .catalog import Archive
 from .jobs import spread
@@ -140,10 +141,10 @@ def _choice(
         return lambda frame: frame.where(frame["key"] == key)
     try:
         for table in ("messages", "dead_letters"):
-            archive.frame(spark, topic, table).where(where).schema  # noqa: B018
+            with_value(archive.frame(spark, topic, table)).where(where).schema  # noqa: B018
     except Exception as error:
         raise OptionError(f"where is {where!r}, which is no condition over messages: {error}") from None
-    return lambda frame: frame.where(where)
+    return lambda frame: with_value(frame).where(where).drop(VALUE)
 
 
 def _offsets(frame: DataFrame) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -16,6 +18,12 @@ from pyspark.sql.types import (
 
 from ..errors import OptionError
 from .options import ReadOptions, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VALUE = "value"
+"""The name of a column for conditions (see ``with_value``)."""
 
 _TEXT, _LONG, _TIME, _INT = StringType(), LongType(), TimestampType(), IntegerType()
 
@@ -77,6 +85,14 @@ def schema_of(options: ReadOptions) -> StructType:
             if name != "headers" or options.include_headers
         ]
     )
+
+
+def with_value(frame: DataFrame) -> DataFrame:
+    """Add the column ``value`` for conditions: the payload as text; null for a payload that was published as bytes."""
+    from pyspark.sql import functions as f
+
+    text = f.when(f.col("encoding") == "json", f.col("payload").cast("string"))
+    return frame.withColumn(VALUE, text)
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:

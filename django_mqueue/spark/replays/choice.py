@@ -33,9 +33,6 @@ NOT_OF_CONDITION = ("38", "KD")
 A Spark Connect server reads the source only when it analyses the condition, so such an error can appear then.
 """
 
-VALUE = "value"
-"""A column for conditions: the payload as text; null for a payload that was published as bytes."""
-
 
 class ConditionFailed(OptionError):
     """The condition fails with an error for one of the messages."""
@@ -90,6 +87,8 @@ class MessageFilter:
         """Return the chosen messages of a frame, with the column ``value``. Raises ``OptionError``."""
         from pyspark.sql import functions as f
 
+        from ..reader.columns import with_value
+
         wanted: list[Any] = [f.col("original_id").isNull()]
         if self.since is not None:
             wanted.append(f.col("published_at") >= f.lit(self.since))
@@ -105,8 +104,7 @@ class MessageFilter:
             wanted.append(f.coalesce(f.col("target"), f.lit("")).isin("", self.group))
         for condition in wanted:
             frame = frame.where(condition)
-        text = f.when(f.col("encoding") == "json", f.col("payload").cast("string"))
-        frame = frame.withColumn(VALUE, text)
+        frame = with_value(frame)
         return frame if self.where is None else _where(frame, self.where)
 
     @contextmanager

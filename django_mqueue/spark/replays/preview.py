@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..collecting import collect_all
-from .choice import VALUE, MessageFilter
+from ..reader.columns import VALUE
+from .choice import MessageFilter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

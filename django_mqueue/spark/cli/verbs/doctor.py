@@ -150,9 +150,7 @@ def _spark(job: Job, how: ConnectionParameters) -> Iterator[Finding]:
 def _without_package(line: str) -> str:
     if "No module named 'django_mqueue'" not in line and "No module named 'MySQLdb'" not in line:
         return ""
-    return (
-        ": executors' Python needs this package with its extra spark (PYSPARK_PYTHON says which Python that is)"
-    )
+    return ": executors' Python needs this package with its extra spark (PYSPARK_PYTHON says which Python that is)"
 
 
 def executors(spark: Any, how: ConnectionParameters, tasks: int = 4) -> list[Mapping[str, Any]]:
