@@ -52,8 +52,8 @@ def check_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> 
         return []
     return [
         Warning(
-            f"database {alias!r} is at {parameters['host']}, and its connection need not be encrypted: who listens "
-            "reads every message, and who answers in the server's place is sent the password",
+            f"database {alias!r} is at {parameters['host']}, and its connection may be unencrypted: others on the"
+            " network can read every message, and a false server can receive the password",
             hint="Set ssl_mode to VERIFY_CA or VERIFY_IDENTITY in the OPTIONS of the database, and 'ca' in ssl.",
             id="django_mqueue.W012",
         )
@@ -140,7 +140,7 @@ def _variables(alias: str, connection: BaseDatabaseWrapper) -> list[CheckMessage
         ),
         (
             found.get("auto_increment_increment") != "1" or found.get("wsrep_on", "OFF") == "ON",
-            "offsets are handed out by more than one writer (auto_increment_increment is not 1, or Galera is on)",
+            "more than one writer assigns offsets (auto_increment_increment is not 1, or Galera is on)",
             "The queue needs one writable primary: give it a database of its own there.",
             "W004",
         ),
@@ -153,14 +153,14 @@ def _variables(alias: str, connection: BaseDatabaseWrapper) -> list[CheckMessage
         (
             "STRICT_TRANS_TABLES" not in found.get("sql_mode", "")
             and "STRICT_ALL_TABLES" not in found["sql_mode"],
-            "sql_mode is not strict: the server would cut values that are too long and say nothing",
+            "sql_mode is not strict: the server would silently cut values that are too long",
             "Leave Django's default sql_mode, or add STRICT_TRANS_TABLES to it.",
             "W006",
         ),
         (
             int(found.get("max_allowed_packet", 0)) < 2 * conf.largest_payload() + 1_048_576,
-            f"max_allowed_packet ({found.get('max_allowed_packet')}) is too small for MAX_PAYLOAD_BYTES, "
-            "which may double in size on its way",
+            f"max_allowed_packet ({found.get('max_allowed_packet')}) is too small for MAX_PAYLOAD_BYTES, because a"
+            " payload may double in size inside a statement",
             "Raise max_allowed_packet in the server's configuration, or lower MAX_PAYLOAD_BYTES.",
             "W007",
         ),
@@ -181,8 +181,8 @@ def _charset(alias: str, wrong: Collection[str]) -> list[CheckMessage]:
         return []
     return [
         Error(
-            f"database {alias!r}: the connection uses the charset {', '.join(sorted(wrong))}, which cannot spell every"
-            " key; messages of such a key would not be delivered",
+            f"database {alias!r}: the connection uses the charset {', '.join(sorted(wrong))}, which cannot represent"
+            " every key; messages of such a key would not be delivered",
             hint=f"Set 'charset': '{CHARSET}' in the OPTIONS of the database, and remove SET NAMES from init_command.",
             id="django_mqueue.E003",
         )

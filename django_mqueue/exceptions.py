@@ -63,7 +63,7 @@ class WrongDatabase(MQueueError):
         self.alias, self.using = alias, using
         super().__init__(
             f"a write to database {alias!r} cannot be in one commit with the ack, which is in {using!r}: write to"
-            f" {using!r}, set MQUEUE['DATABASE'] to {alias!r}, or do without atomic and let a second run do no harm"
+            f" {using!r}, set MQUEUE['DATABASE'] to {alias!r}, or leave out atomic and make the handler idempotent"
         )
 
 
@@ -83,8 +83,8 @@ class TooManyHanging(MQueueError):
 
     def __init__(self, count: int) -> None:
         super().__init__(
-            f"{count} handlers have run past their max_runtime and do not end; their threads cannot be stopped. "
-            "This process finishes what else it runs and ends, for its supervisor to start another"
+            f"{count} handlers exceeded their max_runtime and are still running; their threads cannot be stopped."
+            " This process finishes its other handlers and exits, so that its supervisor can start another one"
         )
 
 
@@ -107,8 +107,8 @@ class GroupActive(MQueueError):
             f" and {len(subscribers) - 5} more" if len(subscribers) > 5 else ""
         )
         super().__init__(
-            f"group {group!r} on topic {topic!r} has subscribers that run: {shown}. Stop them, or give force=True: "
-            "what they have in hand comes again then"
+            f"group {group!r} on topic {topic!r} has running subscribers: {shown}. Stop them, or give force=True:"
+            " their messages in flight are then delivered again"
         )
 
 
@@ -118,8 +118,8 @@ class GroupReadsLog(MQueueError):
     def __init__(self, topic: str, group: str) -> None:
         self.topic, self.group = topic, group
         super().__init__(
-            f"group {group!r} reads the log of topic {topic!r} by itself (a Spark query does), and nothing is delivered"
-            f" to it: consume under another group, or give up what it has read with unsubscribe({topic!r}, {group!r})"
+            f"group {group!r} reads the log of topic {topic!r} by itself, as a Spark query does, and receives no"
+            f" deliveries: consume with another group, or discard its position with unsubscribe({topic!r}, {group!r})"
         )
 
 
@@ -164,8 +164,8 @@ class FencedSubscription(MQueueError):
 
     def __init__(self, topic: str, group: str, name: str) -> None:
         super().__init__(
-            f"a newer subscriber named {name!r} of group {group!r} on topic {topic!r} has taken over; "
-            "this one may not go on. Give every running worker a name of its own"
+            f"a newer subscriber named {name!r} of group {group!r} on topic {topic!r} has taken over; this one must"
+            " stop. Give every running worker its own name"
         )
 
 
@@ -183,8 +183,8 @@ class RequestTimeout(MQueueError, TimeoutError):
     def __init__(self, topic: str, id: str, seconds: float) -> None:
         self.topic, self.id, self.seconds = topic, id, seconds
         super().__init__(
-            f"no reply to request {id!r} on topic {topic!r} within {seconds:g} s: its handler may be slow or not reply,"
-            " or no worker runs; the message itself stays, and is handled"
+            f"no reply to request {id!r} on topic {topic!r} within {seconds:g} s: its handler is slow or sends no"
+            " reply, or no worker is running. The message stays in the log, and is handled later"
         )
 
 
@@ -202,8 +202,8 @@ class NotARequest(MQueueError):
 
     def __init__(self, message: Any) -> None:
         super().__init__(
-            f"message {message.topic}@{message.offset} (id {message.id!r}) is no request, and nobody waits for a reply:"
-            " ask message.is_request first where a topic carries both"
+            f"message {message.topic}@{message.offset} (id {message.id!r}) is not a request, so no caller waits for a"
+            " reply: check message.is_request first if a topic carries both"
         )
 
 

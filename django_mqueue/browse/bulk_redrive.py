@@ -32,8 +32,8 @@ class LetterChanged(MQueueError):
 
     def __init__(self, topic: str, offset: int) -> None:
         super().__init__(
-            f"the dead letter {offset} of topic {topic!r} was sent back, deleted or changed meanwhile, or somebody"
-            " is about to: nothing was done; look again"
+            f"the dead letter {offset} of topic {topic!r} was redriven, deleted or changed meanwhile, or another"
+            " process is changing it. Nothing was done: look it up again"
         )
 
 
@@ -123,8 +123,8 @@ def edit(using: str, letter: Letter, payload: Any) -> None:
     if not done.moved:
         if done.homeless:
             raise MQueueError(
-                f"group {row['failed_group']!r} is not registered for topic {choice.topic!r} any more: subscribe it,"
-                " or publish the message anew"
+                f"group {row['failed_group']!r} is no longer registered for topic {choice.topic!r}: subscribe it, or"
+                " publish the message again"
             )
         raise LetterChanged(letter.topic, offset)
 

@@ -70,7 +70,9 @@ def source_of(using: str, wanted: MessageQuery, start: int, *, newest_first: boo
         return Source("id", "log", ways.by_id)
     if status in (IN_FLIGHT, WAITING):
         if newest_first:
-            raise ValueError(f"newest_first does not go with status {status!r}: these come by key and time")
+            raise ValueError(
+                f"newest_first is not available with status {status!r}: these messages are ordered by key and time"
+            )
         return Source(status, "log", ways.open_ones().walk)
     if status == PENDING and not newest_first:
         return Source(status, "log", ways.pending().walk)

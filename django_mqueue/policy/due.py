@@ -23,7 +23,7 @@ def due_of(delay: float | timedelta | None, at: datetime | None, *, zero: bool =
     decides that. Raises ``TypeError`` or ``ValueError`` that names the argument.
     """
     if delay is not None and at is not None:
-        raise ValueError("delay and at say the same in two ways: give one of them")
+        raise ValueError("delay and at exclude each other: give only one of them")
     if delay is not None:
         ms = to_ms("delay", delay)
         return Due(ms, from_now=True) if ms or zero else None

@@ -114,7 +114,7 @@ def _parsed(text: str) -> Any:
 
 
 def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is none of its values")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _metadata(kind: str, headers: dict[str, Any], encoding: str) -> bytes:

@@ -33,7 +33,9 @@ def filter_of(wanted: Filter | None) -> Callable[[Message], bool] | None:
 
 def _mapping_filter(wanted: dict[str, Any]) -> Callable[[Message], bool]:
     if not wanted:
-        raise ValueError("filter must name something; leave it out to take all messages")
+        raise ValueError(
+            "filter is empty, but must name a header or a payload path; leave it out to take all messages"
+        )
     for name in wanted:
         if not isinstance(name, str) or not name:
             raise TypeError(f"filter's keys must be names of headers or {PAYLOAD} paths, not {name!r}")

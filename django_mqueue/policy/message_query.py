@@ -192,7 +192,7 @@ def message_query(
     if status is not None and (not isinstance(status, str) or status not in STATUSES):
         raise ValueError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
     if group is None and status not in (None, SCHEDULED, DEAD):
-        raise ValueError(f"status {status!r} is a group's: name the group, too")
+        raise ValueError(f"status {status!r} applies to one group: also give group")
     bounds = {name: _moment(name, given[name]) for name in ("after", "before")}
     return MessageQuery(
         topic, group, status, key, id, _kinds(given["kind"]), bounds["after"], bounds["before"],
@@ -222,7 +222,7 @@ def _kinds(value: Any) -> frozenset[str] | None:
 def _test(given: Any, paths: Mapping[str, Any]) -> Callable[[Inspected], bool] | None:
     for name in paths:
         if not name.startswith(PAYLOAD):
-            raise TypeError(f"unexpected argument {name!r}: a place in the payload begins with {PAYLOAD}")
+            raise TypeError(f"unexpected argument {name!r}: a path in the payload begins with {PAYLOAD}")
     tests = [filter_of(given), filter_of(dict(paths) or None)]
     found = [cast("Callable[[Inspected], bool]", test) for test in tests if test is not None]
     # A filter reads only headers and payload, which ``Message`` and ``Inspected`` both have.
@@ -245,19 +245,21 @@ def position_of(source: str, cursor: Any) -> Position | None:
     if cursor is None:
         return None
     if not isinstance(cursor, str):
-        raise TypeError(f"start must be the next of a page, not {cursor!r}")
+        raise TypeError(f"start must be the value of next on a page, not {cursor!r}")
     try:
         found = json.loads(cursor)
         ok = isinstance(found, list) and found[:1] == [source] and len(found) > 1
     except (ValueError, RecursionError):
         ok = False
     if not ok:
-        raise ValueError(f"start must be the next of a page of the same question, not {cursor!r}")
+        raise ValueError(f"start must be the value of next on a page of the same query, not {cursor!r}")
     return tuple(found[1:])
 
 
 def check_position(position: Position, *kinds: type) -> Position:
     """Return the position if its parts have these types. Raises ``ValueError`` if a cursor was not made by a page."""
     if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):
-        raise ValueError(f"start must be the next of a page of the same question, not {list(position)!r}")
+        raise ValueError(
+            f"start must be the value of next on a page of the same query, not {list(position)!r}"
+        )
     return position

@@ -18,8 +18,8 @@ ALONE_MAX = 3600.0
 class Mode(Enum):
     CROWD = "claim as usual"
     WAIT = "claim nothing"
-    ALONE = "claim one suspect and nothing else"
-    BESIDE = "claim one suspect beside others; its death would not be its doing"
+    ALONE = "claim one quarantined message and nothing else"
+    BESIDE = "claim one quarantined message with others; a crash does not count against it"
 
 
 def alone_for(attempt: int) -> float:

@@ -129,7 +129,7 @@ class Engine:
                 raise
             self._rest_until, self.careful = time.monotonic() + REST, True
             logger.warning(
-                "group %s, topic %s: rests for %s s: another transaction has its rows locked: %s",
+                "group %s, topic %s: waits %s s, because another transaction has locked its rows: %s",
                 self.context.group, self.context.topic, REST, error,
             )  # fmt: skip
 

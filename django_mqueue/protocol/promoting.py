@@ -26,8 +26,8 @@ AVOIDED_FOR = 30.0
 DOUBTED_FOR = 1.0
 """Seconds to skip a message that an open transaction cancels or moves, or whose id it has put into the log."""
 
-IN_LOG = "the log holds a message of its id"
-GROUP_NOT_REGISTERED = "its group is not registered any more"
+IN_LOG = "the log already holds a message with its id"
+GROUP_NOT_REGISTERED = "its group is no longer registered"
 
 
 @dataclass

@@ -189,8 +189,9 @@ class Tailer:
         settler = tail.settler
         if settler.went_back or (settler.ends_early and not is_kept(tail.topic)):
             logger.warning(
-                "topic %s: the log has lost what was read of it. Was the database set back (by a failover to a"
-                " server that was behind, or by a backup), or the newest message deleted? All is read anew",
+                "topic %s: the log no longer has messages that this worker read. The database was restored to an"
+                " earlier state (from a backup or an older replica), or the newest message was deleted. The worker"
+                " reads the whole log again",
                 tail.topic,
             )
             return True

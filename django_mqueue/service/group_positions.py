@@ -59,7 +59,9 @@ def reset_seen(
             if running and not force:
                 raise GroupActive(topic, group, running)
             if life is not None and _registration(alias, topic, group).life != life:
-                raise ValueError(f"group {group!r} on topic {topic!r} was moved or registered anew meanwhile")
+                raise ValueError(
+                    f"group {group!r} on topic {topic!r} was moved or registered again meanwhile"
+                )
             paused = _registration(alias, topic, group).paused
             offsets.unregister(cursor, group, topic, members_stay=True)
             rest = removing.begin(cursor, topic, group)

@@ -67,7 +67,7 @@ def redrive(
     """
     if edit is not None and not callable(edit):
         raise TypeError(
-            f"edit must be a callable that takes the letter and gives its new payload, not {edit!r}"
+            f"edit must be a callable that takes the dead letter and returns its new payload, not {edit!r}"
         )
     if rate is not None and not rate > 0:
         raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")

@@ -144,7 +144,7 @@ def _checked(
     names.check_topic(topic, topic_limit())
     check_group(group)
     if partition is None and subscriber is None:
-        raise TypeError("release needs a partition or a subscriber: whose leases are meant?")
+        raise TypeError("release needs a partition or a subscriber, to select the leases: give one of them")
     if partition is not None:
         check_partition(partition)
     if subscriber is not None:

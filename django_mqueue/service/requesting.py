@@ -118,8 +118,9 @@ class PendingRequest:
         """Open the box and publish the request, in one commit."""
         if self._here is None and session.in_transaction(self.using):
             raise MQueueError(
-                f"cannot request inside a transaction on {self.using!r}: nobody sees the request before it commits, so"
-                " no reply could come. Request before or after it; in tests use django_mqueue.testing.requests_answered"
+                f"cannot request inside a transaction on {self.using!r}: no worker sees the request before the"
+                " commit, so no reply can arrive. Request before or after the transaction; in tests use"
+                " django_mqueue.testing.requests_answered"
             )
         with session.migration_errors(self.using):
             _sweep(self.using, self.topic)

@@ -41,7 +41,7 @@ def scheduled(
     alias = conf.database(using)
     if id is None:
         if key is not None or group is not None:
-            raise ValueError("key and group are for finding one message by its id: give id, too")
+            raise ValueError("key and group select one message together with its id: give id also")
         return _pages(alias, topic, until)
     place = _place(topic, id, key, group)
     with session.migration_errors(alias):
@@ -82,7 +82,7 @@ def reschedule(
     other arguments and the result are the same as for ``cancel``. Raises ``ValueError`` without ``delay`` and ``at``.
     """
     if delay is None and at is None:
-        raise ValueError("reschedule needs delay or at: when is the message to come?")
+        raise ValueError("reschedule needs delay or at: give the new time")
     return _change(topic, id, key, group, using, due_of(delay, at, zero=True))
 
 

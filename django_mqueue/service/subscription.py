@@ -35,8 +35,8 @@ def refuse_in_transaction(using: str, what: str) -> None:
     """Raise ``MQueueError`` if the caller has a transaction open on the queue's database."""
     if session.in_transaction(using):
         raise MQueueError(
-            f"cannot {what} inside a transaction on {using!r}: what is delivered would be undone with it. "
-            "In tests use a TransactionTestCase, or pytest.mark.django_db(transaction=True)"
+            f"cannot {what} inside a transaction on {using!r}: its rollback would undo the deliveries. In tests use a"
+            " TransactionTestCase, or pytest.mark.django_db(transaction=True)"
         )
 
 
@@ -121,7 +121,7 @@ class Subscription:
     def open(self) -> Subscription:
         """Join the group, and return this subscription. Entering the ``with`` block calls this."""
         if self._engine is not None:
-            raise MQueueError(f"subscription {self.name!r} is open already")
+            raise MQueueError(f"subscription {self.name!r} is already open")
         refuse_in_transaction(self.using, "open a subscription")
         subscribe(self.topic, self.group, self.start, using=self.using)
         engine = Engine(
@@ -183,7 +183,9 @@ class Subscription:
         engine, _ = self._opened()
         for delivery in deliveries:
             if delivery.hold.answering is not engine.answering:
-                raise ValueError(f"delivery {delivery.topic}@{delivery.offset} is another subscription's")
+                raise ValueError(
+                    f"delivery {delivery.topic}@{delivery.offset} belongs to another subscription"
+                )
         return engine.answering.ack(deliveries)
 
     def _poll(self, engine: Engine, dispatch: Dispatch, max_messages: int) -> list[Delivery]:

@@ -23,7 +23,6 @@ def check_configuration(keys: Iterable[str]) -> None:
         name = next((name for name in SECRET if name in key), None)
         if name is not None and NAMED_ONLY not in key:
             raise OptionError(
-                f"{key}: Spark writes its configuration down and shows it. Let the cluster set {name} in the"
-                " environment of executors, or give them a file with the password (--password-file, or the option"
-                " 'passwordFile')"
+                f"{key}: Spark stores and shows its configuration. Let the cluster set {name} in the environment of"
+                " executors, or give them a file with the password (--password-file, or the option 'passwordFile')"
             )

@@ -207,7 +207,7 @@ def _called(hook: str) -> Mapping[str, Any]:
     try:
         function = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise NoConnection(f"option 'connectionHook': {hook} is not there: {error}") from error
+        raise NoConnection(f"option 'connectionHook': {hook} cannot be imported: {error}") from error
     failed = ""
     try:
         found = function()
@@ -215,8 +215,8 @@ def _called(hook: str) -> Mapping[str, Any]:
         failed = type(error).__name__
     if failed:  # Outside of the handler, or Spark's tracebacks would show the error as the context.
         raise NoConnection(
-            f"option 'connectionHook': {hook} failed here: {failed}. Its text is not repeated, as it may hold a secret:"
-            " call the function by hand, on this machine"
+            f"option 'connectionHook': {hook} failed here: {failed}. The text of the error is hidden, because it may"
+            " contain a secret: call the function by hand, on this machine"
         )
     if not isinstance(found, Mapping):
         raise NoConnection(
@@ -231,7 +231,7 @@ def _of_django(how: ConnectionParameters) -> Mapping[str, Any]:
     if not settings.configured and "DJANGO_SETTINGS_MODULE" not in os.environ:
         raise NoConnection(
             "no database was named: give the options 'host', 'user' and 'database' (or 'defaultsFile' or"
-            " 'connectionHook'), or let Spark's processes have DJANGO_SETTINGS_MODULE in their environment"
+            " 'connectionHook'), or set DJANGO_SETTINGS_MODULE in the environment of Spark's processes"
         )
     using = conf.database(how.using)
     if using not in settings.DATABASES:
@@ -246,9 +246,9 @@ def _explained(how: ConnectionParameters, error: Exception) -> str:
     where = how.where()
     if code == 1045:
         return (
-            f"{where}: the server does not let this account in ({error.args[-1]}). The password is looked for here in"
-            f" 'connectionHook', 'passwordFile' or the environment's {PASSWORD}"
+            f"{where}: the server refuses this account ({error.args[-1]}). Check the password in 'connectionHook',"
+            f" 'passwordFile' or the environment's {PASSWORD}"
         )
     if code in (1044, 1049):
-        return f"{where}: {error.args[-1]}. Look at the option 'database'"
+        return f"{where}: {error.args[-1]}. Check the option 'database'"
     return f"{where} cannot be reached from here: {error.args[-1] if error.args else error}"

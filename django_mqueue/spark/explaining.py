@@ -56,7 +56,7 @@ def _of_spark(error: BaseException) -> str:
         return ours[1]
     text = _told(error)
     if _LOST in text:
-        return "Spark: an executor was lost, and with it a part of what was read: run this again"
+        return "Spark: an executor was lost, with a part of the data that was read: run this again"
     if found := _PYTHON.findall(text.partition("Driver stacktrace")[0]):
         return f"Spark: {found[-1][0]}: {found[-1][1]}"
     if found := _JAVA.findall(text):

@@ -96,5 +96,5 @@ def _version(java: Path) -> int:
         raise NoSpark(f"{java} does not run ({error}): {_WAYS_OUT}") from error
     found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if not found:
-        raise NoSpark(f"{java} does not tell its version: {_WAYS_OUT}")
+        raise NoSpark(f"{java} does not report its version: {_WAYS_OUT}")
     return int(found[1])

@@ -122,8 +122,8 @@ def _started(start: Callable[[], Any]) -> Any:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise NoSpark(
-            "Java ended before Spark ran; what it said is above. Is there that much memory, and is what was given as"
-            " configuration right?"
+            "Java ended before Spark started; its output is above. Check that the memory is available and that the"
+            " configuration is right"
         ) from error
 
 

@@ -33,5 +33,5 @@ def refuse_links(top: Path, path: str) -> None:
         place /= part
         if place.is_symlink():
             raise OSError(
-                errno.ELOOP, "a symbolic link is not written through: put a folder there", str(place)
+                errno.ELOOP, "a symbolic link is not followed for writing: give a folder", str(place)
             )

@@ -32,6 +32,7 @@ def check_server(url: str) -> None:
             grpc.channel_ready_future(channel).result(timeout=PATIENCE)
         except grpc.FutureTimeoutError:
             raise NoSpark(
-                f"no Spark Connect server answers at {builder.endpoint} within {PATIENCE:g} s: does it run there, and"
-                f" is it to be asked {'with' if builder.secure else 'without'} TLS (;use_ssl=true)?"
+                f"no Spark Connect server answers at {builder.endpoint} within {PATIENCE:g} s: check that it runs"
+                f" there, and that it expects a connection {'with' if builder.secure else 'without'} TLS"
+                " (;use_ssl=true)"
             ) from None

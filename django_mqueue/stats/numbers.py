@@ -233,7 +233,7 @@ def _pairs_or_topics(pairs: Iterable[tuple[str, str | None]]) -> tuple[tuple[str
 
 def _check_number(argument: str, number: int) -> None:
     if number > PAIRS_MAX:
-        raise ValueError(f"{argument} may be {PAIRS_MAX} at most, not {number}: ask for some at a time")
+        raise ValueError(f"{argument} may be {PAIRS_MAX} at most, not {number}: give fewer at a time")
 
 
 def _span(span: timedelta | float, points: int) -> tuple[int, int]:
@@ -243,6 +243,6 @@ def _span(span: timedelta | float, points: int) -> tuple[int, int]:
     check_count("points", points, POINTS_MAX)
     if ms // points < 1_000:
         raise ValueError(
-            f"points must be so few that each is a second or more, not {points} of {ms / 1000:g} s"
+            f"points are too many, each must cover a second or more: not {points} of {ms / 1000:g} s"
         )
     return ms, points

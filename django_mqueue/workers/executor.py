@@ -24,7 +24,7 @@ from .registry import Handler
 
 logger = logging.getLogger("django_mqueue")
 
-TRANSACTION_LEFT_OPEN = "the handler left a transaction open; what it wrote there was rolled back"
+TRANSACTION_LEFT_OPEN = "the handler left a transaction open; its writes were rolled back"
 ACK, UNREAD = Verdict("ack"), Verdict("ack", unread=True)
 AGAIN = Verdict("postpone")
 CANNOT_TELL = Verdict("nack", DEFAULT_DELAY, "the handler failed, and its error cannot be shown")
@@ -40,7 +40,7 @@ def call(job: Job) -> list[Outcome]:
         found = verdicts(job)
     except BaseException:
         # The exception cannot be formatted, or the retry policy exits: the attempt has failed.
-        logger.exception("%s: its outcome cannot be told", handler.name)
+        logger.exception("cannot determine the outcome of handler %s", handler.name)
         found = dict.fromkeys(job.deliveries, CANNOT_TELL)
     try:
         if not connections.after_use():
@@ -93,7 +93,7 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
     except BaseException as exception:
         if all(delivery.hold.answer == "ack" for delivery in deliveries):
             # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
-            logger.exception("%s: done, and failed after its commit", handler.name)
+            logger.exception("%s: failed after its commit; its messages are done", handler.name)
             return dict.fromkeys(deliveries, ACK)
         if handler.batch and isinstance(exception, BatchFailure):
             return _failed_in_part(handler, given, exception)
@@ -126,8 +126,8 @@ def _failed_in_part(
         delivery = of_hold.get(id(getattr(message, "hold", None)))
         if delivery is None:
             stranger = ValueError(
-                f"BatchFailure names what is no message of this batch: {message!r}. Its keys must be messages of the"
-                " list that the handler was given; all of the batch has failed instead"
+                f"BatchFailure names {message!r}, which is not a message of this batch. Its keys must be messages of"
+                " the list that the handler received; the whole batch has failed instead"
             )
             stranger.__cause__ = failure
             return verdicts_on(handler, given, stranger)

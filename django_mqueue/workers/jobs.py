@@ -89,7 +89,7 @@ class Job:
             waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
         if lines:
             parts.append("awaiting:\n" + "".join(lines))
-        return "".join(parts) or "it stands nowhere any more\n"
+        return "".join(parts) or "it is no longer running\n"
 
 
 def _shown(frame: FrameType) -> str:

@@ -60,7 +60,7 @@ def parsed(message: Any, kinds: Mapping[str, Parser | None]) -> Any:
     """Return the message with its payload parsed. Raises ``Reject`` if the kind is not taken or the parser fails."""
     if message.kind not in kinds:
         taken = ", ".join(map(repr, sorted(kinds)))
-        raise Reject(f"kind {message.kind!r} is none that this handler takes: {taken}")
+        raise Reject(f"kind {message.kind!r} is not accepted by this handler; it accepts: {taken}")
     parser = kinds[message.kind]
     if parser is None:
         return message

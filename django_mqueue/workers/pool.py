@@ -87,7 +87,7 @@ class HandlerPool:
             try:
                 job.outcomes = judge()
             except BaseException:  # A retry policy may exit.
-                logger.exception("%s: what becomes of it cannot be told", job)
+                logger.exception("cannot determine the outcome of %s", job)
                 job.outcomes = [Outcome(d, CANNOT_TELL, overdue=True) for d in job.deliveries]
             self._results.put(job)
 
@@ -132,7 +132,7 @@ class HandlerPool:
                     else:
                         self.hanging.pop(task, None)
                 if not in_time:
-                    logger.warning("%s: its handler has ended at last; nobody waited for it any more", task)
+                    logger.warning("%s: its handler has ended after the worker stopped waiting for it", task)
                     return
                 self._results.put(task)
         finally:

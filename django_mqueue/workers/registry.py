@@ -114,8 +114,8 @@ def consumer(
         check_count("concurrency", concurrency)
     if batch and strict:
         raise ValueError(
-            "batch=True cannot be strict: strict=True is one message of a key at a time, so there is no batch. "
-            "Leave out one of the two"
+            "batch=True and strict=True exclude each other: strict=True handles one message of a key at a time, so"
+            " there is no batch. Leave out one of them"
         )
     limit = None if max_runtime is None else to_ms("max_runtime", max_runtime, least=0.001) / 1000
     policy, wants, takes = policy_of(retry), filter_of(filter), kinds_of(kinds)
@@ -125,7 +125,9 @@ def consumer(
         if not callable(function):
             raise TypeError(f"a handler must be callable, not {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"a handler must not be a generator, whose body nobody would run: {function!r}")
+            raise TypeError(
+                f"a handler must not be a generator, because its body would never run: {function!r}"
+            )
         shown = name or f"{function.__module__}.{getattr(function, '__qualname__', function)}"
         handler = Handler(
             function,

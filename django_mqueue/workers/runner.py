@@ -140,7 +140,7 @@ class Runner:
                     raise
                 self._failures += 1
                 log = logger.warning if self._failures == 1 else logger.debug
-                log("database trouble, trying again: %s", error)
+                log("database error, retrying: %s", error)
                 session.discard(self.using)
                 self._feed_at = -math.inf  # Read the log's tail in the next turn.
                 self._collect(min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2))
@@ -344,14 +344,14 @@ class Runner:
             if not self._crew.jobs:
                 deadline = min(deadline, time.monotonic() + LOCKED_PATIENCE)
             if time.monotonic() > deadline:
-                logger.error("%s answers are not given: another transaction has locked what they are about",
+                logger.error("%s deliveries are not settled: another transaction has locked their rows",
                              len(self._answers.finished))  # fmt: skip
                 break
         for engine in self._joined:
             try:
                 stop_safely(engine, self._sharing.ahead[engine], patient=not self.hanging)
             except (DatabaseError, MQueueError):
-                logger.exception("could not leave the group; the leases will run out")
+                logger.exception("could not leave the group; its leases expire by themselves")
                 session.discard(self.using)
 
     def _is_too_late(self) -> bool:

@@ -77,7 +77,7 @@ class SignalDispatcher(EventQueue):
             self._events.clear()
             self._news.notify()
         if self.dropped:
-            logger.warning("receivers of signals are too slow: in all %s signals were not sent", self.dropped)
+            logger.warning("signal receivers are too slow: %s signals were dropped in total", self.dropped)
 
     def _is_running(self) -> bool:
         """Start the thread on the first call. Return False if the system gives no thread."""
@@ -86,7 +86,7 @@ class SignalDispatcher(EventQueue):
             try:
                 thread.start()
             except RuntimeError:
-                logger.exception("there is no thread for the receivers of signals")
+                logger.exception("cannot start the thread for signal receivers")
                 return False
             self._thread = thread
         return True
@@ -110,12 +110,10 @@ class SignalDispatcher(EventQueue):
             connections.before_use()
             event.send()
         except BaseException:  # Also SystemExit: a receiver cannot stop the worker.
-            logger.exception("a receiver of a signal failed")
+            logger.exception("a signal receiver failed")
         try:
             if not connections.after_use():
-                logger.warning(
-                    "a receiver of a signal left a transaction open; what it wrote there was rolled back"
-                )
+                logger.warning("a signal receiver left a transaction open; its writes were rolled back")
         except Exception:  # The next use reconnects.
             logger.debug("a connection could not be checked", exc_info=True)
 
@@ -123,4 +121,4 @@ class SignalDispatcher(EventQueue):
         now = time.monotonic()
         if now - self._said_at >= SAY_EVERY:
             self._said_at = now
-            logger.warning("receivers of signals are too slow: %s signals were not sent", self.dropped)
+            logger.warning("signal receivers are too slow: %s signals were dropped", self.dropped)

@@ -35,7 +35,7 @@ class Limits:
                 self._give_up(job, ran)
             elif job.handler.max_runtime is None and ran >= self._tell_at.get(job, _long(job)):
                 self._tell_at[job] = 2 * ran
-                logger.warning("%s: has been running for %.1f s; it stands here:\n%s", job, ran, job.stack())
+                logger.warning("%s: has been running for %.1f s; its stack now:\n%s", job, ran, job.stack())
         self._tell_at = {job: at for job, at in self._tell_at.items() if job in self.crew.jobs}
 
     def next_in(self) -> float:
@@ -50,7 +50,7 @@ class Limits:
     def _give_up(self, job: Job, ran: float) -> None:
         stack = job.stack()
         logger.warning(
-            "%s: has been running for %.1f s, and is given up (max_runtime is %g s); it stands here:\n%s",
+            "%s: has been running for %.1f s, and is given up (max_runtime is %g s); its stack now:\n%s",
             job, ran, job.handler.max_runtime, stack,
         )  # fmt: skip
         self.crew.give_up(job, lambda: _overdue(job, stack))
@@ -70,5 +70,5 @@ def _overdue(job: Job, stack: str) -> list[Outcome]:
     error = TimeLimitExceeded(job.handler.max_runtime or 0)
     judged = dict(job.judged)
     given = [delivery for delivery in job.deliveries if delivery not in judged]
-    judged |= verdicts_on(job.handler, given, error, f"{describe(error)}\nIt stood here:\n{stack}")
+    judged |= verdicts_on(job.handler, given, error, f"{describe(error)}\nIts stack then:\n{stack}")
     return [Outcome(delivery, judged[delivery], overdue=delivery in given) for delivery in job.deliveries]

@@ -87,5 +87,5 @@ def test_an_operation_is_stopped_between_steps_and_says_how_far_it_came() -> Non
     ((who, _, what),) = written_down()
     assert (who, what) == ("operator", said)
     again = client.post(url_of("redrive_matching"), {**hidden(step), "stop": "Stop here"}, follow=True)
-    assert told(again) == ["Stopped. What was done stays done."]
+    assert told(again) == ["Stopped. Steps that are done stay done."]
     assert len(written_down()) == 1

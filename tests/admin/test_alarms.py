@@ -141,6 +141,8 @@ def every_alarm() -> set[str]:
     """Return the texts of all kinds of alarms, as the pages show them."""
     groups = [
         replace(WELL, registered=False),
+        replace(WELL, registered=False, removing=True),
+        replace(WELL, removing=True),
         replace(WELL, workers=0, pending=ONE),
         replace(WELL, workers=0),
         replace(WELL, paused=True, pending=ONE),

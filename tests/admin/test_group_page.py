@@ -110,7 +110,7 @@ def test_who_may_see_it() -> None:
 
 def test_one_that_is_not_registered(admin_client: Client) -> None:
     html = text(page(admin_client, TOPIC, "nobody"))
-    assert "Not registered: it gets nothing, and deletion does not wait for it" in html
+    assert "Not registered: the group receives nothing, and deletion does not wait for it" in html
     assert "Pause" not in html
 
 
@@ -211,7 +211,7 @@ def test_what_the_log_does_not_keep_any_more_is_a_gap() -> None:
     assert known(found, published.values, since) == [None, 3, 0, 2]
     assert known(found, published.values, None) == [0, 3, 0, 2]
     html = throughput(found)
-    assert "Before 00:02 at least so many" in html
+    assert "Numbers before 00:02 are minimums" in html
 
 
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -235,10 +235,10 @@ def test_what_a_reset_has_forgotten_is_a_gap() -> None:
         None, None, 3, 4,
     ]  # fmt: skip
     html = throughput(found)
-    assert "What was finished before 00:02 is not known" in html
+    assert "Numbers of finished messages before 00:02 are unknown" in html
     rows = re.findall(r"<tr>(.*?)</tr>", html)
     assert ["not known" in row for row in rows[1:]] == [False, False, True, True], "the newest first"
-    assert "What was finished before 00:02 is not known" in lag_over_time(
+    assert "Numbers of finished messages before 00:02 are unknown" in lag_over_time(
         Lag("t", "g", Figure(1), (), 0, False), found
     )
 

@@ -70,7 +70,7 @@ def test_what_does_not_wait_is_refused(client: Client, name: str) -> None:
         client.post(url_of(URL), {**asked, "confirmed": "yes"}),
     ):
         assert response.status_code == 409
-        assert "It does not wait any more" in response.content.decode()
+        assert "The message no longer waits" in response.content.decode()
     others: list[dict[str, object]] = [
         {"topic": "other"},
         {"group": "nobody"},

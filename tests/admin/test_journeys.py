@@ -119,7 +119,7 @@ class TestJourneys(BrowserCase):
             page.open(f"{LANDING}consumergroup/page/?topic=orders&group=billing")
             page.click_link("Move")
             page.find("input[name=to][value=earliest]").click()
-            page.click_link("Show what that would do")
+            page.click_link("Show what this would do")
             assert "4" in page.text_of("#mqueue-main table")
             page.click_link("Yes, move it")
             assert "Nothing was changed" in page.text_of(".errornote"), "while its worker runs"
@@ -127,7 +127,7 @@ class TestJourneys(BrowserCase):
             assert worker.stop() == 0
             page.open(f"{LANDING}consumergroup/reset/?topic=orders&group=billing&to=earliest")
             page.click_link("Yes, move it")
-            assert "begins after offset 0 now" in self.told()
+            assert "now begins after offset 0" in self.told()
             workers.start("orders:billing")
             wait_until(lambda: handled() == 8, "all of it comes again")
         assert page.complaints() == []

@@ -135,7 +135,7 @@ def test_what_is_typed_is_a_part_and_a_link_is_the_whole(client: Client) -> None
         assert 'name="exact"' not in search, "what is typed then is a part again"
         assert 'name="exact"' not in matching or 'name="exact" value="1"' in matching
     help_ = html_of(client, url_of("deadletter_list"), {"topic": TOPIC})
-    assert "With its module or without: CardDeclined." in help_
+    assert "The class name, with or without its module: CardDeclined." in help_
     assert 'id="id_line_helptext"' in help_
 
 

@@ -93,7 +93,7 @@ def test_the_ticked_are_deleted(client: Client) -> None:
         asked = {"topic": TOPIC, "offsets": [letters[0].pk]}
         shown = planned(client, "purge_selected", asked)
         assert "Delete 1 dead letter for good? Topic orders (ticked: order-0)." in shown
-        assert "Nothing brings them back." in shown
+        assert "They cannot be restored." in shown
         said = "1 dead letter was deleted: topic orders (ticked: order-0)."
         assert told(confirm(client, "purge_selected", asked)) == [said]
         assert left() == ["order-1", "order-2"]
@@ -114,7 +114,7 @@ def test_what_cannot_be_ticked(client: Client) -> None:
     ):
         response = client.post(url_of(page), {"topic": TOPIC, "offsets": offsets})
         assert response.status_code == status, offsets
-    assert "1 of those that were ticked are there no more" in text(response.content.decode())
+    assert "1 of the selected dead letters no longer exist" in text(response.content.decode())
     assert "Yes" not in response.content.decode()
     assert client.post(url_of(page), {"topic": TOPIC}).status_code == 400
     assert len(left()) == 1
@@ -175,9 +175,9 @@ def test_letters_of_groups_that_are_gone_stay(client: Client) -> None:
     unsubscribe(TOPIC, "stock")
     shown = planned(client, "redrive_matching", {"topic": TOPIC})
     assert "Send 3 dead letters back?" in shown
-    assert "3 of group stock stay: it is not registered any more." in shown
+    assert "3 of group stock stay: the group is no longer registered." in shown
     assert told(confirm(client, "redrive_matching", {"topic": TOPIC})) == [
-        "3 dead letters were sent back: topic orders. 3 stayed: their group is not registered any more."
+        "3 dead letters were sent back: topic orders. 3 stayed: their group is no longer registered."
     ]
     assert len(left()) == 3
     assert "Yes, send back" not in planned(client, "redrive_matching", {"topic": TOPIC})
@@ -200,9 +200,9 @@ def test_a_long_run_in_steps(client: Client, page: str) -> None:
     run = steps(client, page, asked)
     next(run)
     first = next(run)
-    assert f"4 dead letters were {done} so far; 4 were looked at: topic orders." in first
+    assert f"4 dead letters were {done} so far; 4 were examined: topic orders." in first
     assert [entry[2] for entry in written_down()] == [
-        f"Under way: 4 dead letters were {done} so far; 4 were looked at: topic orders."
+        f"Under way: 4 dead letters were {done} so far; 4 were examined: topic orders."
     ]
     next(run)
     assert len(left()) == 3
@@ -240,7 +240,7 @@ def test_steps_that_find_nothing_go_on(client: Client, monkeypatch: pytest.Monke
     monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
     pages = list(steps(client, "redrive_matching", {"topic": TOPIC, "error": "KeyError"}))
     assert len(pages) > 4
-    assert "0 dead letters were sent back so far; 2 were looked at" in pages[1]
+    assert "0 dead letters were sent back so far; 2 were examined" in pages[1]
     assert pages[-1] == "1 dead letter was sent back: topic orders (error KeyError)."
     assert len(left()) == 9
 
@@ -274,8 +274,8 @@ def test_what_another_has_in_hand_is_left_to_him(client: Client) -> None:
             Background(lambda: told(confirm(client, "redrive_matching", {"topic": TOPIC}))).start().result()
         )
     assert shown == [
-        "2 dead letters were sent back: topic orders. 1 stayed: somebody else was at work on them. Do it again to take"
-        " them."
+        "2 dead letters were sent back: topic orders. 1 stayed: another process had locked them. Repeat this to"
+        " include them."
     ]
     assert left() == ["order-1"]
 

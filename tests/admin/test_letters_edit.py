@@ -81,7 +81,7 @@ BAD: list[tuple[str, str, str]] = [
     ("json", '{"n": 1} 2', "no JSON: Extra data at line 1, column 10"),
     ("json", "NaN", "NaN is no JSON"),
     ("json", "[1e999]", "the number 1e999 cannot be kept exactly"),
-    ("json", '{"n": 1, "n": 2}', "the name 'n' stands twice"),
+    ("json", '{"n": 1, "n": 2}', "the name 'n' occurs twice"),
     ("json", "[" * 100_000, "nested too deep"),
     ("json", "9" * 5_000, "no JSON"),
     ("hex", "0g", "'g' is the digit number 2"),
@@ -127,7 +127,10 @@ def test_bytes(client: Client) -> None:
     sent(client, {**form, "payload": "ff 00\n"})
     sent(client, {**shown(client, second)[0], "how": "base64", "payload": "/w=="})
     form = {**shown(client, third)[0], "how": "json", "payload": "[1]"}
-    assert "What was bytes will be JSON." in client.post(url_of("edit_deadletter"), form).content.decode()
+    assert (
+        "The payload changes from bytes to JSON."
+        in client.post(url_of("edit_deadletter"), form).content.decode()
+    )
     sent(client, form)
     assert [payload for _, payload, _ in given("billing", 3)] == [b"\xff\x00", b"\xff", [1]]
 
@@ -141,7 +144,7 @@ def test_what_could_not_be_read_is_mended(client: Client) -> None:
     form, _ = shown(client, letter)
     assert form["payload"] == '{"n": 1'
     form["payload"] += "}"
-    assert "they are written anew" in client.post(url_of("edit_deadletter"), form).content.decode()
+    assert "they are replaced with new ones" in client.post(url_of("edit_deadletter"), form).content.decode()
     sent(client, form)
     form, _ = shown(client, other)
     assert form["how"] == "hex"
@@ -232,7 +235,7 @@ def test_a_group_that_is_gone(client: Client) -> None:
     for asked in (form, {**form, "confirmed": "yes"}):
         response = client.post(url_of("edit_deadletter"), asked)
         assert response.status_code == 409
-        assert "not registered" in response.content.decode()
+        assert "no longer registered" in response.content.decode()
     assert len(left()) == 1
 
 

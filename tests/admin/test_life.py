@@ -111,7 +111,7 @@ def test_a_letter_that_was_sent_back(client: Client) -> None:
     copy = Message.objects.get(topic=TOPIC, original_id="dead").offset
     original = html_of(client, page(first))
     assert "Sent back to billing" in text(original)
-    assert stands(client, first)[GROUP][1].startswith("It was given up, and sent back. Since 2")
+    assert stands(client, first)[GROUP][1].startswith("It became a dead letter, and was sent back. Since 2")
     assert f'href="{page(copy)}"' in original
     back = html_of(client, page(copy))
     assert f'href="{page(first)}"' in back

@@ -80,9 +80,9 @@ def test_the_small_tables_by_group_topic_and_name(admin_client: Client, page: st
 @pytest.mark.parametrize(
     ("page", "parameters", "said"),
     [
-        ("deliverystate", {"message_offset__gte": "many"}, "From offset was left out: it needs Key beside it."),
-        ("offset", {"topic": "x"}, "Topic was left out: it needs Group beside it."),
-        ("deliverystate", {"partition_key": "x"}, "Key was left out: it needs Topic beside it."),
+        ("deliverystate", {"message_offset__gte": "many"}, "From offset was left out: it also needs Key."),
+        ("offset", {"topic": "x"}, "Topic was left out: it also needs Group."),
+        ("deliverystate", {"partition_key": "x"}, "Key was left out: it also needs Topic."),
     ],
 )  # fmt: skip
 def test_what_no_index_serves_is_left_out(

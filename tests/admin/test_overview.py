@@ -135,7 +135,9 @@ def test_a_row_that_says_something_is_counted_above(admin_client: Client) -> Non
         publish("orders", 1)
         poll_until(subscription, 1)
         html = html_of(admin_client, LANDING)
-        assert rows(html)["orders"]["State"].startswith(f"Deletion waits for group {GROUP}, which is at work")
+        assert rows(html)["orders"]["State"].startswith(
+            f"Deletion waits for group {GROUP}, which is handling"
+        )
         assert "Nothing is urgent, but 1 thing is not as usual." in text(html)
 
 
@@ -160,7 +162,10 @@ def test_what_is_wrong_is_said_in_words(admin_client: Client) -> None:
     pause("asleep", "paused")
     with override_settings(MQUEUE={"LATE_AFTER": 0}):
         found = rows(html_of(admin_client, LANDING))
-    assert found["lonely"]["State"] == "No group: nobody consumes it, and nothing of it is ever deleted"
+    assert (
+        found["lonely"]["State"]
+        == "No group: no group consumes the topic, and none of its messages are ever deleted"
+    )
     assert found["stopped"]["State"].startswith(
         "Paused, and messages waitNo worker is alive, and messages waitLate: "
     )

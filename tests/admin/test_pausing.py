@@ -35,12 +35,12 @@ def test_a_group_is_paused_and_resumed() -> None:
     assert told(confirm(client, "pause_group", BILLING)) == [
         "Group billing on topic orders was paused already."
     ]
-    assert told(confirm(client, "resume_group", BILLING)) == ["Group billing on topic orders goes on."]
+    assert told(confirm(client, "resume_group", BILLING)) == ["Group billing on topic orders is resumed."]
     assert paused() == set()
     assert written_down() == [
         ("operator", "billing on orders", "Group billing on topic orders is paused."),
         ("operator", "billing on orders", "Group billing on topic orders was paused already."),
-        ("operator", "billing on orders", "Group billing on topic orders goes on."),
+        ("operator", "billing on orders", "Group billing on topic orders is resumed."),
     ]
 
 
@@ -65,7 +65,7 @@ def test_who_reads_the_log_by_itself_is_not_paused() -> None:
     archive = {"topic": "orders", "group": "archive"}
     assert ">Pause</a>" not in html_of(client, url_of("group"), archive)
     assert "Pause all groups" not in html_of(client, url_of("topic"), {"topic": "orders"})
-    why = "reads the log of topic orders by itself: nothing is delivered to it"
+    why = "reads the log of topic orders by itself: it receives no deliveries"
     assert why in text(html_of(client, url_of("pause_group"), archive))
     assert why in told(confirm(client, "pause_group", archive))[0]
     assert told(confirm(client, "pause_topic", {"topic": "orders"})) == [

@@ -127,7 +127,7 @@ def test_each_error_is_at_its_field(client: Client) -> None:
         ({"payload_is": "xml"}, "payload_is", "not one of the available choices"),
         ({"delay": "-1"}, "delay", "delay must be at least"),
         ({"delay": "nan"}, "delay", "Enter a number"),
-        ({"delay": "1", "at": "2050-01-01T00:00"}, "delay", "delay and at say the same"),
+        ({"delay": "1", "at": "2050-01-01T00:00"}, "delay", "delay and at exclude each other"),
         ({"at": "tomorrow"}, "at", "Enter a valid date/time"),
     ):
         found = errors(client, **asked)
@@ -144,11 +144,11 @@ def test_a_form_publishes_once_however_often_it_is_sent(client: Client) -> None:
     asked = hidden(client.post(url_of(URL), form).content.decode())
     first, second = client.post(url_of(URL), asked), client.post(url_of(URL), asked, follow=True)
     assert first.status_code == 302
-    assert told(second)[-1].startswith("A message with this id was published already: nothing was stored.")
+    assert told(second)[-1].startswith("A message with this id was already published: nothing was stored.")
     assert Message.objects.filter(topic="orders").count() == 1
     Message.objects.all().delete()
-    assert "was published already" in client.post(url_of(URL), asked, follow=True).content.decode()
-    assert "was published already" in client.post(url_of(URL), form).content.decode()
+    assert "was already published" in client.post(url_of(URL), asked, follow=True).content.decode()
+    assert "was already published" in client.post(url_of(URL), form).content.decode()
     assert not Message.objects.exists()
     assert filled(client)["id"] != form["id"]
 
@@ -157,7 +157,7 @@ def test_an_id_that_somebody_else_has_published(client: Client) -> None:
     offset = publish("orders", "theirs", key="k", id="order-7").offset
     asked = {"topic": "orders", "key": "k", "id": "order-7", "payload_is": "json", "payload": '"mine"'}
     response = confirm(client, URL, asked)
-    assert told(response)[0].startswith("A message with this id was published already")
+    assert told(response)[0].startswith("A message with this id was already published")
     assert response.redirect_chain[0][0] == url_of("message_change", offset)
     assert [one.payload for one in messages("orders")] == ["theirs"]
 
@@ -242,8 +242,8 @@ def test_nobody_gets_it() -> None:
     html = client.post(
         url_of(URL), {"topic": "ordres", "payload_is": "json", "payload": "1"}
     ).content.decode()
-    assert "No group is registered for the topic: nobody gets it" in html
-    assert "delivered" not in html.partition("nobody gets it")[2].partition("<form")[0]
+    assert "No group is registered for the topic. No group receives the message" in html
+    assert "delivered" not in html.partition("No group receives the message")[2].partition("<form")[0]
 
 
 def test_it_says_when_it_is_delivered_to_whom() -> None:
@@ -257,6 +257,6 @@ def test_it_says_when_it_is_delivered_to_whom() -> None:
         assert "It is not delivered while the group is paused." in html
     subscribe("orders", "stock")
     html = client.post(url_of(URL), asked).content.decode()
-    assert "It can be delivered at once, but not to those that are paused." in html
+    assert "It can be delivered at once, but not to paused groups." in html
     html = client.post(url_of(URL), {**asked, "group": "stock"}).content.decode()
     assert "It can be delivered at once." in html

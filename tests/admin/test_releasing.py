@@ -66,7 +66,7 @@ def test_another_finishes_what_one_that_hangs_had_in_hand(client: Client) -> Non
         held = poll_until(hung, 3)
         page = shown(client, partition="k")
         assert "Release 1 lease of hung on key k, group billing on topic orders?" in page
-        assert "3 messages of it in hand now" in page
+        assert "3 messages of it in flight now" in page
         assert "hung is alive, and may take its partitions again at once." in page
         response = confirm(client, "release_leases", {**OF, "partition": "k"})
         assert told(response) == ["1 lease was released: key k."]
@@ -118,7 +118,7 @@ def test_all_of_a_subscriber(client: Client) -> None:
         LeaseFactory.create(topic=TOPIC, consumer_group="stock", partition_key="k0", leased_by="hung")
         page = shown(client, subscriber="hung")
         assert "Release 5 leases of hung, group billing on topic orders?" in page
-        assert "5 messages of them in hand now" in page
+        assert "5 messages of them in flight now" in page
         response = confirm(client, "release_leases", {**OF, "subscriber": "hung"})
         assert told(response) == ["5 leases were released of hung."]
         free = PartitionLease.objects.filter(leased_by="", consumer_group=GROUP)
@@ -144,9 +144,9 @@ def test_who_holds_it_since_the_page_was_made_keeps_it(client: Client) -> None:
         (held,) = poll_until(two, 1)
         response = client.post(url_of("release_leases"), hidden(page))
         assert response.status_code == 409
-        assert "nothing was released" in text(response.content.decode())
+        assert "Nothing was released" in text(response.content.decode())
         assert owners() == {"k": "two"}
-        assert "is held by nobody of whom this was asked" in shown(
+        assert ": no longer held by the subscribers that the page showed" in shown(
             client, partition="k", holder=hidden(page)["holder"]
         )
         assert held.ack()
@@ -159,16 +159,16 @@ def test_what_its_holder_has_locked_is_left_and_said(client: Client, monkeypatch
         one, _ = poll_until(hung, 2)
         with HeldTransaction(one.ack) as handler:
             response = confirm(client, "release_leases", {**OF, "subscriber": "hung"})
-            assert "left to the holder" in told(response)[0]
+            assert "not released, because the holder" in told(response)[0]
             handler.commit()
-    kept_by = f"key {one.key}: left to the holder"
+    kept_by = f"key {one.key}: not released, because the holder"
     assert kept_by in written_down()[0][2]
 
 
 def test_nobody_holds_it(client: Client) -> None:
     subscribe(TOPIC, GROUP)
     page = client.get(url_of("release_leases"), {**OF, "partition": "k"}).content.decode()
-    assert "The lease on key k is held by nobody of whom this was asked." in text(page)
+    assert "The lease on key k: no longer held by the subscribers that the page showed." in text(page)
     assert "Yes, release" not in page
 
 

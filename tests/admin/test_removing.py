@@ -23,8 +23,8 @@ from .overviewing import rows, tiles
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-RESETTING = "Resetting: nothing is delivered until what it had done is deleted"
-BEING_REMOVED = "Being removed: it is not registered, and what it has done is being deleted"
+RESETTING = "Resetting: nothing is delivered until its old delivery state is deleted"
+BEING_REMOVED = "Being removed: it is not registered, and its delivery state is being deleted"
 PAIR = (TOPIC, GROUP)
 
 

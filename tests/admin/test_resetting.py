@@ -67,7 +67,7 @@ def start() -> int:
 def test_asked_shown_and_done(done: list[int], client: Client) -> None:
     page = client.get(url_of("reset_group"), OF).content.decode()
     assert 'type="datetime-local"' in page
-    assert "All that the log still holds" in page
+    assert "All messages that the log still holds" in page
     shown = preview(client, to="earliest")
     assert "Move group billing on topic orders to the start?" in shown
     assert f"Delivered again (done before, or skipped) 6 {done[0]}," in shown
@@ -76,13 +76,13 @@ def test_asked_shown_and_done(done: list[int], client: Client) -> None:
     assert start() == 0
     assert written_down() == []
     response = confirm(client, "reset_group", {**OF, "to": "earliest"})
-    assert told(response) == ["Group billing on topic orders begins after offset 0 now (earliest)."]
+    assert told(response) == ["Group billing on topic orders now begins after offset 0 (earliest)."]
     assert response.redirect_chain[0][0] == f"{url_of('group')}?topic=orders&group=billing"
     assert written_down() == [
         (
             "operator",
             "billing on orders",
-            "Group billing on topic orders begins after offset 0 now (earliest).",
+            "Group billing on topic orders now begins after offset 0 (earliest).",
         )
     ]
     assert came() == list(range(9))
@@ -91,14 +91,14 @@ def test_asked_shown_and_done(done: list[int], client: Client) -> None:
 def test_to_an_offset(done: list[int], client: Client) -> None:
     shown = preview(client, to="offset", offset=str(done[7]))
     assert f"Move group billing on topic orders to offset {done[7]}?" in shown
-    assert "1 message that the group is not done with will never be given to it." in shown
+    assert "1 message that the group is not done with will never be delivered to it." in shown
     confirm(client, "reset_group", {**OF, "to": "offset", "offset": str(done[7])})
     assert came() == [7, 8]
 
 
 def test_to_the_end(done: list[int], client: Client) -> None:
     shown = preview(client, to="latest")
-    assert "3 messages that the group is not done with will never be given to it." in shown
+    assert "3 messages that the group is not done with will never be delivered to it." in shown
     confirm(client, "reset_group", {**OF, "to": "latest"})
     publish(TOPIC, 9)
     assert came() == [9]
@@ -124,7 +124,7 @@ def test_a_time_is_of_the_current_time_zone(done: list[int], client: Client) -> 
         assert "(done before, or skipped) 2 " in late
         assert "to 2020-01-01 05:45:01 +0545" in late
         (said,) = told(confirm(client, "reset_group", {**OF, "to": "time", "at": "2020-01-01T05:45:01"}))
-        assert said.endswith(f"begins after offset {done[3]} now (time 2020-01-01 05:45:01 +0545).")
+        assert said.endswith(f"now begins after offset {done[3]} (time 2020-01-01 05:45:01 +0545).")
     finally:
         timezone.deactivate()
     assert start() == done[3]
@@ -156,10 +156,10 @@ def test_an_offset_beyond_the_end_is_pointed_out(done: list[int], client: Client
         f"Offset 99999999 is beyond the end of the log, whose last message has offset {done[-1]}. The group gets "
         "every message that is published from now on, also below offset 99999999."
     ) in shown
-    assert "3 messages that the group is not done with will never be given to it." in shown
+    assert "3 messages that the group is not done with will never be delivered to it." in shown
     assert "beyond the end" not in preview(client, to="offset", offset=str(done[-1]))
     (said,) = told(confirm(client, "reset_group", {**OF, "to": "offset", "offset": "99999999"}))
-    assert said.endswith(f"begins after offset {done[-1]} now (offset 99999999).")
+    assert said.endswith(f"now begins after offset {done[-1]} (offset 99999999).")
     publish(TOPIC, 9)
     assert came() == [9]
 
@@ -188,9 +188,9 @@ def test_a_place_has_a_before_and_an_after(client: Client) -> None:
         deliveries = poll_until(subscription, 3)
         deliveries[0].nack(delay=3600)
         shown = preview(client, to="earliest")
-    assert "What comes after the place" in asked
-    assert "what comes after the new place is delivered again" in shown
-    assert "What comes after the new place is delivered at once" in shown
+    assert "Messages after the new position that are still in the log" in asked
+    assert "messages after the new position are delivered again" in shown
+    assert "Messages after the new position are delivered at once" in shown
     assert "behind" not in (asked + shown).lower()
 
 
@@ -198,26 +198,26 @@ def test_while_its_subscribers_run_it_needs_a_mark(done: list[int], client: Clie
     with Subscription(TOPIC, GROUP, "worker-1") as subscription:
         in_hand = poll_until(subscription, 3)
         page = client.post(url_of("reset_group"), {**OF, "to": "earliest"}).content.decode()
-        assert "Subscribers of the group run: worker-1." in text(page)
-        assert "The group has 3 messages in hand." in text(page)
+        assert "The group has running subscribers: worker-1." in text(page)
+        assert "The group has 3 messages in flight." in text(page)
         assert 'type="checkbox" name="force"' in page
         response: Any = client.post(url_of("reset_group"), hidden(page))
         assert response.status_code == 409
-        assert "Subscribers of the group run: worker-1. Stop them first, or tick" in text(
+        assert "The group has running subscribers: worker-1. Stop them first, or tick" in text(
             response.content.decode()
         )
         assert in_hand[0].ack()
         response = client.post(url_of("reset_group"), {**hidden(page), "force": "on"}, follow=True)
-        assert told(response) == ["Group billing on topic orders begins after offset 0 now (earliest)."]
+        assert told(response) == ["Group billing on topic orders now begins after offset 0 (earliest)."]
     assert [what.partition(":")[0] for _, _, what in written_down()] == [
-        "Refused", "Group billing on topic orders begins after offset 0 now (earliest).",
+        "Refused", "Group billing on topic orders now begins after offset 0 (earliest).",
     ]  # fmt: skip
     assert came() == list(range(9))
 
 
 def test_a_paused_group_stays_paused(done: list[int], client: Client) -> None:
     pause(TOPIC, GROUP)
-    assert "The group is paused, and stays so." in preview(client, to="earliest")
+    assert "The group is paused, and stays paused." in preview(client, to="earliest")
     confirm(client, "reset_group", {**OF, "to": "earliest"})
     assert [one.paused for one in groups(TOPIC)] == [True]
 
@@ -234,7 +234,7 @@ def test_what_was_shown_of_another_life_is_not_done(done: list[int], client: Cli
     before = start()
     response = client.post(url_of("reset_group"), hidden(page))
     assert response.status_code == 409
-    assert "moved or registered anew meanwhile" in text(response.content.decode())
+    assert "moved or registered again meanwhile" in text(response.content.decode())
     assert start() == before == done[4]
 
 

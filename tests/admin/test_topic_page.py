@@ -84,7 +84,7 @@ def test_who_may_see_it() -> None:
 def test_a_topic_that_nobody_consumes(admin_client: Client) -> None:
     publish("lonely", 1)
     html = text(page(admin_client, "lonely"))
-    assert "No group: nobody consumes it" in html
+    assert "No group: no group consumes the topic" in html
     assert "Nothing is deleted: no group is registered" in html
     assert "No group is registered. A worker" in html
 

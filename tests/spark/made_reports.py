@@ -92,8 +92,8 @@ def shop() -> Report:
             for n in range(1, 8)
         ],
         notes=[
-            "1,286 messages were delivered more than once: when the first time was is not known, and they are left out"
-            " of the times to first delivery."
+            "1,286 messages were delivered more than once. The time of their first delivery is unknown, so the times"
+            " to first delivery leave them out."
         ],
     )
 

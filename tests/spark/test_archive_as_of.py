@@ -144,7 +144,7 @@ NOT_THERE: list[tuple[Any, type[Exception], str]] = [
     (datetime(2026, 1, 1), OptionError, "as_of is 2026-01-01 00:00:00, without a time zone"),
     (99, ArchiveError, "table messages.* 99"),
     (-1, ArchiveError, "table messages.* -1"),
-    (datetime(2020, 1, 1, tzinfo=UTC), ArchiveError, "2020-01-01.* or there was none yet"),
+    (datetime(2020, 1, 1, tzinfo=UTC), ArchiveError, "2020-01-01.* or the table did not exist then"),
     (True, OptionError, "as_of is True, but must be a version, or a datetime with a time zone"),
     ("3", OptionError, "as_of is '3', but must be"),
     (1.5, OptionError, "as_of is 1.5, but must be"),
@@ -188,7 +188,7 @@ def test_reports_of_earlier_states(states: States, spark: SparkSession, options:
             (billing,) = [each for each in found.groups if each.group == "billing"]
             assert (billing.finished, billing.dead) == (4 * number, number)
     for wrong in ({"archive": place}, {"live": True}, {"archive": place, "live": True}):
-        with pytest.raises(OptionError, match="give the archive, and do not read the live log with it"):
+        with pytest.raises(OptionError, match="give an archive, and leave out the live log"):
             report(spark, "orders", options=options, as_of=states.versions[0], **wrong)
     with pytest.raises(OptionError, match="without a time zone"):
         report(spark, "orders", archive=place, live=False, as_of=datetime(2026, 1, 1))
@@ -215,13 +215,13 @@ def test_replays_of_earlier_states(states: States, spark: SparkSession, options:
     assert isinstance(again, Replayed)
     assert again.before
     for other in (states.versions[1], None):
-        with pytest.raises(Exception, match=r"'first' .*begun"):
+        with pytest.raises(Exception, match=r"'first' .*started with other conditions"):
             replay(spark, "orders", "first", as_of=other, **ways)
     by_time = replay(spark, "orders", "second", as_of=states.times[1], **ways)
     assert isinstance(by_time, Replayed)
     assert by_time.stored == 10
     for wrong in ({"live": True}, {"source": None}):
-        with pytest.raises((OptionError, ValueError), match="do not read the live log with it"):
+        with pytest.raises((OptionError, ValueError), match="leave out the live log"):
             replay(spark, "orders", "third", as_of=states.versions[0], **{**ways, **wrong})
     assert Message.objects.filter(topic="again").count() == 15
 
@@ -272,10 +272,10 @@ def test_the_commands(
     assert Message.objects.filter(topic="again").count() == 10
 
     for arguments, code, text in (
-        ((*source, "--as-of", version, *connection), 2, "do not read the live log with it"),
+        ((*source, "--as-of", version, *connection), 2, "leave out the live log"),
         ((*source, "--no-live", "--as-of", "yesterday"), 2, "must be a date, or a time like"),
         ((*source, "--no-live", "--as-of", "99"), 1, "99"),
-        ((*ways, *connection, "--as-of", version, "--live"), 2, "do not read the live log with it"),
+        ((*ways, *connection, "--as-of", version, "--live"), 2, "leave out the live log"),
         ((*ways, *connection, "--as-of", "-3"), 2, "--as-of"),
     ):
         assert main(*arguments) == code, arguments

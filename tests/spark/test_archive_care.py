@@ -181,10 +181,10 @@ def name_it(**wrong: Any) -> Callable[[Path], None]:
         (spoil_a_byte, "cannot be read: "),
         (cut_it_short, r"has \d+ bytes, not \d+"),
         (delete_a_file, "is missing"),
-        (take_a_file_out, "messages: 7 rows were added and 0 erased, but 4 are there"),
+        (take_a_file_out, "messages: 7 rows were added and 0 erased, but the table has 4"),
         (put_a_message_in_twice, "offset 8 is there 2 times"),
-        (put_a_delivery_in_twice, "is not sorted, or has a row twice"),
-        (put_in_what_is_above_the_end, "there is offset 10, above 9"),
+        (put_a_delivery_in_twice, "is not sorted, or contains a row twice"),
+        (put_in_what_is_above_the_end, "offset 10 is above 9, the end of the archive"),
         (name_it(rows=3), "has 2 rows, not 3"),
         (name_it(first=9), "does not begin and end with offsets 9 and 11"),
     ],
@@ -301,9 +301,9 @@ def test_the_commands_tell(folder: Path, spark: SparkSession, capsys: pytest.Cap
 
     assert said("verify").startswith("orders: whole, 7 rows in 3 files of 0.0 MiB\n")
     assert "3 of 3 (100%) files, " in progress[-1]
-    assert said("compact") == "orders: 3 files are 1, with 7 rows\n"
+    assert said("compact") == "orders: 3 files were combined into 1, with 7 rows\n"
     assert "3 of 3 (100%) files, " in progress[-1]
-    assert said("compact") == "orders: nothing to put together\n"
+    assert said("compact") == "orders: nothing to combine\n"
     assert "files" not in progress[-1]
     assert "; 3 files are not in use\n" in said("verify", "--clean")
     assert "; 3 files are not in use, 3 of them deleted\n" in said("verify", "--clean", "--keep-hours", "0")

@@ -95,7 +95,7 @@ def test_the_reason_is_told_if_there_is_no_archive(folder: Path, tmp_path: Path)
         NoArchive, match=r"it holds dead_letters/_delta_log/0+\.json, .*but no Delta table messages"
     ):
         Archive.open(folder)
-    with pytest.raises(OptionError, match="place is empty"):
+    with pytest.raises(OptionError, match="location is empty"):
         Archive.open("")
 
 
@@ -107,7 +107,7 @@ def test_other_schemes_are_refused(place: str) -> None:
 
 def test_an_archive_that_cannot_be_read_is_told(folder: Path) -> None:
     shutil.rmtree(folder / "deliveries")
-    with pytest.raises(ArchiveError, match="the table deliveries is missing: put it back from a copy"):
+    with pytest.raises(ArchiveError, match="the table deliveries is missing: restore it from a copy"):
         Archive.open(folder)
     (folder / "messages/_delta_log/00000000000000000000.json").write_text("{")
     with pytest.raises(ArchiveError, match="table messages cannot be read"):
@@ -165,7 +165,7 @@ def test_folders_of_topics_are_as_documented() -> None:
 )
 def test_a_place_with_keys_is_refused_and_they_are_not_repeated(place: str, shown: str) -> None:
     for refuse in (check_place, storage_at, Archive.open):
-        with pytest.raises(OptionError, match="keys do not belong into the archive's place") as refused:
+        with pytest.raises(OptionError, match="the archive's location must not contain keys") as refused:
             refuse(place)
         told = str(refused.value)
         assert told.startswith(f"{shown}: ")
@@ -225,5 +225,5 @@ def test_a_table_that_names_files_elsewhere_is_refused(folder: Path, path: str) 
     statistics = '{"numRecords": 1, "minValues": {"offset": 9}, "maxValues": {"offset": 9}}'
     action = AddAction(path, 1, {"topic": "orders", "date": "2026-11-21"}, 0, True, statistics)
     table.create_write_transaction([action], "append", table.schema(), ["topic", "date"])
-    with pytest.raises(ArchiveError, match="which is not of this archive"):
+    with pytest.raises(ArchiveError, match="which does not belong to this archive"):
         Archive.open(folder).entries("orders")

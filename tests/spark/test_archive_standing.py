@@ -92,7 +92,7 @@ def test_a_group_that_does_not_fit_the_archive_is_a_gap(
     standing: TopicState, change: Callable[[], Any]
 ) -> None:
     change()
-    with pytest.raises(LogGap, match="may be deleted; failOnDataLoss set to false"):
+    with pytest.raises(LogGap, match=r"may be deleted. .* set failOnDataLoss to false"):
         check(standing, place())
 
 
@@ -101,12 +101,12 @@ def test_a_group_that_was_changed_meanwhile_has_held_back_nothing(
     standing: TopicState, change: Callable[[], Any]
 ) -> None:
     change()
-    with pytest.raises(LogGap, match="Nothing of this batch was added"):
+    with pytest.raises(LogGap, match="This batch added nothing"):
         still(standing, "default")
 
 
 def test_an_archive_without_a_batch_is_of_a_group_that_has_read_nothing(standing: TopicState) -> None:
-    with pytest.raises(LogGap, match="another archive was written by this group"):
+    with pytest.raises(LogGap, match="the group wrote another archive"):
         check(of(0, begun=False), place())
     check(of(0, begun=False), None)
 
@@ -132,7 +132,7 @@ def test_what_was_moved_is_deleted_and_nothing_else(standing: TopicState) -> Non
 
 def test_a_group_that_is_not_registered_any_more_is_not_moved(standing: TopicState) -> None:
     subscribe_again()
-    with pytest.raises(LogGap, match="the batch itself is whole"):
+    with pytest.raises(LogGap, match="The batch itself is complete"):
         move(of(in_log("orders")[-1], standing.life), "default")
     assert stands_at(GROUP) == 0
 
@@ -165,7 +165,7 @@ def test_a_run_that_was_silent_and_replaced_lets_nothing_be_deleted(
         SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
         other = two.join(RetryingConnection(how), "orders")
         reached = replace(standing, position=in_log("orders")[-1])
-        with pytest.raises(GroupTaken, match="another one was let in"):
+        with pytest.raises(GroupTaken, match="another reader replaced it"):
             move(reached, "default", me)
         assert stands_at(GROUP) == standing.position
         move(reached, "default", other)

@@ -207,7 +207,7 @@ def test_a_writer_that_returns_late_moves_no_group(run: Runs, monkeypatch: pytes
         real(self, reached)
 
     monkeypatch.setattr(archive_run.Run, "_move", move)
-    with pytest.raises(GroupTaken, match="another one was let in"):
+    with pytest.raises(GroupTaken, match="another reader replaced it"):
         run()
     assert run.offsets() == in_log("orders")
     assert stands_at(GROUP) == in_log("orders")[-1]
@@ -311,7 +311,7 @@ def test_an_archive_that_is_not_there_is_told_with_what_is_there(
     with pytest.raises(NoArchive, match=r"it holds photo\.jpg, but no Delta table messages"):
         Archive.open(to)
     publish("orders", 1)
-    with pytest.raises(ArchiveError, match=r"is no archive, and is not empty \(it holds photo\.jpg\)"):
+    with pytest.raises(ArchiveError, match=r"is not an archive and is not empty \(it holds photo\.jpg\)"):
         archive(spark, "orders", to, options=options)
     unchanged()
     archive(spark, "orders", f"{to}-of-its-own", options=options)
@@ -351,7 +351,7 @@ def test_executors_that_reach_another_store_are_refused(
     with s3.server() as another:
         for name, value in another.items():
             monkeypatch.setitem(spark.sparkContext.environment, name, value)
-        with pytest.raises(ArchiveError, match="what an executor writes there is not seen by the driver"):
+        with pytest.raises(ArchiveError, match="the driver does not see files that an executor writes there"):
             archive(spark, "orders", f"s3://plain/{store}", options=options)
     unchanged()
 

@@ -150,7 +150,7 @@ def test_what_is_waited_for_is_said_once_and_then_at_intervals(
         done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False, say=say))
     assert len(said) in (2, 3)
     assert said[0].startswith(
-        "past and present of group 'reports' come together: waiting for open transactions that may still commit"
+        "the backfill of group 'reports' catches up with the log: waiting for open transactions that may still commit"
     )
     assert_given_all(12)
 
@@ -273,7 +273,7 @@ def test_another_archive_than_it_was_begun_with_is_refused(
     found = backfill(spark, "orders", "reports", source=place, rate=5, stopping=stopping, **ways)
     assert isinstance(found, Backfilled)
     assert not found.finished
-    with pytest.raises(ArchiveError, match="is being given the past from another archive"):
+    with pytest.raises(ArchiveError, match="was started from another archive"):
         backfill(spark, "orders", "reports", source=other, **ways)
     done(backfill(spark, "orders", "reports", source=place, **ways))
     assert_given_all(44)
@@ -307,7 +307,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(
         return [list(model.objects.order_by("pk").values()) for model in (Message, Offset)]
 
     before = rows()
-    with pytest.raises(GroupNotNew, match="group 'known' is registered"):
+    with pytest.raises(GroupNotNew, match="group 'known' is already registered"):
         backfill(spark, "orders", "known", **ways)
     assert rows() == before
     unsubscribe("orders", "archive")
@@ -316,6 +316,6 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(
         backfill(spark, "orders", "reports", **ways)
     assert rows() == before
     Offset.objects.filter(topic="orders", partition_key="").update(offset_acked=1)
-    with pytest.raises(ArchiveError, match="is the archive of another one"):
+    with pytest.raises(ArchiveError, match="the archive belongs to another database"):
         backfill(spark, "orders", "reports", **ways, fail_on_data_loss=False)
     assert not Offset.objects.filter(consumer_group__gt="").exclude(consumer_group="known").exists()

@@ -158,10 +158,10 @@ def test_it_says_which_key_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None
             break
         told.append(seam.waits_for)
     assert seam.is_whole
-    start = "a moment in which nothing is published to key "
+    start = "a moment without new messages for key "
     assert told[0].startswith(start)
-    assert told[0].endswith(", and to 1 other keys: 3 of its messages came since the last look")
-    assert told[1] == f"{start}'ada': 4 of its messages came since the last look"
+    assert told[0].endswith(" and 1 other keys: 3 messages of the first key are new since the last check")
+    assert told[1] == f"{start}'ada': 4 messages of the first key are new since the last check"
 
 
 def test_what_commits_between_the_look_and_the_copies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +317,7 @@ def test_the_past_is_not_stored_for_another_life_of_the_group() -> None:
     border = begin()
     unsubscribe(TOPIC, GROUP)
     subscribe(TOPIC, GROUP)
-    with pytest.raises(Superseded, match="registered anew"):
+    with pytest.raises(Superseded, match="registered again"):
         store_past(border)
     assert received(1) == {"ada": [0]}
 
@@ -348,7 +348,7 @@ def test_the_end_may_be_said_twice() -> None:
     unsubscribe(TOPIC, GROUP)
     finish(border)
     again = begin()
-    with pytest.raises(Superseded, match="registered anew"):
+    with pytest.raises(Superseded, match="registered again"):
         finish(border)
     assert not begin().ended
     assert again.run.life != border.run.life
@@ -387,7 +387,7 @@ def test_what_was_delivered_by_hand_meanwhile_is_said() -> None:
         cursor.execute(
             "UPDATE queue_delivery_state SET acked = 0, in_flight = 1 WHERE consumer_group = %s", [GROUP]
         )
-    with pytest.raises(Superseded, match="somebody has resumed it"):
+    with pytest.raises(Superseded, match="the group was resumed"):
         sew(border)
 
 

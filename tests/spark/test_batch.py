@@ -184,7 +184,7 @@ def test_what_is_wrong_is_said(load: Load, spark: SparkSession, options: dict[st
                 .options(**{**options, "database": "no_such_one"}, topic="orders")
                 .load()
             ),
-            "Look at the option 'database'",
+            "Check the option 'database'",
         ),
     ]
     for attempt, message in cases:

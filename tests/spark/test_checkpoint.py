@@ -125,7 +125,7 @@ def test_another_query_s_checkpoint_moves_nobody(make: Make, checkpoint: str) ->
     begun, first = begin(query)
     other = Offsets(first.next, first.lives, "another")
     write(checkpoint, 0, other, durable=True)
-    with pytest.raises(OptionError, match="not written down there"):
+    with pytest.raises(OptionError, match="not recorded there"):
         query.committed(begun)
     query.stop()
     assert stands_at(GROUP) == 0
@@ -135,7 +135,7 @@ def test_a_checkpoint_that_is_not_there_is_said(make: Make) -> None:
     query = make()
     begun, _ = begin(query)
     with pytest.raises(
-        OptionError, match=r"'checkpointLocation' is .*give the reader the text that the writer was given"
+        OptionError, match=r"'checkpointLocation' is .*give the reader the same text as the writer"
     ):
         query.committed(begun)
 
@@ -163,8 +163,8 @@ def test_a_place_on_this_machine_is_named_in_any_way(checkpoint: str, name: str)
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"checkpointLocation": "/c"}, "for the sake of a 'group'"),
-        ({"checkpointLocation": "", "group": "g"}, "or give it one"),
+        ({"checkpointLocation": "/c"}, "is used only with a 'group'"),
+        ({"checkpointLocation": "", "group": "g"}, "or give a group"),
     ],
 )
 def test_what_is_no_use_is_refused(given: dict[str, str], why: str) -> None:

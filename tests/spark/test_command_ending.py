@@ -103,14 +103,14 @@ def test_a_java_that_is_gone_is_told() -> None:
         (java,) = [pid for pid, line in started_by(worker.pid).items() if "deploy.SparkSubmit" in line]
         os.kill(java, signal.SIGKILL)
         assert worker.wait(60) == 1
-        assert "Spark's Java process ended in the middle of the work" in worker.output()
+        assert "Spark's Java process ended during the work" in worker.output()
         assert "Traceback" not in worker.output()
         wait_for_nothing_left(worker.pid)
 
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [(21, "Java ended before Spark ran"), (11, "Java 11, but Spark needs 17")],
+    [(21, "Java ended before Spark started"), (11, "Java 11, but Spark needs 17")],
     ids=["broken", "old"],
 )
 def test_a_java_that_does_not_do_is_an_error(version: int, said: str, tmp_path: Path) -> None:

@@ -112,21 +112,21 @@ TELLING = (
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--password", SECRET), "the password is no argument"),
-        ((f"--password={SECRET}",), "the password is no argument"),
+        (("--password", SECRET), "the password cannot be an argument"),
+        ((f"--password={SECRET}",), "the password cannot be an argument"),
         (("--passwor", "x"), "unrecognized arguments"),
         (("--host", "db"), "option 'database' is missing"),
         (("--host", "db", "--database", "shop", "--port", "70000"), "must be a number from 1 to 65535"),
         (("--ssl-mode", "yes"), "invalid choice: 'yes'"),
         (("--connection-hook", "shop.secrets"), "must be like package.module:function"),
         (("--dead-letter-suffix", "of the dead"), "must be 1 to 14 printable characters without blanks"),
-        (("--memory", "much"), "--memory: must be a number with m or g behind it, as 900m or 4g"),
-        (("--memory", "400m"), "--memory: must be at least 500m, or Spark does not start"),
+        (("--memory", "much"), "--memory: must be a number followed by m or g, such as 900m or 4g"),
+        (("--memory", "400m"), "--memory: must be at least 500m, or Spark cannot start"),
         (("--master", "sc://db"), "--master: must be local[N], spark://HOST:PORT, k8s://… or yarn, not 'sc://db'"),
         (("--remote", "local"), "--remote: must be like sc://HOST:15002"),
         (("--conf", "spark.executor.memory"), "--conf: must be like spark.executor.memory=2g"),
         *((("--conf", f"{key}={SECRET}"), f"Let the cluster set {key.rpartition('.')[2]}") for key in TELLING),
-        (("--remote", "sc://db", "--master", "local[2]"), "the Spark Connect server has its own master"),
+        (("--remote", "sc://db", "--master", "local[2]"), "the Spark Connect server sets its own master"),
         (("--many", "x"), "invalid int value"),
     ],
 )  # fmt: skip
@@ -163,7 +163,7 @@ def test_the_name_of_a_secret_is_none(whose: str, name: str) -> None:
 
 @pytest.mark.parametrize("key", TELLING)
 def test_a_session_is_not_given_the_password_either(key: str) -> None:
-    with pytest.raises(OptionError, match=r"Spark writes its configuration down") as refused:
+    with pytest.raises(OptionError, match=r"Spark stores and shows its configuration") as refused:
         session(config={"spark.executor.memory": "1g", key: SECRET})
     assert SECRET not in str(refused.value)
 
@@ -179,28 +179,28 @@ ERASE = ("erase", "--topic", "orders")
         ((*ARCHIVE, "--to", "x", "--batch-rows", "0"), "--batch-rows: must be a whole number, at least 1, not '0'"),
         ((*ARCHIVE, "--to", "x", "--group", ""), "group must not be empty"),
         ((*ARCHIVE, "--to", "x", "--history-after", "-1"), "history_after is -1.0, but must be seconds"),
-        ((*ARCHIVE, "--to", ""), "the archive's place is empty"),
-        ((*ARCHIVE, "--to", f"s3://me:{SECRET}@bucket/x"), "keys do not belong into the archive's place"),
-        ((*ARCHIVE, "--topic", "", "--to", "x"), "topic '' cannot be one"),
-        (("archive", "--pattern", "(", "--to", "x"), "must be a regular expression of Python's"),
+        ((*ARCHIVE, "--to", ""), "the archive's location is empty"),
+        ((*ARCHIVE, "--to", f"s3://me:{SECRET}@bucket/x"), "the archive's location must not contain keys"),
+        ((*ARCHIVE, "--topic", "", "--to", "x"), "'' cannot be a topic"),
+        (("archive", "--pattern", "(", "--to", "x"), "must be a Python regular expression"),
         (("compact", "--to", "x", "--mib", "0"), "--mib: must be a whole number, at least 1"),
-        (("compact", "--to", ""), "the archive's place is empty"),
-        (("verify", "--to", f"s3://me:{SECRET}@bucket/x"), "keys do not belong into the archive's place"),
-        ((*ERASE, "--to", "", "--key", "ada"), "the archive's place is empty"),
+        (("compact", "--to", ""), "the archive's location is empty"),
+        (("verify", "--to", f"s3://me:{SECRET}@bucket/x"), "the archive's location must not contain keys"),
+        ((*ERASE, "--to", "", "--key", "ada"), "the archive's location is empty"),
         ((*ERASE, "--to", "x"), "one of the arguments --key --where is required"),
         ((*ERASE, "--to", "x", "--key", "ada", "--where", "true"), "not allowed with argument --key"),
         ((*ERASE, "--to", "x", "--key", "ada", "--keep-hours", "-1"), "keep_hours is -1.0, but must be from 0"),
-        ((*REPLAY, "--name", "x", "--as-of", "3"), "as_of is 3, which is a state of an archive: give the archive"),
+        ((*REPLAY, "--name", "x", "--as-of", "3"), "as_of is 3, but only an archive has earlier states"),
         ((*REPORT, "--top", "0"), "top must be a whole number from 1"),
-        ((*REPORT, "--from-archive", f"s3://me:{SECRET}@bucket/x"), "keys do not belong into the archive's place"),
+        ((*REPORT, "--from-archive", f"s3://me:{SECRET}@bucket/x"), "the archive's location must not contain keys"),
         ((*REPLAY, "--name", ""), "name must not be empty"),
         (("replay", "--topic", "", "--to", "x", "--name", "x"), "topic must not be empty"),
         ((*REPLAY, "--name", "x", "--group", ""), "group must not be empty"),
         ((*REPLAY, "--name", "x", "--to", "orders_dlq"), "reserved for dead letters"),
-        ((*REPLAY, "--name", "x", "--from", ""), "the archive's place is empty"),
+        ((*REPLAY, "--name", "x", "--from", ""), "the archive's location is empty"),
         ((*REPLAY, "--name", "x", "--since", "2026-01-02", "--until", "2026-01-01"), "must be later than since"),
         ((*REPLAY, "--name", "x", "--key", ""), "key must not be empty"),
-        ((*REPLAY, "--name", "x", "--where", " "), "where must be a condition of SQL"),
+        ((*REPLAY, "--name", "x", "--where", " "), "where is empty, but must be an SQL condition"),
         ((*BACKFILL, "--topic", "orders", "--group", ""), "group must not be empty"),
         ((*BACKFILL, "--topic", "orders_dlq", "--group", "new"), "reserved for dead letters"),
     ],
@@ -228,7 +228,7 @@ def test_what_spark_submit_decides_is_refused(
 ) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert main("--master", "local[2]") == 2
-    assert "--master: Spark runs already, started by spark-submit" in capsys.readouterr().err
+    assert "--master: spark-submit has already started Spark" in capsys.readouterr().err
 
 
 def run_doctor(*arguments: str) -> list[dict[str, object]]:

@@ -49,7 +49,7 @@ def start_with(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], Any]) -> No
 
 def java_ends() -> None:
     """Java has also received the signal."""
-    raise NoSpark("Java ended before Spark ran")
+    raise NoSpark("Java ended before Spark started")
 
 
 @pytest.mark.parametrize("answers", [False, True], ids=["goes on", "answers"])
@@ -130,7 +130,7 @@ def test_of_a_verification_that_was_stopped_nobody_knows_whether_the_archive_is_
     folder = begin(tmp_path / "archive")
     batch(folder, "orders", [1, 2])
     job, out = stopped(VERB, "--to", str(folder), "--json")
-    with pytest.raises(Stopped, match="not all was read"):
+    with pytest.raises(Stopped, match="some files were not read"):
         VERB.run(job)
     assert json.loads(out.getvalue()) == []
     assert VERB.answers
@@ -140,7 +140,7 @@ def test_of_a_doctor_that_was_stopped_nobody_knows_whether_all_is_well() -> None
     from django_mqueue.spark.cli.verbs.doctor import VERB
 
     job, out = stopped(VERB, "--json")
-    with pytest.raises(Stopped, match="not all was looked at"):
+    with pytest.raises(Stopped, match="some checks did not run"):
         VERB.run(job)
     assert [finding["what"] for finding in json.loads(out.getvalue())] == ["Python"]
     assert VERB.answers

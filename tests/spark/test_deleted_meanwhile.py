@@ -61,5 +61,5 @@ def test_a_report_tells_what_is_there(spark: SparkSession, meanwhile: dict[str, 
 def test_an_archive_run_says_whose_messages_these_were(
     spark: SparkSession, meanwhile: dict[str, str], tmp_path: Path
 ) -> None:
-    with pytest.raises(LogGap, match="though the group of the archive was not done with them"):
+    with pytest.raises(LogGap, match="although the archive's group was not done with them"):
         archive(spark, "orders", str(tmp_path / "archive"), options=meanwhile)

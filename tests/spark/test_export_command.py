@@ -41,10 +41,13 @@ ORDERS = ("--topic", "orders", "--to", "there")
         (("--to", "there"), "--topic --pattern is required"),
         (("--topic", "orders"), "--to"),
         (("--topic", "a", "--pattern", "b", "--to", "there"), "not allowed with"),
-        (("--topic", " a", "--to", "there"), "' a' cannot be one"),
-        (("--topic", "a,b", "--topic", "c", "--to", "there"), "'a,b' has a comma in its name: give it alone"),
-        (("--topic", "a", "--topic", "", "--to", "there"), "'' cannot be one"),
-        (("--pattern", "(", "--to", "there"), "must be a regular expression"),
+        (("--topic", " a", "--to", "there"), "' a' is not valid"),
+        (
+            ("--topic", "a,b", "--topic", "c", "--to", "there"),
+            "'a,b' has a comma in its name: export it alone",
+        ),
+        (("--topic", "a", "--topic", "", "--to", "there"), "'' cannot be a topic"),
+        (("--pattern", "(", "--to", "there"), "must be a Python regular expression"),
         pytest.param(
             (*ORDERS, "--columns", "offset,total"),
             "has no column 'total'; it has topic, partition",
@@ -56,8 +59,8 @@ ORDERS = ("--topic", "orders", "--to", "there")
         ((*ORDERS, "--compression", "zip"), "invalid choice"),
         ((*ORDERS, "--since", "yesterday"), "must be a date, or a time like"),
         ((*ORDERS, "--since", "2026-03-02", "--until", "2026-03-01"), "would end before it begins"),
-        (("--topic", "orders", "--to", ""), "place is empty"),
-        (("--topic", "orders", "--to", "s3://id:key@bucket/there"), "keys do not belong"),
+        (("--topic", "orders", "--to", ""), "location is empty"),
+        (("--topic", "orders", "--to", "s3://id:key@bucket/there"), "must not contain keys"),
     ],
     ids=str,
 )
@@ -118,7 +121,7 @@ def test_the_first_signal_ends_it_and_nothing_is_left(
     stopping.set()
     for topic in ("a", "b", "c"):
         publish_many(topic, range(10))
-    with pytest.raises(Stopped, match="what was written is deleted"):
+    with pytest.raises(Stopped, match="the files written so far are deleted"):
         VERB.run(
             job(spark, options, "--pattern", "[abc]", "--to", str(tmp_path / "three"), stopping=stopping)
         )

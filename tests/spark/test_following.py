@@ -225,7 +225,7 @@ def test_a_second_query_is_refused_while_the_first_lives(
     query.done(query.initial())
     second = another(asked, kept)
     begun = second.initial()
-    with pytest.raises(GroupTaken, match="each query needs a group of its own"):
+    with pytest.raises(GroupTaken, match="each query needs its own group"):
         second.done(begun)
     query.stop()
     another(asked, kept).done(begun)
@@ -277,7 +277,7 @@ def test_a_group_that_was_changed_by_hand_stops_its_query(
     query.done(begun)
     ended = query.latest(begun, None)
     change_by_hand(GROUP, how)
-    with pytest.raises(LogGap, match="unsubscribed from topic 'orders', reset, or registered anew"):
+    with pytest.raises(LogGap, match="unsubscribed from topic 'orders', reset, or registered again"):
         query.done(ended)
     query.stop()
     again = another(asked, kept)
@@ -305,7 +305,7 @@ def test_a_checkpoint_of_an_earlier_life_is_refused(
     other = another(asked, kept)
     other.initial()
     other.stop()
-    with pytest.raises(LogGap, match="registered anew"):
+    with pytest.raises(LogGap, match="registered again"):
         another(asked, kept).done(ended)
 
 
@@ -319,7 +319,7 @@ def test_a_query_that_fell_behind_its_group_stops(
     forward(newer, newer.initial())
     newer.stop()
     again = another(asked, kept)
-    with pytest.raises(LogGap, match="another query has read for it"):
+    with pytest.raises(LogGap, match="another query has read for the group"):
         again.done(begun)
 
 

@@ -44,7 +44,7 @@ def test_a_query_that_is_to_go_on_goes_on_when_its_group_is_changed_by_hand(
     careless.done(begun)
     ended = careless.latest(begun, None)
     change_by_hand(GROUP, how)
-    with pytest.warns(UserWarning, match="unsubscribed from topic 'orders', reset, or registered anew"):
+    with pytest.warns(UserWarning, match="unsubscribed from topic 'orders', reset, or registered again"):
         careless.done(ended)
     assert (stands_at(GROUP), reads_log(GROUP)) == (newest(), True)
     publish("orders", 3)

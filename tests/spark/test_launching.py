@@ -44,9 +44,10 @@ def test_a_server_that_does_not_answer_is_said_soon(monkeypatch: pytest.MonkeyPa
         with pytest.raises(NoSpark) as caught:
             launching.session(remote=f"sc://{place}{ending}")
     said = (
-        f"no Spark Connect server answers at {place} within 0.5 s: does it run there, and is it to be asked"
+        f"no Spark Connect server answers at {place} within 0.5 s: check that it runs there, and that it expects a"
+        " connection"
     )
-    assert str(caught.value) == f"{said} {'with' if ending else 'without'} TLS (;use_ssl=true)?"
+    assert str(caught.value) == f"{said} {'with' if ending else 'without'} TLS (;use_ssl=true)"
 
 
 def test_workers_are_of_this_interpreter_and_find_what_they_need(

@@ -100,7 +100,7 @@ def register_anew(make: Make) -> None:
 
 @pytest.mark.parametrize(
     ("change", "why"),
-    [(read_on, "another query has read for it"), (register_anew, "registered anew")],
+    [(read_on, "another query has read for the group"), (register_anew, "registered again")],
     ids=["read on", "registered anew"],
 )
 def test_a_batch_that_is_run_again_is_whole(make: Make, change: Callable[[Make], None], why: str) -> None:
@@ -137,7 +137,7 @@ def test_what_is_deleted_while_a_batch_is_planned_is_told(
         return ranges(*given)
 
     monkeypatch.setattr("django_mqueue.spark.streams.query.ranges", late)
-    with pytest.raises(LogGap, match="another query has read for it"):
+    with pytest.raises(LogGap, match="another query has read for the group"):
         query.ranges(begun, ended)
 
 
@@ -160,7 +160,7 @@ def test_a_reader_that_was_replaced_moves_nothing(make: Make) -> None:
     SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
     anew = second.initial()
     planned = second.latest(anew, 3)
-    with pytest.raises(GroupTaken, match="another one was let in") as caught:
+    with pytest.raises(GroupTaken, match="another reader replaced it") as caught:
         first.done(ended)
     assert caught.value.subscribers == [f"spark-{anew.query[:12]}"]
     assert stands_at(GROUP) == 0
@@ -177,7 +177,7 @@ def test_a_reader_that_was_replaced_reads_nothing(make: Make) -> None:
     ended = first.latest(begun, None)
     SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
     second.done(second.initial())
-    with pytest.raises(GroupTaken, match="another one was let in"):
+    with pytest.raises(GroupTaken, match="another reader replaced it"):
         first.ranges(begun, ended)
     first.stop()
     assert SubscriberHeartbeat.objects.get().deregistered_at is None, "the other one is at work"
@@ -215,9 +215,9 @@ def test_a_process_whose_successor_reads_moves_nothing(make: Make) -> None:
     query.done(ended)
     later = query.latest(ended, None)
     again.done(ended)
-    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+    with pytest.raises(GroupTaken, match="was started again in another process"):
         query.ranges(ended, later)
-    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+    with pytest.raises(GroupTaken, match="was started again in another process"):
         query.done(later)
     assert rows(again, ended, later) == 6
     again.done(later)
@@ -235,7 +235,7 @@ def test_a_process_that_is_back_joins_no_new_topic_in_place_of_its_successor(mak
     wait_until(lambda: len(old.latest(begun, 4).next) == 2, "the new topic is seen")
     ended = old.latest(begun, 4)
     later = again.latest(ended, None)
-    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+    with pytest.raises(GroupTaken, match="was started again in another process"):
         old.latest(ended, None)
     old.stop()
     left = [offset for topic in later.next for offset in in_log(topic) if offset > ended.above(topic)]
@@ -249,7 +249,7 @@ def test_a_process_that_is_back_behind_its_successor_leaves_it_alone(make: Make)
     first, ended = cut_off(make())
     old, again = make(), make()
     again.done(ended)
-    with pytest.raises(LogGap, match="another query has read for it since"):
+    with pytest.raises(LogGap, match="another query has read for the group since"):
         old.done(first)
     old.stop()
     publish("orders", 11)
@@ -274,16 +274,16 @@ def test_a_process_that_is_back_in_its_successor_s_first_batch_leaves_it_alone(
     monkeypatch.setattr(incarnations, "clock", lambda: clock() + 60)
     again = make(failOnDataLoss=strict)
     assert rows(again, first, ended) == 6
-    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+    with pytest.raises(GroupTaken, match="was started again in another process"):
         old.done(first)
     again.done(ended)
-    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+    with pytest.raises(GroupTaken, match="was started again in another process"):
         old.done(first)
     old.stop()
     assert stands_at(GROUP) == ended.above("orders")
     third = make(failOnDataLoss=strict)
     third.done(ended)
-    with pytest.raises(GroupTaken, match="was started again since, in another process"):
+    with pytest.raises(GroupTaken, match="was started again in another process"):
         again.ranges(ended, ended)
     publish("orders", 11)
     assert rows(third, ended, third.latest(ended, None)) == 1
@@ -419,11 +419,11 @@ def was_set_back(make: Make) -> tuple[Offsets, int]:
 def go_on(make: Make, ended: Offsets, fifth: int, *, careless: bool) -> None:
     if careless:
         again = make(failOnDataLoss="false")
-        with pytest.warns(UserWarning, match="it was set back"):
+        with pytest.warns(UserWarning, match="it was restored to an earlier state"):
             again.done(ended)
     else:
         with pytest.raises(
-            LogGap, match=f"nothing above {fifth} was ever settled in this database: it was set back"
+            LogGap, match=f"this database has never settled anything above {fifth}: it was restored"
         ):
             make().done(ended)
     assert stands_at(GROUP) == fifth

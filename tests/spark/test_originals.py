@@ -105,7 +105,7 @@ def test_a_gap_is_an_error_and_nothing_is_held(archived: Archived, options: dict
         unsubscribe("orders", "archive")
     if how == "registered anew":
         following.follow("orders", "archive", archived.upto, newest(), using="default")
-    with pytest.raises(LogGap, match="messages above that may be deleted"):
+    with pytest.raises(LogGap, match="messages above that offset may be deleted"):
         hold(archived, options)
     assert following.place("orders", "guard", using="default") is None
     assert hold(archived, options, gap_is_error=False).archived == archived.upto
@@ -192,9 +192,7 @@ def test_an_archive_that_ends_below_the_guard_leaves_a_gap(
     archives.batch(older, "orders", [archived.upto - 1], life=archived.life)
     hold(archived, options)
     before = following.place("orders", "guard", using="default")
-    with pytest.raises(
-        LogGap, match=f"up to offset {archived.upto - 1}, but since this was begun group 'guard'"
-    ):
+    with pytest.raises(LogGap, match=f"up to offset {archived.upto - 1}, but since the start group 'guard'"):
         hold(archived, options, begun=True, path=older)
     assert following.place("orders", "guard", using="default") == before
 
@@ -215,7 +213,7 @@ def test_a_guard_that_is_left_over_goes_back_to_where_this_archive_ends(
 
 def test_the_archive_of_another_database_is_told(archived: Archived, options: dict[str, str]) -> None:
     archives.batch(archived.folder, "orders", [archived.upto + 1000], life=archived.life)
-    with pytest.raises(ArchiveError, match="is the archive of another one"):
+    with pytest.raises(ArchiveError, match="the archive belongs to another database"):
         hold(archived, options)
     assert following.place("orders", "guard", using="default") is None
 

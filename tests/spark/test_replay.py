@@ -220,9 +220,9 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(
     usual: dict[str, Any] = {"topic": "orders", "name": "x", "source": place, "live": True}
     usual |= {"options": options, "dry_run": False}
     ways: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"where": "colour = 'red'"}, OptionError, "colour = 'red'.*is no condition over the columns"),
-        ({"where": "((("}, OptionError, "is no condition"),
-        ({"where": f"offset = {10**44}"}, OptionError, "is no condition"),
+        ({"where": "colour = 'red'"}, OptionError, "colour = 'red'.*is not a condition over the columns"),
+        ({"where": "((("}, OptionError, "is not a condition"),
+        ({"where": f"offset = {10**44}"}, OptionError, "is not a condition"),
         ({"where": " "}, ValueError, "is empty"),
         ({"source": f"{place}/none"}, NoArchive, "there is no archive"),
         ({"rate": 0}, ValueError, "rate must be more than 0"),

@@ -71,7 +71,7 @@ def test_replay_tells_and_then_does_it(spark: SparkSession, options: dict[str, s
     told, _ = run(spark, options, replay.VERB, *words, "--yes")
     assert told == "3 messages stored in topic 'again', 3 in all\n"
     told, _ = run(spark, options, replay.VERB, *words, "--yes")
-    assert told == "replay 'spring' was finished before: 3 messages in topic 'again'\n"
+    assert told == "replay 'spring' was already finished: 3 messages in topic 'again'\n"
     assert len(in_log("again")) == 3
 
 
@@ -80,10 +80,10 @@ def test_a_replay_that_is_stopped_tells_who_holds_back_deletion(
 ) -> None:
     words = ["--topic", "orders", "--to", "again", "--rate", "1", "--yes"]
     _, said = run(spark, options, replay.VERB, *words, "--name", "spring", stopped=True)
-    assert "run it again as 'spring' to go on" in said
+    assert "run it again as 'spring' to continue" in said
     assert "group 'replay-spring-into-again' holds back deletion from topic 'orders' until then" in said
     _, said = run(spark, options, replay.VERB, *words, "--name", "old", "--from", place, stopped=True)
-    assert "run it again as 'old' to go on" in said
+    assert "run it again as 'old' to continue" in said
     assert "holds back" not in said
 
 
@@ -94,7 +94,7 @@ def test_backfill_tells_and_then_does_it(spark: SparkSession, options: dict[str,
     told, _ = run(spark, options, backfill.VERB, *words, "--yes", "--json")
     assert json.loads(told)["finished"]
     told, _ = run(spark, options, backfill.VERB, *words, "--yes")
-    assert told == "group 'reports' was given the past of topic 'orders' before\n"
+    assert told == "group 'reports' already received the past messages of topic 'orders'\n"
     with Subscription("orders", "reports") as worker:
         assert [delivery.payload for delivery in poll_until(worker, 12)] == list(range(12))
 

@@ -79,7 +79,7 @@ def test_a_condition_that_a_message_cannot_answer_leaves_nothing(
     if kept:
         archive(spark, "orders", place, options=options)
         ways["source"] = place
-    told = r"where is .*, which one of the messages cannot answer: \[CAST_INVALID_INPUT\].*'1\d+.50'"
+    told = r"where is .*, which fails for one of the messages: \[CAST_INVALID_INPUT\].*'1\d+.50'"
     for dry_run in (True, False):
         with pytest.raises(OptionError, match=told):
             replay(spark, "orders", "spring", where=BAD, **ways, dry_run=dry_run)

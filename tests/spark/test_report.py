@@ -258,7 +258,9 @@ def test_what_may_be_deleted_between_archive_and_log_is_told(
     handle("c")
     assert reading._gaps(asked(), *stands(asked(), place)) == [], "it is held back"
     unsubscribe("orders", "archive")
-    with pytest.raises(LogGap, match="but its group 'archive' is not registered: messages above that may be"):
+    with pytest.raises(
+        LogGap, match="but its group 'archive' is not registered: messages above that offset may be"
+    ):
         report(spark, "orders", archive=place, options=options)
     with override_settings(MQUEUE={**QUICK, "RETENTION": 0}):
         collect("orders")
@@ -267,7 +269,7 @@ def test_what_may_be_deleted_between_archive_and_log_is_told(
         report(spark, "orders", archive=place, options=options)
     following.follow("orders", "archive", 0, 0, using="default")
     (gap,) = reading._gaps(asked(False), *stands(asked(), place))
-    assert gap.endswith("was registered anew since: messages above that may be missing here.")
+    assert gap.endswith("was registered again later: messages above that offset may be missing here.")
     unsubscribe("orders", "archive")
     archive(spark, "orders", place, options=options, history_after=0, fail_on_data_loss=False)
     unsubscribe("orders", "archive")
@@ -297,7 +299,7 @@ def test_deletion_that_is_let_go_while_a_report_reads_is_told(
     with pytest.raises(LogGap, match="is not registered"):
         build_report(spark, asked, let_go)
     found = report(spark, "orders", archive=place, options=options, fail_on_data_loss=False)
-    assert "'archive' is not registered: messages above that may be missing here." in found.notes[0]
+    assert "'archive' is not registered: messages above that offset may be missing here." in found.notes[0]
     assert group_of(found, "billing").published == 2
 
 

@@ -83,7 +83,7 @@ def test_rows_that_may_come_in_other_tasks_need_ids() -> None:
     [
         ({"payload": None}, "payload is null"),
         ({"payload": "{"}, "payload is not JSON"),
-        ({"payload": "NaN"}, "NaN is none of its values"),
+        ({"payload": "NaN"}, "NaN is not a JSON value"),
         ({"payload": "1", "key": " k"}, "key must not begin or end with blanks"),
         ({"payload": "1", "id": ""}, "id must not be empty"),
         ({"payload": "1", "topic": "orders_dlq"}, "reserved for dead letters"),

@@ -141,7 +141,7 @@ def test_what_cannot_be_written_is_refused(
         (lambda: save(frame, options), "no topic"),
         (
             lambda: save(frame.withColumnRenamed("payload", "value"), options, topic="a"),
-            "'value' is none of a message",
+            "'value' is not a column of a message",
         ),
         (
             lambda: save(frame.selectExpr("1 AS payload"), options, topic="a"),

@@ -88,7 +88,7 @@ def test_a_pickle_is_not_run(tmp_path: Path) -> None:
     ids=str,
 )
 def test_what_no_task_returns_is_refused(found: Any) -> None:
-    with pytest.raises(ArchiveError, match="are driver and executors of the same version"):
+    with pytest.raises(ArchiveError, match="install the same version of django_mqueue"):
         answered(json.dumps({"found": found}))
 
 
@@ -96,7 +96,7 @@ def test_what_no_task_returns_is_refused(found: Any) -> None:
     "outcome", [None, "", "[]", "{}", "1", '"found"', '{"error": []}', '{"error": "LogGap"}']
 )
 def test_what_is_no_outcome_is_refused(outcome: str | None) -> None:
-    with pytest.raises(ArchiveError, match="are driver and executors of the same version"):
+    with pytest.raises(ArchiveError, match="install the same version of django_mqueue"):
         answered(outcome)
 
 

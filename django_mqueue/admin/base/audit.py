@@ -45,7 +45,7 @@ def go_on(pk: int, user_id: int, mark: str) -> LogEntry | None:
     if entry is None or mark_of(entry) != mark:
         return None
     said = entry.change_message
-    entry.change_message = f"{said} Going on."
+    entry.change_message = f"{said} Continuing."
     mine = LogEntry.objects.filter(pk=pk, user_id=user_id, change_message=said)
     return entry if mine.update(change_message=entry.change_message) else None
 

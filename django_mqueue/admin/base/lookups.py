@@ -46,7 +46,7 @@ def choose(lookups: Sequence[Lookup], parameters: Mapping[str, str]) -> Chosen:
         for lookup in (each for each in lookups if each.name in given):
             missing = [labels[name] for name in lookup.needs if name not in given]
             if missing:
-                problems[lookup.name] = f"it needs {' and '.join(missing)} beside it"
+                problems[lookup.name] = f"it also needs {' and '.join(missing)}"
             elif lookup.number and not _is_number(given[lookup.name]):
                 problems[lookup.name] = "it must be a number"
         for name in problems:

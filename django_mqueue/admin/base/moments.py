@@ -29,5 +29,7 @@ def _aware(moment: datetime) -> datetime:
     """
     zone = timezone.get_current_timezone()
     if zone.utcoffset(moment.replace(fold=1 - moment.fold)) != zone.utcoffset(moment):
-        raise ValidationError(f"There is no such time, or there are two, in the time zone {zone}.")
+        raise ValidationError(
+            f"This time does not exist, or occurs twice, in the time zone {zone}. Give another time."
+        )
     return moment.replace(tzinfo=zone)

@@ -178,7 +178,7 @@ class Operation(QueueView):
         user = self.request.user.pk
         assert user is not None
         entry = audit.go_on(step["entry"], user, step["mark"]) if step else None
-        told = "Stopped. What was done stays done."
+        told = "Stopped. Steps that are done stay done."
         if entry is not None:
             told = f"Stopped: {step['told']}"
             audit.end(entry, told)

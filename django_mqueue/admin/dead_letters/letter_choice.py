@@ -42,7 +42,7 @@ class _Moment(Moment):
         return value.isoformat(timespec="seconds") if isinstance(value, datetime) else value
 
 
-_CLASS = "With its module or without: CardDeclined."
+_CLASS = "The class name, with or without its module: CardDeclined."
 _LIKE = "A part of the error's first line; # is any number or id."
 
 
@@ -67,7 +67,7 @@ class LetterFilter(OfLetters):
     def clean_path(self) -> str:
         path: str = self.cleaned_data["path"]
         if path and not all(_parts(path)):
-            raise ValidationError("A path names places one in another, as in customer.id")
+            raise ValidationError("A path consists of names separated by dots, as in customer.id")
         return path
 
     @property
@@ -147,9 +147,11 @@ class Offsets(forms.Field):
     def to_python(self, value: Any) -> list[int]:
         given = value if isinstance(value, (list, tuple)) else [value]
         if len(given) > SELECTED_MOST:
-            raise ValidationError(f"At most {SELECTED_MOST} letters at once: use what acts on all that match")
+            raise ValidationError(
+                f"At most {SELECTED_MOST} dead letters at once: use the action for all that match"
+            )
         if not all(str(one).isascii() and str(one).isdigit() and len(str(one)) < 19 for one in given):
-            raise ValidationError("Letters are named by the numbers of their rows")
+            raise ValidationError("Dead letters are identified by the numbers of their rows")
         return sorted({int(one) for one in given})
 
 

@@ -80,16 +80,18 @@ class EditLetter(Operation):
         after = payload_text.as_text(content.body, asked["how"] != payload_text.JSON_TEXT)
         lines = payload_text.diff(before[1], after[1])
         means = [
-            "It keeps its id, key, kind and headers, and begins anew: its next attempt is the first.",
-            "The dead letter goes as the message comes: there is always one of the two.",
+            "It keeps its id, key, kind and headers. Its attempt count starts again at one.",
+            "The dead letter is deleted when the message is stored: exactly one of them exists at any time.",
         ]
         if before[0] != after[0]:
-            means.insert(0, f"What was {_name(before[0])} will be {_name(after[0])}.")
+            means.insert(0, f"The payload changes from {_name(before[0])} to {_name(after[0])}.")
         if not letter.is_ours:
-            means.insert(0, "Its kind, headers and encoding could not be read: they are written anew.")
+            means.insert(
+                0, "Its kind, headers and encoding could not be read: they are replaced with new ones."
+            )
         group = letter.row["failed_group"]
         if not dead_letters.registered(conf.database(), letter.row["original_topic"] or "", {group}):
-            raise Refused(f"Group {group} is not registered any more: the letter would be nobody's.")
+            raise Refused(f"Group {group} is no longer registered: no group would receive the message.")
         is_same = before == after
         name = f"dead letter {letter.row['original_id']} of topic {letter.row['original_topic']} to group {group}"
         what = (
@@ -129,7 +131,7 @@ class EditLetter(Operation):
         is_offset = text.isascii() and text.isdigit() and len(text) < 19
         letter = dead_letters.one(conf.database(), int(text)) if is_offset else None
         if letter is None:
-            raise Refused("The dead letter is there no more: it was sent back, or deleted.")
+            raise Refused("The dead letter no longer exists: it was sent back, or deleted.")
         if not visible.seen_by(self.request, letter.row["original_topic"] or "", letter.topic).everything:
             raise PermissionDenied
         self.letter = letter

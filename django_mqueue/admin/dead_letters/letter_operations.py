@@ -34,7 +34,7 @@ class Selected(OfLetters, _Was):
 
     def clean(self) -> dict[str, Any]:
         if not self.cleaned_data.get("offsets"):
-            raise ValidationError("No letter is ticked: go back to the list and tick some.")
+            raise ValidationError("No dead letter is selected: go back to the list and select some.")
         return self.cleaned_data
 
 
@@ -56,15 +56,13 @@ class RedriveMatchingForm(Matching):
         required=False,
         min_value=1,
         max_value=RATE_MOST,
-        label="Letters a second at most",
-        help_text="Empty: as fast as it goes.",
+        label="Dead letters per second at most",
+        help_text="Empty: as fast as possible.",
     )
 
 
 class PurgeMatchingForm(Matching):
-    typed = forms.CharField(
-        required=False, strip=False, label="Type the topic's name to say that you mean it:"
-    )
+    typed = forms.CharField(required=False, strip=False, label="Type the topic's name to confirm:")
 
     def clean_typed(self) -> str:
         typed: str = self.cleaned_data["typed"]
@@ -110,14 +108,14 @@ class _OnLetters(Operation):
         if not self.returns:
             means = [f"{number:,} of group {group}." for group, number in sorted(groups.items())]
         if found.is_more:
-            means.append("There are more than were counted: those that match are found on the way.")
+            means.append("More dead letters match than were counted: the operation also finds these.")
         means += [
-            f"{number:,} of group {group} {'stays' if number == 1 else 'stay'}: it is not registered any more."
+            f"{number:,} of group {group} {'stays' if number == 1 else 'stay'}: the group is no longer registered."
             for group, number in sorted(gone.items())
         ]
         missing = len(asked.get("offsets") or ()) - found.number
         if missing > 0:
-            means.append(f"{missing:,} of those that were ticked are there no more.")
+            means.append(f"{missing:,} of the selected dead letters no longer exist.")
         return Plan(
             self.sentence(f"{number} {letter}", {**asked, "named": self._named(chosen)}),
             [*means, *self.means],
@@ -202,16 +200,16 @@ class _OnLetters(Operation):
         text = f"{moved:,} {letter} {self.done}"
         asked = {**asked, "named": so_far["named"]}
         if more:
-            return f"{text} so far; {so_far['looked']:,} were looked at: {words(asked, logged=True)}."
+            return f"{text} so far; {so_far['looked']:,} were examined: {words(asked, logged=True)}."
         text += f": {words(asked, logged=True)}."
         if so_far["homeless"]:
-            text += f" {so_far['homeless']:,} stayed: their group is not registered any more."
+            text += f" {so_far['homeless']:,} stayed: their group is no longer registered."
         if so_far["locked"]:
             text += (
-                f" {so_far['locked']:,} stayed: somebody else was at work on them. Do it again to take them."
+                f" {so_far['locked']:,} stayed: another process had locked them. Repeat this to include them."
             )
         if asked.get("offsets") and not moved and not so_far["homeless"] and not so_far["locked"]:
-            text += " What was ticked is there no more."
+            text += " The selected dead letters no longer exist."
         return text
 
 
@@ -222,9 +220,9 @@ class _Redrive(_OnLetters):
     button = "Yes, send back"
     done = "sent back"
     means = (
-        "Each goes back to the group that gave it up, and to no other; it keeps its id, key, kind and headers.",
-        "It begins anew: its next attempt is the first. What fails again is a dead letter again.",
-        "Letters that come from now on are left alone.",
+        "Each returns to the group that failed to handle it, and to no other. It keeps its id, key, kind and headers.",
+        "Its attempt count starts again at one. A message that fails again becomes a dead letter again.",
+        "Later dead letters are not affected.",
     )
 
     def sentence(self, letters_: str, asked: Asked) -> str:
@@ -247,9 +245,9 @@ class _Purge(_OnLetters):
     button = "Yes, delete them for good"
     done = "deleted"
     means = (
-        "They are lost: payload, headers and errors. Nothing brings them back.",
-        "The group that gave them up never handles these messages. Other groups do not notice.",
-        "Letters that come from now on are left alone.",
+        "Payload, headers and errors are lost. They cannot be restored.",
+        "The group that failed to handle these messages never handles them. Other groups are not affected.",
+        "Later dead letters are not affected.",
     )
 
     def sentence(self, letters_: str, asked: Asked) -> str:

@@ -91,7 +91,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"the name {twice!r} stands twice in one mapping")
+        raise Unreadable(f"the name {twice!r} occurs twice in one mapping")
     return found
 
 

@@ -15,9 +15,9 @@ from ..base.operations import Asked, Done, Operation, Plan
 from ..base.views import may
 
 PAUSED_MEANS = (
-    "Nothing more is delivered until it is resumed, also to workers that start later.",
-    "Handlers that run now finish, and their answers count.",
-    "Publishing goes on; nothing is deleted that was not done.",
+    "Nothing is delivered until the group is resumed, not even to workers that start later.",
+    "Handlers that run now finish, and their acks count.",
+    "Publishing continues; no message is deleted that the group is not done with.",
 )
 
 
@@ -69,7 +69,7 @@ class ResumeGroup(OfGroup):
     def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
         changed = group_positions.resume(asked["topic"], asked["group"], using=conf.database())
         name = f"Group {asked['group']} on topic {asked['topic']}"
-        return Done(f"{name} goes on." if changed else f"{name} was not paused.", changed)
+        return Done(f"{name} is resumed." if changed else f"{name} was not paused.", changed)
 
 
 class _OfTopic(Operation):
@@ -116,7 +116,7 @@ class ResumeTopic(_OfTopic):
         if not paused:
             return _nothing(f"Topic {asked['topic']} has no group that is paused.")
         means = (
-            "Also groups that were paused one by one go on.",
+            "Groups that were paused one by one are also resumed.",
             "Workers find out within DISCOVERY_INTERVAL.",
         )
         return Plan(f"Resume {_named(paused)} of topic {asked['topic']}?", means, button="Yes, resume them")
@@ -131,7 +131,7 @@ def _told_if_it_reads(asked: Asked) -> str:
     if not group_summary.reads_log(conf.database(), asked["topic"], asked["group"]):
         return ""
     name = f"Group {asked['group']} reads the log of topic {asked['topic']} by itself"
-    return f"{name}: nothing is delivered to it. Stop what reads, a Spark query perhaps."
+    return f"{name}: it receives no deliveries. Stop the reader, for example a Spark query."
 
 
 def _nothing(what: str) -> Plan:

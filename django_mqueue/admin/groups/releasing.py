@@ -51,7 +51,7 @@ class ReleaseForm(subjects.OfGroup):
     def clean(self) -> dict[str, Any]:
         asked = super().clean() or {}
         if not self.errors and not asked.get("partition") and not asked.get("subscriber"):
-            raise ValidationError("Whose leases are meant? This needs a partition or a subscriber.")
+            raise ValidationError("Give a partition or a subscriber, to select the leases.")
         return asked
 
 
@@ -82,8 +82,12 @@ class ReleaseLeases(Operation):
             holder=asked["holder"] or None, using=conf.database(),
         )  # fmt: skip
         if not held:
-            told = ("It is free, or somebody else has come to hold it since the page was made.",)
-            return Plan(f"{_what(asked)} is held by nobody of whom this was asked.", told, is_empty=True)
+            told = ("It is free, or another subscriber has taken it since the page was made.",)
+            return Plan(
+                f"{_what(asked)}: no longer held by the subscribers that the page showed.",
+                told,
+                is_empty=True,
+            )
         owners = sorted({one.owner for one in held})
         holders = {one.holder for one in held}
         leases = "1 lease" if len(held) == 1 else f"{len(held):,} leases"
@@ -105,28 +109,29 @@ class ReleaseLeases(Operation):
         told = []
         if mine:
             told.append(
-                f"{wording.count(len(mine), 'message').capitalize()} of {'it' if len(partitions) == 1 else 'them'} in "
-                "hand now: delivered again at once to whoever takes the partition next, one at a time."
+                f"{wording.count(len(mine), 'message').capitalize()} of {'it' if len(partitions) == 1 else 'them'} in"
+                " flight now: delivered again at once, one at a time, to the next subscriber that takes the"
+                " partition."
             )
             told.append(
-                "Handlers that run now are not stopped. What they do may be done twice, and their answers are refused."
+                "Handlers that run now are not stopped. Their work may be done twice, and their acks are refused."
             )
         else:
-            told.append("Nothing of it is in hand now.")
+            told.append("None of its messages are in flight now.")
         if any(one.alone for one in mine):
             told.append("A message that runs alone counts as failed once more.")
         for name in owners:
             member = members.get(name)
             if member is not None and member.status == "alive":
                 told.append(
-                    f"{printable(name)} is alive, and may take its partitions again at once. To be rid of it, stop its"
-                    " process, or pause the group."
+                    f"{printable(name)} is alive, and may take its partitions again at once. To prevent this, stop"
+                    " its process, or pause the group."
                 )
             else:
-                told.append(f"{printable(name)} was not heard of lately: its leases run out by themselves.")
-        told.append(
-            f"No message is lost. {printable(who)} cannot answer any more for what it was given before."
-        )
+                told.append(
+                    f"{printable(name)} has sent no heartbeat lately: its leases expire by themselves."
+                )
+        told.append(f"No message is lost. {printable(who)} can no longer ack the messages received before.")
         return told
 
     def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
@@ -149,7 +154,7 @@ def _what(asked: Asked) -> str:
     return (
         f"The lease on {_key(asked['partition'])}"
         if asked["partition"]
-        else f"What {asked['subscriber']} held"
+        else f"The leases of {asked['subscriber']}"
     )
 
 
@@ -162,9 +167,9 @@ def _told(asked: Asked, done: Released) -> str:
         parts.append(f"{leases} released{by}{of}.")
     if done.locked:
         parts.append(
-            f"{wording.listed([_key(one) for one in done.locked])}: left to the holder, which has it locked in a"
-            " transaction that goes on. Try again when that is over, or end its process."
+            f"{wording.listed([_key(one) for one in done.locked])}: not released, because the holder has the lease"
+            " locked in an open transaction. Try again when the transaction ends, or end its process."
         )
     if done.changed:
-        parts.append(f"{len(done.changed):,} had changed hands meanwhile.")
-    return " ".join(parts) or "Nothing was held by whom the page had shown: nothing was released."
+        parts.append(f"{len(done.changed):,} had a new holder meanwhile.")
+    return " ".join(parts) or "Nothing was released: the subscribers that the page showed held nothing."

@@ -23,10 +23,10 @@ from .pausing import OfGroup
 
 EARLIEST, LATEST, TIME, OFFSET = "earliest", "latest", "time", "offset"
 PLACES = (
-    (EARLIEST, "All that the log still holds"),
-    (LATEST, "Only what comes from now on"),
-    (TIME, "What was published at a time or later"),
-    (OFFSET, "A message by its offset, and what follows"),
+    (EARLIEST, "All messages that the log still holds"),
+    (LATEST, "Only messages published from now on"),
+    (TIME, "Messages published at a time or later"),
+    (OFFSET, "A message by its offset, and all later messages"),
 )
 OFFSET_MAX = (1 << 63) - 1
 
@@ -42,7 +42,7 @@ class ResetForm(subjects.OfGroup):
     force = forms.BooleanField(
         label="Also while its subscribers run",
         required=False,
-        help_text="They begin anew where they are, and what they have in hand comes again.",
+        help_text="They restart at the new position, and their messages in flight are delivered again.",
     )
     life = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
@@ -74,10 +74,10 @@ class ResetGroup(OfGroup):
     form_class = ResetForm
     template_name = "admin/django_mqueue/reset.html"
     prompt = (
-        "What comes after the place and is still in the log is delivered again, each message as a first attempt; "
-        "what comes before it is not. The next page shows how much that is, before anything is changed."
+        "Messages after the new position that are still in the log are delivered again, each as a first attempt."
+        " Messages before it are not. The next page shows the numbers, before anything is changed."
     )
-    next_button = "Show what that would do"
+    next_button = "Show what this would do"
 
     def plan(self, asked: Asked) -> Plan:
         seen = preview_reset(asked["topic"], asked["group"], start_of(asked), using=conf.database())
@@ -101,12 +101,13 @@ class ResetGroup(OfGroup):
         except GroupActive as problem:
             names = wording.listed(problem.subscribers)
             raise Refused(
-                f"Subscribers of the group run: {names}. Stop them first, or tick “Also while its subscribers run”."
+                f"The group has running subscribers: {names}. Stop them first, or tick “Also while its subscribers"
+                " run”."
             ) from problem
         where = {TIME: f"time {_time(asked)}", OFFSET: f"offset {asked['offset']}"}.get(
             asked["to"], asked["to"]
         )
-        return Done(f"Group {group} on topic {topic} begins after offset {start} now ({where}).", start)
+        return Done(f"Group {group} on topic {topic} now begins after offset {start} ({where}).", start)
 
 
 def _time(asked: Asked) -> str:
@@ -154,36 +155,36 @@ def _consequences(seen: ResetPreview) -> list[str]:
     told = []
     if seen.skipped.count.value:
         told.append(
-            f"{wording.count(seen.skipped.count, 'message').capitalize()} that the group is not done with"
-            " will never be given to it. Other groups still get them."
+            f"{wording.count(seen.skipped.count, 'message').capitalize()} that the group is not done with will never"
+            " be delivered to it. Other groups still receive them."
         )
     if seen.replayed.count.value:
-        told.append("Its handlers run a second time for what is delivered again: they must bear that.")
+        told.append(
+            "Its handlers run a second time for messages that are delivered again: they must be idempotent."
+        )
     if seen.in_flight.value:
         told.append(
-            f"The group has {wording.count(seen.in_flight, 'message')} in hand. The answers will be refused; what comes"
-            " after the new place is delivered again."
+            f"The group has {wording.count(seen.in_flight, 'message')} in flight. Their acks will be refused;"
+            " messages after the new position are delivered again."
         )
     if seen.waiting.value:
         verb = "waits" if seen.waiting.value == 1 else "wait"
         told.append(
-            f"The group has {wording.count(seen.waiting, 'message')} that {verb} for a retry. What comes after the new"
-            " place is delivered at once, with fresh attempts."
+            f"The group has {wording.count(seen.waiting, 'message')} that {verb} for a retry. Messages after the new"
+            " position are delivered at once, each as a first attempt."
         )
     told.append(
-        f"Its dead letters stay where they are: {wording.number(seen.dead)}."
+        f"Its dead letters stay: {wording.number(seen.dead)}."
         if seen.dead.value
         else "It has no dead letters."
     )
     if seen.running:
         told.append(
-            f"Subscribers of the group run: {wording.listed(list(seen.running))}. Stop them first; or let them begin"
-            " anew where they are, by the mark below."
+            f"The group has running subscribers: {wording.listed(list(seen.running))}. Stop them first; or tick the"
+            " box below to restart them at the new position."
         )
     if seen.paused:
-        told.append("The group is paused, and stays so.")
-    told.append("Other groups notice nothing.")
-    told.append(
-        f"All numbers are of {seen.at:%H:%M:%S} UTC; what comes and is done meanwhile is not in them."
-    )
+        told.append("The group is paused, and stays paused.")
+    told.append("Other groups are not affected.")
+    told.append(f"All numbers are from {seen.at:%H:%M:%S} UTC; later messages and acks are not included.")
     return told

@@ -45,13 +45,13 @@ class HurryMessage(Operation):
         of = f"message {asked['offset']} of topic {asked['topic']}"
         if message.status == SCHEDULED:
             means = [
-                "It is due at once, instead of at its time.",
+                "The message is due at once, instead of at its time.",
                 "Workers find out within DISCOVERY_INTERVAL.",
             ]
             return Plan(f"Let {of} be due now?", means, button="Yes, let it be due")
         means = [
-            "It is the next of its key that the group is given, before all that is due already.",
-            "To a strict handler order goes before: for it only a wait for a retry ends.",
+            "The group receives it as the next message of its key, before all messages that are already due.",
+            "A strict handler keeps the order: for it, only the wait for a retry ends.",
             "Workers find out within DISCOVERY_INTERVAL.",
         ]
         return Plan(f"Send {of} to the front of group {asked['group']}?", means, button="Yes, send it")
@@ -62,7 +62,7 @@ class HurryMessage(Operation):
             asked["topic"], group=asked["group"] or None, offset=asked["offset"], status=status, limit=1
         )
         if not done:
-            raise Refused("It was on its way already, and nothing was changed.")
+            raise Refused("The message was already due, and nothing was changed.")
         if status == SCHEDULED:
             return Done(f"Message {asked['offset']} of topic {asked['topic']} is due now.", done)
         return Done(
@@ -92,4 +92,4 @@ def _found(asked: Asked) -> Inspected:
     for message in inspect.messages(topic, status=SCHEDULED, offset=offset, payload_limit=1, using=using):
         if message.target == group:
             return message
-    raise Refused("It does not wait any more: it was delivered, or is done, or is not there.")
+    raise Refused("The message no longer waits: it was delivered, or is done, or does not exist.")

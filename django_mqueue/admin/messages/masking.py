@@ -78,15 +78,15 @@ def may_hold_masked(topic: str) -> bool:
 
 def _taken(message: Inspected, given: Any) -> Inspected:
     if not isinstance(given, Inspected):
-        raise TypeError("MASK must give back the message")
+        raise TypeError("MASK must return the message")
     if not isinstance(given.payload, bytes):
         json.dumps(given.payload, cls=DjangoJSONEncoder)
     if not isinstance(given.headers, Mapping):
-        raise TypeError("the headers that MASK gives back must be a mapping")
+        raise TypeError("the headers that MASK returns must be a mapping")
     json.dumps(dict(given.headers), cls=DjangoJSONEncoder)
     errors = tuple(given.errors)
     if not all(isinstance(one, FailedAttempt) and isinstance(one.error, str) for one in errors):
-        raise TypeError("the errors that MASK gives back must be a message's errors")
+        raise TypeError("the errors that MASK returns must be a message's errors")
     return replace(message, payload=given.payload, headers=dict(given.headers), errors=errors)
 
 

@@ -80,11 +80,11 @@ class PublishForm(forms.Form):
     """The arguments of ``publish``. The cleaned data has the message as ``outgoing``."""
 
     topic = _text("Topic", widget=forms.TextInput({"class": "vTextField"}))
-    key = _text("Key", help_text="Messages of one key come in order. Empty: no order asked for.")
+    key = _text("Key", help_text="Messages of one key are delivered in order. Empty: without an order.")
     id = _text(
         "Id",
-        help_text="While it is in the topic, another message with this id is not stored. Made for this form, so that"
-        " it publishes once however often it is sent.",
+        help_text="While this id is in the topic, another message with it is not stored. The id is generated for"
+        " this form, so the form publishes only once.",
         widget=forms.TextInput({"class": "vTextField"}),
     )
     kind = _text("Kind")
@@ -116,7 +116,7 @@ class PublishForm(forms.Form):
             try:
                 return text.replace("\r\n", "\n").encode()
             except UnicodeEncodeError:
-                raise ValidationError("This text cannot be said in UTF-8.") from None
+                raise ValidationError("This text cannot be encoded in UTF-8.") from None
         if how == BASE64:
             try:
                 return base64.b64decode("".join(text.split()), validate=True)
@@ -184,7 +184,7 @@ class PublishMessage(Operation):
     def _copied(self, word: str) -> dict[str, Any]:
         """Return the initial values for a copy of a message. Raises ``Refused`` if the message cannot be copied."""
         if not may(self.request, "view_message"):
-            raise Refused("You may not see messages, so none is copied.")
+            raise Refused("You may not see messages, so no message is copied.")
         found = read(self.request, word)
         if found is None:
             raise Refused(f"There is no message {printable(word)[:20]} to copy.")
@@ -193,7 +193,7 @@ class PublishMessage(Operation):
         if isinstance(payload, (Cut, payloads.Withheld)) or message.size > COPIED:
             raise Refused(f"The payload of message {word} is too long, or hidden: it was not copied.")
         if not sees_all(self.request, found.stored_in):
-            self.prompt = "Parts of this copy may be masked: as they stand here they would be published."  # type: ignore[misc]
+            self.prompt = "Parts of this copy may be masked: they would be published in their masked form."  # type: ignore[misc]
         is_bytes = isinstance(payload, bytes)
         return {
             "topic": found.topic,
@@ -218,7 +218,7 @@ class PublishMessage(Operation):
         gets = f"It is for {_count(len(who))}: {', '.join(map(printable, who))}." if who else _NOBODY
         means = [gets, *_when(asked, [paused for _, paused in groups])]
         if outgoing.key is None:
-            means.append("It has no key: no order is asked for.")
+            means.append("It has no key: no order is guaranteed.")
         value = outgoing.payload
         size = publish.check(topic, outgoing)
         text = (
@@ -279,10 +279,13 @@ class PublishMessage(Operation):
         return found
 
 
-_AGAIN = "A message with this id was published already: nothing was stored. To publish another, give it another id."
+_AGAIN = (
+    "A message with this id was already published: nothing was stored. To publish another message, give it another"
+    " id."
+)
 _NOBODY = (
-    "No group is registered for the topic: nobody gets it until one is, and until then nothing of the topic is deleted."
-    " Is the topic's name right?"
+    "No group is registered for the topic. No group receives the message until one is registered, and until then"
+    " nothing of the topic is deleted. Check the topic's name."
 )
 
 
@@ -304,4 +307,4 @@ def _when(asked: Asked, paused: list[bool]) -> list[str]:
             if len(paused) > 1
             else "It is not delivered while the group is paused."
         ]
-    return [f"It can be delivered at once{', but not to those that are paused' if any(paused) else ''}."]
+    return [f"It can be delivered at once{', but not to paused groups' if any(paused) else ''}."]

@@ -59,7 +59,7 @@ class Asking(forms.Form):
     path = forms.CharField(
         required=False,
         strip=False,
-        label="Place in the payload",
+        label="Path in the payload",
         widget=forms.TextInput({"size": 18, "placeholder": "customer.id"}),
     )
     value = forms.CharField(required=False, label="holds", widget=forms.TextInput({"size": 12}))
@@ -86,17 +86,18 @@ class Asking(forms.Form):
         for field, value in (("path", "value"), ("header", "header_value")):
             if given.get(field) and not given.get(value):
                 self.add_error(
-                    value, 'Say what stands there: a number, true, false, null, or a text; "" for none.'
+                    value, 'Give the value at this path: a number, true, false, null, or a text; "" for none.'
                 )
             elif given.get(value) and not given.get(field) and field not in self.errors:
                 self.add_error(field, "Say where.")
         if given.get("path") and not all(path_of(given["path"]).removeprefix(PAYLOAD).split("__")):
-            self.add_error("path", "There is nothing between two dots, or at an end.")
+            self.add_error("path", "The path has an empty part, between two dots or at an end.")
         if given.get("header", "").startswith(PAYLOAD):
-            self.add_error("header", f"Headers that begin with {PAYLOAD} cannot be looked for.")
+            self.add_error("header", f"Headers that begin with {PAYLOAD} cannot be searched.")
         if given.get("status") and given["status"] not in ("scheduled", "dead") and not given.get("group"):
             self.add_error(
-                "group", f"{TITLES[given['status']]} is how a message stands with a group: name it."
+                "group",
+                f"{TITLES[given['status']]} is the status of a message for one group: name the group.",
             )
         if not given.get("topic") and "topic" not in self.errors and any(given.values()):
             asked = [str(self[name].label) for name, value in given.items() if value and name != "order"]

@@ -161,10 +161,10 @@ class Row:
 
 
 ENDED = {
-    SKIPPED: "The handler's filter did not want it: no handler was given it.",
-    DEAD_LETTERED: "It was given up. Its dead letter was purged or sent back since; of the latter nothing is left.",
-    REDRIVEN: "It was given up, and sent back.",
-    REMOVED: "It was removed by hand: no handler was given it then.",
+    SKIPPED: "The handler's filter excluded it: no handler received it.",
+    DEAD_LETTERED: "It became a dead letter. The dead letter was purged, or redriven and then deleted.",
+    REDRIVEN: "It became a dead letter, and was sent back.",
+    REMOVED: "It was removed by hand: no handler received it after that.",
     SET_ASIDE: "It waited for a retry apart from the log, and came back or was removed there.",
     BEFORE_START: "The group began after it.",
     NOT_RECORDED: "The group is past it; no delivery of it is on record.",

@@ -36,13 +36,17 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
     """Return the alarms of a group, bad ones first. ``late_after``: the age at which an open message is late."""
     if figures.removing and not figures.registered:
         return [
-            Alarm("Being removed: it is not registered, and what it has done is being deleted", is_bad=False)
+            Alarm(
+                "Being removed: it is not registered, and its delivery state is being deleted", is_bad=False
+            )
         ]
     if not figures.registered:
-        return [Alarm("Not registered: it gets nothing, and deletion does not wait for it")]
+        return [Alarm("Not registered: the group receives nothing, and deletion does not wait for it")]
     found = []
     if figures.removing:
-        found.append(Alarm("Resetting: nothing is delivered until what it had done is deleted", is_bad=False))
+        found.append(
+            Alarm("Resetting: nothing is delivered until its old delivery state is deleted", is_bad=False)
+        )
     waits = any(one.value for one in (figures.pending, figures.waiting, figures.in_flight))
     if figures.paused:
         found.append(Alarm("Paused, and messages wait" if waits else "Paused", is_bad=waits))
@@ -102,7 +106,11 @@ def of_topic(
     """
     if not known.groups:
         held = figures is None or figures.kept.value or figures.scheduled.value
-        return [Alarm("No group: nobody consumes it, and nothing of it is ever deleted")] if held else []
+        return (
+            [Alarm("No group: no group consumes the topic, and none of its messages are ever deleted")]
+            if held
+            else []
+        )
     if holds is None:
         return [Alarm(f"Deletion is behind by {age(overdue)}", is_bad=False)] if overdue > A_WHILE else []
     return [alarm for hold in holds[:1] if (alarm := of_hold(hold)) is not None]
@@ -126,10 +134,10 @@ def of_hold(hold: Hold) -> Alarm | None:
     why = {
         "resetting": "whose reset is not finished",
         "paused": "which is paused",
-        "no_worker": "of which no worker is alive",
+        "no_worker": "none of whose workers is alive",
         "waiting": "whose oldest message waits for a retry",
-        "in_flight": "which is at work on its oldest message",
-        "pending": "which was not given its oldest message yet",
+        "in_flight": "which is handling its oldest message",
+        "pending": "which has not received its oldest message yet",
         "settling": "whose watermark waits for a transaction that publishes to this topic, or to one of the same gate",
     }[hold.reason]
     return Alarm(f"Deletion waits for group {hold.group}, {why}{by}", is_bad=bad)

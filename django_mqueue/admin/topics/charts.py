@@ -18,9 +18,14 @@ MS = timedelta(milliseconds=1)
 GROUPS_DRAWN = 3
 LOOKS = ("finished", "second", "third")
 SAMPLED = "Estimated from a sample of the messages."
-AT_LEAST = "Before {} at least so many, or a gap: messages older than the retention may have been deleted."
-FINISHED = "What was finished before {} is not known: it was deleted since, or the group was moved or registered then."
-UNDER_WAY = "The last step is left out: it is not over."
+AT_LEAST = (
+    "Numbers before {} are minimums, or missing: messages older than the retention may have been deleted."
+)
+FINISHED = (
+    "Numbers of finished messages before {} are unknown: the messages have been deleted, or the group was moved or"
+    " registered at that time."
+)
+UNDER_WAY = "The last step is left out, because it is incomplete."
 
 
 @dataclass(frozen=True)
@@ -127,10 +132,10 @@ def _since(text: str, rates: Rates, since: datetime | None) -> str:
 
 
 def lag_over_time(lag: Lag, rates: Rates) -> SafeString:
-    note = "Reckoned back from the lag of now by what was published and finished since."
+    note = "Calculated backwards from the current lag, with the messages published and finished since then."
     series = [rates.published, *([rates.finished] if rates.finished else [])]
     if {lag.total.how, *(one.how for one in series)} != {"exact"}:
-        note += " About right: not all of these numbers are exact."
+        note += " Approximate: not all of these numbers are exact."
     note = f"{note} {_since(FINISHED, rates, rates.finished_from)}".strip()
     return chart(
         "mqueue-lag", "Lag",
@@ -168,7 +173,7 @@ def times(latency: Latency) -> SafeString:
         return [None if step.done is None else getattr(step.done, name) / MS for step in latency.steps]
 
     looks = (("half of them within (p50)", "p50"), ("95 % within (p95)", "p95"), ("99 % within (p99)", "p99"))
-    note = "From publish to done. A gap: nothing was finished then."
+    note = "From publish to done. A gap: no message was finished in this step."
     return chart(
         "mqueue-latency", "How long messages take", [Line(text, part(name), name) for text, name in looks],
         start=latency.start, step=latency.step, unit=TIME, zone=timezone.get_current_timezone(),

@@ -23,7 +23,10 @@ from ...spark.launching import settings_options
 
 
 class Command(BaseCommand):
-    help = "Archive, report and replay the log with Spark; python -m django_mqueue.spark needs no Django settings."
+    help = (
+        "Archive, report and replay the log with Spark. python -m django_mqueue.spark does the same without Django"
+        " settings."
+    )
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:

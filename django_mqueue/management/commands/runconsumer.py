@@ -44,8 +44,8 @@ def seconds(text: str) -> float:
 
 class Command(BaseCommand):
     help = (
-        "Run the handlers registered with @consumer, all or those named. First SIGTERM or SIGINT: finish what runs, "
-        "answer it and exit; second: stop at once."
+        "Run the handlers registered with @consumer, all or only the named ones. The first SIGTERM or SIGINT"
+        " finishes and settles the running messages, then exits. The second stops at once."
     )
     requires_system_checks = ["mqueue"]
     _runner: Runner | None = None
@@ -54,20 +54,22 @@ class Command(BaseCommand):
         parser.add_argument(
             "handlers", nargs="*", metavar="TOPIC[:GROUP]", help="Default: every registered handler."
         )
-        parser.add_argument("--threads", type=positive, default=4, help="Handlers at once (default 4).")
         parser.add_argument(
-            "--name", help="This worker's name; must differ from any other's (default: made up)."
+            "--threads", type=positive, default=4, help="Number of handlers that run at once (default 4)."
         )
+        parser.add_argument("--name", help="Name of this worker; must be unique (default: generated).")
         parser.add_argument(
-            "--batch-size", type=positive, help="Messages of a partition at once; overrides handlers'."
+            "--batch-size",
+            type=positive,
+            help="Messages of a partition at once; overrides the handlers' batch_size.",
         )
-        parser.add_argument("--poll-interval", type=seconds, help="Seconds between looks when idle.")
+        parser.add_argument("--poll-interval", type=seconds, help="Seconds between polls when idle.")
         parser.add_argument("--drain", action="store_true", help="Stop when nothing is left to do now.")
         parser.add_argument(
             "--drain-timeout",
             type=seconds,
-            help="With --drain: wait so long for messages that other workers have leased, dead ones perhaps (default:"
-            " two lease durations). If some are left then, the exit code is 3.",
+            help="With --drain: seconds to wait for messages that other workers, perhaps dead ones, have leased"
+            " (default: two lease durations). If some are left then, the exit code is 3.",
         )
         parser.add_argument("--max-messages", type=positive, help="Stop after this many messages.")
         parser.add_argument("--max-seconds", type=seconds, help="Stop after this time.")
@@ -158,13 +160,15 @@ class Command(BaseCommand):
                     raise
                 if session.error_code(error) not in PERHAPS_MISTAKEN:
                     self.stderr.write(
-                        self.style.WARNING(f"database {alias!r} is not there yet, waiting for it: {error}")
+                        self.style.WARNING(
+                            f"database {alias!r} is not available yet, waiting for it: {error}"
+                        )
                     )
                     return []
                 if time.monotonic() >= deadline:
                     raise CommandError(
-                        f"database {alias!r} cannot be reached: {error}. See to HOST and OPTIONS of this entry of"
-                        " DATABASES; if they are right, start again when the server is there"
+                        f"database {alias!r} cannot be reached: {error}. Check HOST and OPTIONS of this entry of"
+                        " DATABASES; if they are right, start again when the server is running"
                     ) from error
             time.sleep(0.2)
 

@@ -43,7 +43,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
             with _still_there(), transaction.atomic(using=using):
                 yield
                 if transaction.get_rollback(using=using):
-                    raise BrokenTransaction("something in it failed, and it can only be rolled back")
+                    raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
             if overdue := [delivery for delivery in deliveries if delivery.hold.overdue]:
                 raise StaleDelivery(overdue, "ack")
             acked = answering.ack(deliveries, whole=True)
@@ -65,8 +65,8 @@ def _still_there() -> Iterator[None]:
         if session.error_code(error) != NO_SUCH_SAVEPOINT:
             raise
         raise BrokenTransaction(
-            "it was ended before the handler was through: by a deadlock whose error the handler kept to itself, or by a"
-            " COMMIT or ROLLBACK, or a statement that commits by itself"
+            "it ended before the handler did: by a deadlock error that the handler caught, by a COMMIT or ROLLBACK,"
+            " or by a statement that commits implicitly"
         ) from error
 
 

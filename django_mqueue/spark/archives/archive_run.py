@@ -152,18 +152,18 @@ class Run:
         where, group = self._storage.uri, found.properties.get(GROUP)
         if found.properties.get(INSTALLATION) != database.id:
             raise ArchiveError(
-                f"the archive {where} is of another database: give each database a folder of its own"
+                f"the archive {where} belongs to another database: use one folder for each database"
             )
         if found.properties.get(SERVER) != database.server and not self._moved:
             raise ArchiveError(
-                f"the archive {where} is of the database on server {found.properties.get(SERVER)}, and this is a copy"
-                f" of it on {database.server}. If the copy has taken the place of the other one, say so once with"
-                " moved=True (--moved). Else give it a folder and a group of its own"
+                f"the archive {where} belongs to the database on server {found.properties.get(SERVER)}, but this"
+                f" database is a copy of it on server {database.server}. If the copy replaces the original, run once"
+                " with moved=True (--moved). Otherwise use a new folder and a new group"
             )
         if group != self._group:
             raise ArchiveError(
-                f"the archive {where} is written by group {group!r}, not {self._group!r}: go on with that group, or"
-                " give another folder"
+                f"the archive {where} is written by group {group!r}, not {self._group!r}: use that group, or another"
+                " folder"
             )
         return found
 
@@ -179,8 +179,8 @@ class Run:
         begun = tuple(f"{table}/_delta_log/" for table in TABLES)
         if others := [path for path in there if not path.startswith(begun)]:
             raise ArchiveError(
-                f"{self._storage.uri} is no archive, and is not empty (it holds {', '.join(others[:3])}): give a folder"
-                " that is empty, or not there yet"
+                f"{self._storage.uri} is not an archive and is not empty (it holds {', '.join(others[:3])}): give an"
+                " empty folder, or a new one"
             )
 
     def _probe(self, *, is_new: bool) -> None:
@@ -203,10 +203,11 @@ class Run:
             self._storage.read(name)
             with suppress(FileExistsError):
                 write(name)
-                raise ArchiveError("it replaces a file where it is told not to: it has no conditional writes")
+                raise ArchiveError("it overwrote an existing file: the storage has no conditional writes")
         except FileNotFoundError:
             raise ArchiveError(
-                f"{uri}: what an executor writes there is not seen by the driver: give a place that all machines share"
+                f"{uri}: the driver does not see files that an executor writes there: give a location that all"
+                " machines share"
             ) from None
         except (ArchiveError, OSError) as error:
             with suppress(OSError):
@@ -215,7 +216,7 @@ class Run:
         try:
             self._storage.delete(name)
         except OSError as error:
-            raise ArchiveError(f"{uri}: nothing can be deleted there: {error}") from error
+            raise ArchiveError(f"{uri}: files cannot be deleted there: {error}") from error
 
     def _begin(self, database: Installation) -> Archive:
         """Create the tables, the messages last: the archive exists when the table of messages exists."""
@@ -280,7 +281,7 @@ class Run:
         if snapshot.number("upto", topic) != before.upto[table]:
             raise ArchiveError(
                 f"{self._storage.uri}: table {table} has topic {topic!r} up to {snapshot.number('upto', topic)}, not"
-                f" {before.upto[table]}: another run has added to it. Run this again"
+                f" {before.upto[table]}: another run added to it. Run this again"
             )
         numbers: dict[tuple[Kind, str], int] = {
             ("upto", topic): reached.upto[table],

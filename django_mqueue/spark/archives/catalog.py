@@ -63,15 +63,15 @@ class Archive:
             raise NoArchive(_instead(storage))
         if (found := messages.properties.get(FORMAT_PROPERTY)) != FORMAT:
             raise ArchiveError(
-                f"{storage.uri}: the archive's format is {found}, but this version of the package knows {FORMAT}:"
-                " upgrade it, or give another folder"
+                f"{storage.uri}: the archive's format is {found}, but this version of django_mqueue supports"
+                f" {FORMAT}: upgrade django_mqueue, or give another folder"
             )
         at = messages.committed_at() if isinstance(as_of, int) else as_of
         snapshots: dict[Table, Snapshot] = {"messages": messages}
         for table in TABLES[:-1]:
             snapshot = opened(storage, table, at)
             if snapshot is None:
-                raise ArchiveError(f"{storage.uri}: the table {table} is missing: put it back from a copy")
+                raise ArchiveError(f"{storage.uri}: the table {table} is missing: restore it from a copy")
             snapshots[table] = snapshot
         return cls(storage, snapshots, as_of)
 
@@ -110,8 +110,8 @@ class Archive:
         entries = [entry for topic in self.chosen(topics) for entry in self.entries(topic, table)]
         if self._as_of is not None and (gone := [e for e in entries if not self.storage.exists(e.path)]):
             raise ArchiveError(
-                f"{self.storage.uri} cannot be read as it was at {self._as_of}: {gone[0].path} was deleted since, when"
-                " its rows had been erased or compacted"
+                f"{self.storage.uri} cannot be read as of {self._as_of}: {gone[0].path} was deleted after its rows"
+                " were erased or compacted. Give a later as_of"
             )
         return frame(spark, self.storage, table, entries)
 
@@ -128,7 +128,7 @@ class Archive:
                 *_, group = row_groups(stream)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ArchiveError(
-                f"{self.storage.uri}: {entry.path} cannot be read: {error}. Put it back from a copy; verify tells what"
+                f"{self.storage.uri}: {entry.path} cannot be read: {error}. Restore it from a copy; verify lists what"
                 " else is missing"
             ) from error
         return Last(entry.last, group.column("id")[-1].as_py())

@@ -61,7 +61,7 @@ def spread(
         raise ArchiveError(f"a task failed: {last_line(error)}") from error
     outcomes = [_found(row.outcome, kind) for row in sorted(rows, key=lambda row: row.number)]
     if len(outcomes) != len(items):
-        raise ArchiveError(f"Spark has run {len(outcomes)} of {len(items)} tasks")
+        raise ArchiveError(f"Spark ran only {len(outcomes)} of {len(items)} tasks: run this again")
     return outcomes
 
 
@@ -97,7 +97,8 @@ def _found(outcome: Any, kind: type[Result]) -> list[Result]:
         found = [_checked(each, kind) for each in value["found"]] if error is None else []
     except (ValueError, TypeError, LookupError):
         raise ArchiveError(
-            f"a task returned {str(outcome)[:100]!r}: are driver and executors of the same version?"
+            f"a task returned {str(outcome)[:100]!r}: install the same version of django_mqueue on the driver and the"
+            " executors"
         ) from None
     if error is not None:
         raise error

@@ -194,7 +194,9 @@ class NewFile:
             while data := stream.read(1 << 22):
                 size, crc = size + len(data), zlib.crc32(data, crc)
         if (size, crc) != (self._output.bytes, self._output.crc):
-            raise ArchiveError(f"{self._storage.uri}: {self.path} was not stored as it was written")
+            raise ArchiveError(
+                f"{self._storage.uri}: the stored content of {self.path} differs from what was written"
+            )
 
     def abandon(self) -> None:
         """Stop writing after an error, and delete the file if the storage allows it."""
@@ -231,7 +233,7 @@ def problem(storage: Storage, entry: FileEntry) -> str | None:
         return f"{entry.path} has {found.rows} rows, not {entry.rows}"
     if (found.first, found.last) != (entry.first, entry.last):
         return f"{entry.path} does not begin and end with offsets {entry.first} and {entry.last}"
-    return None if found.are_sorted else f"{entry.path} is not sorted, or has a row twice"
+    return None if found.are_sorted else f"{entry.path} is not sorted, or contains a row twice"
 
 
 @dataclass(frozen=True)

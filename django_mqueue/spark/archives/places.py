@@ -29,7 +29,9 @@ def check_place(to: str | os.PathLike[str]) -> str:
     """
     place = os.fspath(to)
     if not place:
-        raise OptionError("the archive's place is empty: give a folder, or a URI such as s3://bucket/folder")
+        raise OptionError(
+            "the archive's location is empty: give a folder, or a URI such as s3://bucket/folder"
+        )
     if re.match("file:/(?!/)", place):  # Hadoop writes URIs of files like this.
         place = place.removeprefix("file:")
     scheme, separator, rest = place.partition("://")
@@ -74,7 +76,7 @@ def check_as_of(as_of: int | datetime | None, archive: object, *, live: bool) ->
         raise OptionError(f"as_of is {as_of!r}, but must be a version, or a datetime with a time zone")
     if archive is None or live:
         raise OptionError(
-            f"as_of is {as_of}, which is a state of an archive: give the archive, and do not read the live log with it"
+            f"as_of is {as_of}, but only an archive has earlier states: give an archive, and leave out the live log"
         )
     if isinstance(as_of, datetime) and as_of.tzinfo is None:
         raise OptionError(f"as_of is {as_of}, without a time zone: give an aware datetime, or a version")
@@ -95,6 +97,6 @@ def _has_keys(scheme: str, rest: str) -> bool:
 
 def _keys(shown: str) -> OptionError:
     return OptionError(
-        f"{shown}: keys do not belong into the archive's place, which is shown and written down: give them by the"
-        " environment"
+        f"{shown}: the archive's location must not contain keys, because output and files show it. Set the keys in"
+        " the environment"
     )

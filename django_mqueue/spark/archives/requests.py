@@ -86,11 +86,11 @@ def _reading(
     for name in options:
         if name.lower() not in known and name.lower() != "password":
             raise OptionError(
-                f"option {name!r} is {options[name]!r}, but an archive run takes those of the connection alone, and"
-                f" {OPTION}"
+                f"option {name!r} is {options[name]!r}, but an archive run accepts only connection options and"
+                f" {OPTION}: leave it out"
             )
     if (topics is None) == (pattern is None):
-        raise OptionError("give either topics, or a pattern that they match")
+        raise OptionError("give either topics or pattern")
     found = read_options(
         {**options, "includeHeaders": "true", "subscribePattern": ".*" if pattern is None else pattern}
     )
@@ -102,7 +102,7 @@ def _reading(
         try:
             names.check_topic(topic, TOPIC_MAX)
         except (TypeError, ValueError) as error:
-            raise OptionError(f"topic {topic!r} cannot be one: {error}") from None
+            raise OptionError(f"{topic!r} cannot be a topic: {error}") from None
     if not wanted:
         raise OptionError("topics is empty: name one, or give a pattern")
     return replace(found, pattern=None, topics=tuple(sorted(set(wanted))))

@@ -143,7 +143,9 @@ def _choice(
         for table in ("messages", "dead_letters"):
             with_value(archive.frame(spark, topic, table)).where(where).schema  # noqa: B018
     except Exception as error:
-        raise OptionError(f"where is {where!r}, which is no condition over messages: {error}") from None
+        raise OptionError(
+            f"where is {where!r}, which is not a condition over the columns of messages: {error}"
+        ) from None
     return lambda frame: with_value(frame).where(where).drop(VALUE)
 
 

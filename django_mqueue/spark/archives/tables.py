@@ -114,8 +114,8 @@ class Snapshot:
         # The caller may have planned from an earlier snapshot than this one.
         if len(self._named(remove)) < len(remove):
             raise ArchiveError(
-                f"{self._storage.uri}: table {self.table} was not changed: another compaction or erasure has replaced"
-                " the same files. Run this again"
+                f"{self._storage.uri}: table {self.table} was not changed: another compaction or erasure replaced the"
+                " same files. Run this again"
             )
         self.check_there(add)
         if remove:
@@ -131,8 +131,8 @@ class Snapshot:
             found = self.reloaded()
             if not found.has(named, add, remove):
                 raise ArchiveError(
-                    f"{self._storage.uri}: table {self.table} was not changed: {reason(error)}. If another run works on"
-                    " the same topic, let it end; then run this again"
+                    f"{self._storage.uri}: table {self.table} was not changed: {reason(error)}. If another run works"
+                    " on the same topic, wait until it ends. Then run this again"
                 ) from error
         else:
             found = self.reloaded()
@@ -186,9 +186,9 @@ class Snapshot:
         for entry in entries:
             if not self._storage.exists(entry.path):
                 raise ArchiveError(
-                    f"{self._storage.uri}: {entry.path} was deleted since it was written, by a cleaning that keeps"
-                    " files for less time than this took. Nothing was let go from the log. Clean with a longer"
-                    " keep_hours, and run this again"
+                    f"{self._storage.uri}: a cleanup deleted {entry.path} while this run needed it, because its"
+                    " keep_hours is shorter than this run. The log still holds all messages of this batch. Clean"
+                    " with a longer keep_hours, and run this again"
                 )
 
     def reloaded(self) -> Snapshot:
@@ -204,7 +204,8 @@ class Snapshot:
         parts = path.split("/")
         if len(parts) != 3 or any(part in ("", ".", "..") or "\\" in part for part in parts):
             raise ArchiveError(
-                f"{self._storage.uri}: table {self.table} names the file {path[:200]!r}, which is not of this archive"
+                f"{self._storage.uri}: table {self.table} names the file {path[:200]!r}, which does not belong to"
+                " this archive"
             )
 
     def _named(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
@@ -259,15 +260,15 @@ def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> 
     except TableNotFoundError:
         return None
     if at is not None:
-        with _archive_errors(storage, table, f"read as it was at {at}"):
+        with _archive_errors(storage, table, f"read as of {at}"):
             times = commit_times(storage, table)
             known = [version for version, time in times.items() if version == at or _is_by(time, at)]
             if known:
                 delta.load_as_version(max(known))
         if not known:
             raise ArchiveError(
-                f"{storage.uri}: the log of table {table} does not tell any more how it was at {at}, or there was none"
-                " yet"
+                f"{storage.uri}: the log of table {table} no longer has its state at {at}, or the table did not exist"
+                " then. Give a later as_of"
             )
     return Snapshot(storage, table, delta)
 
@@ -308,7 +309,7 @@ def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> No
             storage.write(f"{table}/{path}", data)
         except FileExistsError:  # This call may have written it, and lost the reply.
             if storage.read(f"{table}/{path}") != data:
-                raise ArchiveError("another run has begun an archive there just now") from None
+                raise ArchiveError("another run has just created an archive there") from None
 
 
 @contextmanager

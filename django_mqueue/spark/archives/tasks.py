@@ -86,7 +86,7 @@ def _check_whole(task: Task, seen: int) -> None:
     piece = task.range.piece
     if seen < piece.rows:
         raise LogGap(
-            f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1} to"
-            f" {piece.upto} were deleted while they were archived, though the group of the archive was not done with"
-            " them. Run it again: what is missing then is told"
+            f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1}"
+            f" to {piece.upto} were deleted during the run, although the archive's group was not done with them. Run"
+            " it again: the next run reports what is missing"
         )

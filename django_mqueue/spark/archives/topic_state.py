@@ -17,7 +17,7 @@ from .requests import TABLES
 if TYPE_CHECKING:
     from .catalog import Archive
 
-WAYS_OUT = "failOnDataLoss set to false (--allow-gaps) goes on with what is there"
+WAYS_OUT = "To continue with the remaining messages, set failOnDataLoss to false (--allow-gaps)"
 
 
 @dataclass(frozen=True)
@@ -69,21 +69,21 @@ def check(standing: TopicState, found: ReaderPosition | None) -> None:
     if not standing.begun:
         if found is not None and found.above > 0:
             raise LogGap(
-                f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive holds"
-                f" nothing of it: another archive was written by this group. Give that one's folder, or a group of its"
-                f" own; {WAYS_OUT}"
+                f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive has"
+                " nothing of the topic: the group wrote another archive. Give the folder of that archive, or use"
+                f" another group. {WAYS_OUT}"
             )
         return
     if found is None or found.life != standing.life:
         raise LogGap(
-            f"group {group!r} was unsubscribed from topic {topic!r}, reset, or registered anew since the archive's last"
-            f" batch: messages above offset {standing.position} may be deleted; {WAYS_OUT}"
+            f"group {group!r} was unsubscribed from topic {topic!r}, reset, or registered again after the archive's"
+            f" last batch: messages above offset {standing.position} may be deleted. {WAYS_OUT}"
         )
     if found.above > standing.position:
         raise LogGap(
-            f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive lets it only be"
-            f" at {standing.position}: this is an older copy of the archive, or another archive is written by this"
-            f" group, and what lies between may be deleted; {WAYS_OUT}"
+            f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive records only"
+            f" offset {standing.position}: the archive is an older copy, or the group also writes another archive."
+            f" Messages between these offsets may be deleted. {WAYS_OUT}"
         )
 
 
@@ -99,7 +99,7 @@ def check_log(standing: TopicState, found: ReaderPosition | None, using: str) ->
     if known < end:  # A run stores the settled offset before it archives, and nothing lowers it.
         known = max(known, log.newest(using, standing.topic))
     if known < end:
-        raise _went_back(standing, f"nothing above offset {known} was ever settled here")
+        raise _went_back(standing, f"this database has never settled an offset above {known}")
     if found is not None and found.above < standing.lowest:
         raise _went_back(
             standing,
@@ -110,19 +110,19 @@ def check_log(standing: TopicState, found: ReaderPosition | None, using: str) ->
         if row is not None and row != (standing.topic, standing.last.id):
             raise _went_back(
                 standing,
-                f"offset {standing.last.offset} was that of id {standing.last.id!r} when it was archived, but is that"
-                f" of id {row[1]!r} in topic {row[0]!r}",
+                f"offset {standing.last.offset} belonged to id {standing.last.id!r} when it was archived, but now"
+                f" belongs to id {row[1]!r} in topic {row[0]!r}",
             )
 
 
 def _went_back(standing: TopicState, why: str) -> LogGap:
     end = standing.upto["messages"]
     return LogGap(
-        f"topic {standing.topic!r} is not as it was when it was archived up to offset {end}: {why}. The database was"
-        " set back (by a backup, or by a failover to a server that was behind): messages that it has since then at"
-        f" offsets up to {end} are not in the archive, and could not be added. Begin another archive, in a folder and"
-        " with a group of its own, which takes all that is in the log, and keep this one;"
-        f" {WAYS_OUT}, above that offset"
+        f"topic {standing.topic!r} has changed since it was archived up to offset {end}: {why}. The database was set"
+        " back to an earlier state (by a restore, or by a failover to a server that was behind). Messages that were"
+        f" published at offsets up to {end} since then are not in the archive, and cannot be added. Keep this"
+        f" archive, and start another one with a new folder and a new group. {WAYS_OUT}: the archive then continues"
+        " above that offset"
     )
 
 
@@ -147,9 +147,9 @@ def check_last(standing: TopicState, using: str) -> None:
     last = standing.last
     if last is not None and bulk.name_at(using, last.offset) != (standing.topic, last.id):
         raise LogGap(
-            f"topic {standing.topic!r} has not id {last.id!r} at offset {last.offset} any more, though deletion was"
-            " held back while it was archived: it was deleted by hand, or the database was set back. Nothing of this"
-            " batch was added. Run it again: what is missing then is told"
+            f"topic {standing.topic!r} no longer has id {last.id!r} at offset {last.offset}, although deletion was"
+            " held back while it was archived: the message was deleted by hand, or the database was restored to an"
+            " earlier state. This batch added nothing. Run it again: the next run reports what is missing"
         )
 
 
@@ -158,8 +158,9 @@ def still(standing: TopicState, using: str) -> None:
     found = following.place(standing.topic, standing.group, using=using)
     if found is None or found.life != standing.life or found.above > standing.position:
         raise LogGap(
-            f"group {standing.group!r} was unsubscribed from topic {standing.topic!r}, reset, or moved while this was"
-            " archived: some of it may have been deleted before it was read. Nothing of this batch was added"
+            f"group {standing.group!r} was unsubscribed from topic {standing.topic!r}, reset, or moved while the"
+            " topic was archived: some messages may have been deleted before they were read. This batch added"
+            " nothing"
         )
 
 
@@ -173,8 +174,8 @@ def move(standing: TopicState, using: str, me: Holder | None = None) -> None:
         following.move(standing.topic, standing.group, standing.life, standing.position, using=using, me=me)
     except NotRegistered as error:
         raise LogGap(
-            f"group {standing.group!r} was unsubscribed from topic {standing.topic!r}, or reset, while this was"
-            f" archived; the batch itself is whole, up to offset {standing.upto['messages']}"
+            f"group {standing.group!r} was unsubscribed from topic {standing.topic!r}, or reset, while the topic was"
+            f" archived. The batch itself is complete, up to offset {standing.upto['messages']}"
         ) from error
 
 
@@ -193,9 +194,10 @@ def check_held(using: str, archive: Archive, topic: str, upto: int) -> None:
         if place is None
         else f"was moved to offset {place.above}"
         if place.life == standing.life
-        else "was registered anew since"
+        else "was registered again later"
     )
     raise LogGap(
-        f"the archive holds topic {topic!r} up to offset {upto}, but its group {group!r} {problem}: messages"
-        " above that may be deleted. Archive the topic again first; or allow the gap, and go on with what is there"
+        f"the archive holds topic {topic!r} up to offset {upto}, but its group {group!r} {problem}: messages above"
+        " that offset may be deleted. Archive the topic again first; or allow the gap to continue with the remaining"
+        " messages"
     )

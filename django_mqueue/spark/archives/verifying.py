@@ -102,11 +102,11 @@ def _verified(spark: SparkSession, archive: Archive, topic: str, step: Callable[
         problems = list(_read(spark, archive, entries, step))
         if rows + erased != (added := snapshot.number("rows", topic)):
             problems.append(
-                f"topic {topic!r}, {table}: {added:,} rows were added and {erased:,} erased, but {rows:,} are there"
+                f"topic {topic!r}, {table}: {added:,} rows were added and {erased:,} erased, but the table has {rows:,}"
             )
         if entries and (last := max(entry.last for entry in entries)) > archive.upto(topic, table):
             problems.append(
-                f"topic {topic!r}, {table}: there is offset {last}, above {archive.upto(topic, table)}"
+                f"topic {topic!r}, {table}: offset {last} is above {archive.upto(topic, table)}, the end of the archive"
             )
         if not problems:
             problems += _twice(spark, archive, topic, table, entries)

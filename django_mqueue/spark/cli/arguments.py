@@ -29,9 +29,7 @@ def whole(text: str) -> int:
     return int(text)
 
 
-AS_OF = (
-    "The archive as it was then: a version of its table of messages, or a time; only without the live log."
-)
+AS_OF = "Read an earlier state of the archive: a version of its messages table, or a time; only without the live log."
 
 
 def state(text: str) -> int | datetime:

@@ -39,8 +39,8 @@ class _Refused(Action):
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, option: Any = None) -> None:
         parser.error(
-            "the password is no argument: everybody could read it there. Put it into the environment as"
-            " MQUEUE_PASSWORD, or into a file (--password-file, --defaults-file)"
+            "the password cannot be an argument, because all users of the machine can read arguments. Set"
+            " MQUEUE_PASSWORD in the environment, or give a file (--password-file, --defaults-file)"
         )
 
 
@@ -58,30 +58,39 @@ def add_connection(parser: ArgumentParser) -> None:
     group.add_argument(
         "--ssl-mode",
         choices=SSL_MODES,
-        help="Whether the connection is encrypted, and the server's certificate checked.",
+        help="Encryption of the connection, and verification of the server's certificate.",
     )
-    group.add_argument("--ssl-ca", metavar="PATH", help="Certificates that the server's is checked against.")
-    group.add_argument("--ssl-capath", metavar="PATH", help="A folder of such certificates.")
-    group.add_argument("--ssl-cert", metavar="PATH", help="The certificate of this account.")
-    group.add_argument("--ssl-key", metavar="PATH", help="Its key.")
-    group.add_argument("--ssl-cipher", metavar="LIST", help="Ciphers that may be used.")
-    add_password(group)
-    group.add_argument("--defaults-file", metavar="PATH", help="An option file of MySQL's, for its [client].")
-    group.add_argument("--defaults-group", metavar="NAME", help="Another group of it that is read besides.")
     group.add_argument(
-        "--connection-hook", metavar="MODULE:FUNCTION", help="Returns parameters of mysqlclient."
+        "--ssl-ca", metavar="PATH", help="CA certificates that verify the server's certificate."
+    )
+    group.add_argument("--ssl-capath", metavar="PATH", help="A folder of CA certificates.")
+    group.add_argument("--ssl-cert", metavar="PATH", help="The client certificate of this account.")
+    group.add_argument("--ssl-key", metavar="PATH", help="Its key.")
+    group.add_argument("--ssl-cipher", metavar="LIST", help="Ciphers that the connection may use.")
+    add_password(group)
+    group.add_argument(
+        "--defaults-file", metavar="PATH", help="A MySQL option file; its [client] group is read."
+    )
+    group.add_argument("--defaults-group", metavar="NAME", help="Another group of the option file to read.")
+    group.add_argument(
+        "--connection-hook",
+        metavar="MODULE:FUNCTION",
+        help="A function that returns connection parameters for mysqlclient.",
     )
     group.add_argument(
         "--dead-letter-suffix",
         metavar="TEXT",
-        help="What DLQ_SUFFIX is set to there (default _dlq, or as Django's settings have it); or JSON, by topic.",
+        help="The DLQ_SUFFIX of this queue (default _dlq, or the value in Django's settings), or JSON with one"
+        " for each topic.",
     )
 
 
 def add_password(group: _ActionsContainer) -> None:
     """Add the argument that says where the password is. The password itself is no argument."""
     group.add_argument(
-        "--password-file", metavar="PATH", help="Holds the password; must be there on executors, too."
+        "--password-file",
+        metavar="PATH",
+        help="A file that contains the password; it must also exist on the executors.",
     )
     group.add_argument("--password", nargs="?", action=_Refused, help="Refused.")
 

@@ -23,8 +23,9 @@ def parser_of(prog: str, verbs: Sequence[Verb]) -> ArgumentParser:
     """Return the parser of ``python -m django_mqueue.spark``."""
     parser = ArgumentParser(
         prog=prog,
-        description="The queue's log on Spark. The exit code is 0, 1 (an error), 2 (bad arguments).",
-        epilog=f"{prog} VERB --help tells a verb's arguments.",
+        description="Process the queue's log with Spark. The exit code is 0 (success), 1 (an error) or 2 (bad"
+        " arguments).",
+        epilog=f"{prog} VERB --help lists the arguments of a verb.",
         allow_abbrev=False,
     )
     add_verbs(parser, verbs, add_connection)
@@ -53,17 +54,19 @@ def add_launching(parser: ArgumentParser) -> None:
     group.add_argument(
         "--master",
         type=_master,
-        help="Where Spark runs (default local[*]: here). Under spark-submit it is for that to say.",
+        help="Where Spark runs (default local[*]: on this machine). Under spark-submit, give it to spark-submit.",
     )
     group.add_argument(
         "--remote",
         type=_remote,
         metavar="sc://HOST",
         default=os.environ.get("SPARK_REMOTE"),
-        help="A Spark Connect server.",
+        help="The address of a Spark Connect server.",
     )
     group.add_argument(
-        "--memory", type=_memory, help="The driver's, and with a local master all that there is (default 1g)."
+        "--memory",
+        type=_memory,
+        help="Memory of the driver; with a local master, of all of Spark (default 1g).",
     )
     group.add_argument(
         "--conf",
@@ -71,19 +74,19 @@ def add_launching(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="Configuration of Spark; as often as needed.",
+        help="A Spark configuration setting; can be repeated.",
     )
     group.add_argument(
         "--spark-log",
         choices=LEVELS,
         default="OFF",
-        help="What Spark's own log says on stderr (default OFF).",
+        help="The level of Spark's own log on stderr (default OFF).",
     )
     group.add_argument(
         "--traceback",
         action="store_true",
         default=argparse.SUPPRESS,  # manage.py also has this argument, before the verb
-        help="Show where an error comes from.",
+        help="Show the traceback of an error.",
     )
 
 
@@ -105,10 +108,10 @@ def _memory(text: str) -> str:
     found = re.fullmatch(r"([1-9][0-9]{0,8})([mgMG])", text)
     if not found:
         raise argparse.ArgumentTypeError(
-            f"must be a number with m or g behind it, as 900m or 4g, not {text!r}"
+            f"must be a number followed by m or g, such as 900m or 4g, not {text!r}"
         )
     if int(found[1]) * (1024 if found[2] in "gG" else 1) < LEAST:
-        raise argparse.ArgumentTypeError(f"must be at least {LEAST}m, or Spark does not start, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be at least {LEAST}m, or Spark cannot start, not {text!r}")
     return text
 
 

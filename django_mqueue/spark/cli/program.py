@@ -34,7 +34,7 @@ _LOG, _JAVA_OPTIONS = Path(__file__).with_name("log4j2.properties"), "spark.driv
 _LIGHT = "-XX:TieredStopAtLevel=1"
 """Java then uses only its quick compiler. The other compiler is worth its cost only if rows pass through Java."""
 
-_NO_JAVA = "Spark's Java process ended in the middle of the work: it was told to, or killed (out of memory?)"
+_NO_JAVA = "Spark's Java process ended during the work: it was stopped or killed (out of memory?)"
 _AT_START = "stopped while Spark was starting: nothing was done"
 _STOPPING = b"stopping after what is under way; once more stops at once\n"
 
@@ -173,9 +173,10 @@ def _check_launching(arguments: Namespace) -> None:
     given = [name for name in ("master", "memory", "remote") if getattr(arguments, name)]
     if submitted() and given:
         raise BadArguments(
-            f"--{given[0]}: Spark runs already, started by spark-submit: give it to that, before the program's name"
+            f"--{given[0]}: spark-submit has already started Spark. Give this option to spark-submit, before the"
+            " program's name"
         )
     if arguments.remote and len(given) > 1:
         raise BadArguments(
-            f"--remote: the Spark Connect server has its own {given[0]}: leave out --{given[0]}"
+            f"--remote: the Spark Connect server sets its own {given[0]}: leave out --{given[0]}"
         )

@@ -7,5 +7,5 @@ from argparse import ArgumentParser
 
 def add_topics(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--topic", action="append", help="A topic; as often as needed.")
-    which.add_argument("--pattern", help="All topics that this regular expression matches as a whole.")
+    which.add_argument("--topic", action="append", help="A topic; can be repeated.")
+    which.add_argument("--pattern", help="All topics whose whole name matches this regular expression.")

@@ -123,8 +123,8 @@ def _begin(
 def _known(using: str, run: CopyRun, head: Progress | None, there: offsets.Registration) -> BackfillState:
     if head is None or head.number != there.life:
         raise GroupNotNew(
-            f"group {run.name!r} is registered for topic {run.topic!r} already, and has its place in the log."
-            " Unsubscribe it first, if what it has done may be forgotten; or replay the past for this group"
+            f"group {run.name!r} is already registered for topic {run.topic!r}, and has a position in the log."
+            " Unsubscribe it first, if its position may be lost; or replay the past for this group"
         )
     lanes = copying.lanes_of(using, run) or run.lanes
     source = copies.mark(using, run.topic, run.source)
@@ -204,16 +204,16 @@ class Seam:
         """The reason why the seam was not whole after the last ``sew``."""
         if self._held:
             return (
-                f"open transactions that may still commit a message below offset {self._newest:,}; all is in order up"
-                f" to {self._done:,}"
+                f"open transactions that may still commit a message below offset {self._newest:,}; messages up to"
+                f" {self._done:,} are in order"
             )
         if not self._busy:
-            return f"what was published above offset {self._done:,}, which is too much to be copied at once"
+            return f"messages published above offset {self._done:,}, which are too many to copy at once"
         partition, copied = self._busy.most_common(1)[0]
-        others = f", and to {len(self._busy) - 1:,} other keys" if len(self._busy) > 1 else ""
+        others = f" and {len(self._busy) - 1:,} other keys" if len(self._busy) > 1 else ""
         return (
-            f"a moment in which nothing is published to key {key_of(partition)!r}{others}: {copied:,} of its messages"
-            " came since the last look"
+            f"a moment without new messages for key {key_of(partition)!r}{others}: {copied:,} messages of the first"
+            " key are new since the last check"
         )
 
     def sew(self) -> int:
@@ -273,7 +273,7 @@ class Seam:
         assert self.run.life is not None
         moving.lock_group(cursor, self.run.group, self.run.topic, self.run.life)
         if copies.locked_mark(cursor, self.run.topic, self.run.seam) is None:
-            raise Superseded(f"the backfill of group {self.run.group!r} has ended in another process")
+            raise Superseded(f"another process has ended the backfill of group {self.run.group!r}")
 
     def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:
         """Return all messages of each partition whose first message lies below a copy.
@@ -293,8 +293,8 @@ class Seam:
     def _copy(self, cursor: CursorWrapper, wanted: Sequence[Native], step: _Step) -> None:
         if begun := [native for native in wanted if native.begun]:
             raise Superseded(
-                f"group {self.run.group!r} was given the message at offset {begun[0].offset} while its past was being"
-                " stored: somebody has resumed it. Unsubscribe it, and begin anew"
+                f"group {self.run.group!r} received the message at offset {begun[0].offset} while its past was being"
+                " stored: the group was resumed. Unsubscribe it, and start again"
             )
         for some in _statement_batches(wanted):
             rows = seam.contents(cursor, [native.offset for native in some])

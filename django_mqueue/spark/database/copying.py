@@ -121,7 +121,7 @@ def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
         mark = store.locked_mark(cursor, run.topic, run.lane(lane))
         if mark is None:
             raise Superseded(
-                f"{run.kind} {run.name!r} has ended, or was given up, while this process worked for it"
+                f"{run.kind} {run.name!r} has ended, or was given up, while this process worked on it"
             )
         rest = [copy for copy in copies if copy.offset > mark.position]
         if rest:
@@ -161,8 +161,8 @@ def check_group(cursor: CursorWrapper, run: CopyRun, *, alone: bool = False) -> 
         raise NotRegistered(run.topic, run.group)
     if found != (run.life, True):
         raise Superseded(
-            f"group {run.group!r} on topic {run.topic!r} was resumed, reset or registered anew while its past was being"
-            " stored: pause it and run this again; or unsubscribe it, and begin anew"
+            f"group {run.group!r} on topic {run.topic!r} was resumed, reset or registered again while its past was"
+            " being stored: pause it and run this again; or unsubscribe it, and start again"
         )
 
 

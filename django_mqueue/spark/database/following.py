@@ -124,7 +124,7 @@ def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
         raise GroupTaken(
             topic,
             group,
-            "workers consume for it, or have done so. Take another group, or unsubscribe this one first",
+            "workers consume for it, or have done so. Use another group, or unsubscribe this one first",
             alive,
         )
 
@@ -145,9 +145,9 @@ def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder |
         known = offsets.lock_topic(using, cursor, topic)
         if to > known:
             raise LogGap(
-                f"group {group!r} was done with topic {topic!r} up to offset {to}, but nothing above {known} was ever"
-                " settled in this database: it was set back (by a backup, or by a failover to a server that was"
-                " behind), and gives offsets that it gave before"
+                f"group {group!r} was done with topic {topic!r} up to offset {to}, but this database has never"
+                f" settled anything above {known}: it was restored to an earlier state (from a backup, or by a"
+                " failover to a server that was behind). It assigns the same offsets again"
             )
         if not offsets.move_start(cursor, group, topic, life, to):
             raise NotRegistered(topic, group)
@@ -166,8 +166,8 @@ def check_reader(me: Holder, *, using: str) -> None:
         return
     if heartbeats.incarnation(using, me) in (None, me.incarnation):
         why = (
-            f"another one was let in, because nothing was heard of {me.name} for more than {ALIVE_MS // 1000} s. Stop"
-            " that one, or take another group: each query needs a group of its own"
+            f"another reader replaced it, because {me.name} sent no heartbeat for more than {ALIVE_MS // 1000} s."
+            " Stop the other reader, or use another group: each query needs its own group"
         )
     else:
         why = _started_again(me)
@@ -186,7 +186,7 @@ def check_newest(me: Holder, is_later: Callable[[str], bool], *, using: str) -> 
 
 
 def _started_again(me: Holder) -> str:
-    return f"{me.name} was started again since, in another process, which goes on in its place"
+    return f"{me.name} was started again in another process, which continues in its place"
 
 
 def place(topic: str, group: str, *, using: str) -> ReaderPosition | None:
@@ -267,8 +267,8 @@ def _wait_until_alone(group: str, look: Callable[[], Alive]) -> None:
             raise GroupTaken(
                 topic,
                 group,
-                f"{', '.join(names[:5])} consumes or reads for it, and is alive. Stop that one, or take another"
-                " group: each query needs a group of its own",
+                f"{', '.join(names[:5])} consumes or reads for it, and is alive. Stop it, or use another group: each"
+                " query needs its own group",
                 names,
             )
         time.sleep(LOOK_EVERY)

@@ -93,8 +93,8 @@ class Run:
     def _check_free(self) -> None:
         if there := held(self._storage):
             raise ExportError(
-                f"{self._storage.uri} is not empty (it holds {', '.join(there[:3])}): give a folder that is empty, or"
-                f" not there yet. An export without {SUCCESS} was not finished, and can be deleted"
+                f"{self._storage.uri} is not empty (it holds {', '.join(there[:3])}): give an empty folder, or a new"
+                f" one. An export without {SUCCESS} was not finished, and can be deleted"
             )
 
     def _check_writable(self) -> None:
@@ -122,8 +122,8 @@ class Run:
         for one in found:
             if there.get(one.path) != one.bytes:
                 raise ExportError(
-                    f"{self._storage.uri}: what an executor has written there ({one.path}, {one.bytes:,} bytes) is not"
-                    " seen by the driver: give a place that all machines share"
+                    f"{self._storage.uri}: the driver does not see a file that an executor has written there"
+                    f" ({one.path}, {one.bytes:,} bytes): give a location that all machines share"
                 )
 
     @contextmanager
@@ -133,8 +133,8 @@ class Run:
             self._storage.write(NAMING, self._name.encode())
         except FileExistsError:
             raise ExportError(
-                f"{self._storage.uri}: another export gives its files their names there, or was killed when it did:"
-                f" give each a folder of its own. If none is at work, delete {NAMING} and what else is there"
+                f"{self._storage.uri}: another export is naming its files there, or was killed while it did: use one"
+                f" folder for each export. If no export is running, delete {NAMING} and the other files there"
             ) from None
         try:
             self._check_free()

@@ -47,8 +47,8 @@ def parsed(value: Mapping[str, Any]) -> Offsets:
     topics = value.get("topics")
     if not isinstance(topics, Mapping) or not all(isinstance(each, int) for each in topics.values()):
         raise OptionError(
-            f"the checkpoint is not one of format mqueue, its offset is {dict(value)!r}:"
-            " begin with a new checkpointLocation"
+            f"the checkpoint does not belong to format mqueue, its offset is {dict(value)!r}: start with a new"
+            " checkpointLocation"
         )
     lives = value.get("lives", {})
     return Offsets(

@@ -111,12 +111,13 @@ class OptionReader:
         for name in values:
             if name == "password":
                 raise OptionError(
-                    "option 'password' is refused: options are kept in plans and logs. Give it to the executors by the"
-                    " environment (MQUEUE_PASSWORD), 'passwordFile', 'defaultsFile' or 'connectionHook'"
+                    "option 'password' is refused, because Spark keeps options in plans and logs. Give the password"
+                    " to the executors in the environment (MQUEUE_PASSWORD), 'passwordFile', 'defaultsFile' or"
+                    " 'connectionHook'"
                 )
             if name not in small:
                 raise OptionError(
-                    f"option {name!r} is {values[name]!r}, but there is none of that name; known are"
+                    f"option {name!r} is {values[name]!r}, but this option does not exist; known options are"
                     f" {', '.join(sorted(known))}"
                 )
 
@@ -152,7 +153,7 @@ class OptionReader:
         try:
             check(value)
         except (TypeError, ValueError) as error:
-            raise self.bad(name, f"{value!r} cannot be one: {error}") from None
+            raise self.bad(name, f"{value!r} is not valid: {error}") from None
         return value
 
 
@@ -211,9 +212,7 @@ def _topics(given: OptionReader) -> tuple[tuple[str, ...], str | None]:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise given.bad(
-                "subscribePattern", f"must be a regular expression of Python's: {error}"
-            ) from None
+            raise given.bad("subscribePattern", f"must be a Python regular expression: {error}") from None
         return (), pattern
     topics = (given.text("topic") or "",) if given.has("topic") else _several(given, "subscribe")
     for topic in topics or ("",):
@@ -298,7 +297,9 @@ def _refuse_together(given: OptionReader, found: ReadOptions) -> None:
     if found.start.where == found.end.where == "moment" and found.start.moment > found.end.moment:
         raise given.bad("endingTimestamp", f"the read would end before it begins ({found.start.moment})")
     if found.table == "deliveries" and found.group:
-        raise given.bad("group", "delivery state is read by no group; 'groups' says whose state is wanted")
+        raise given.bad(
+            "group", "delivery state is read without a group; 'groups' selects whose state to read"
+        )
     if found.groups and found.table != "deliveries":
         raise given.bad("groups", "is for table deliveries; did you mean 'group'?")
 
@@ -308,21 +309,19 @@ def _refuse_in_a_stream(given: OptionReader, found: ReadOptions) -> None:
         if given.has(name):
             raise given.bad(name, "a streaming query has no end: read a batch, or leave it out")
     if found.table == "deliveries":
-        raise given.bad("table", "delivery state changes as long as it is there: read it in batches")
+        raise given.bad("table", "delivery state changes while messages are handled: read it in batches")
     if found.group and not found.settle:
-        raise given.bad("settle", "a query with a group moves what is settled: leave it out")
+        raise given.bad("settle", "a query with a group moves the settled offset: leave it out")
     if found.checkpoint is not None and not (found.group and found.checkpoint):
-        raise given.bad(
-            "checkpointLocation", "is read for the sake of a 'group': leave it out, or give it one"
-        )
+        raise given.bad("checkpointLocation", "is used only with a 'group': leave it out, or give a group")
 
 
 def _refuse_in_a_batch(given: OptionReader, found: ReadOptions) -> None:
     if found.group:
         raise given.bad(
             "group",
-            "a batch is no consumer group: nobody would know when it is done. Leave it out, or use readStream"
-            " (with trigger(availableNow=True) it ends by itself)",
+            "a batch is not a consumer group, because it cannot record that it is done. Leave it out, or use"
+            " readStream (with trigger(availableNow=True) it ends by itself)",
         )
     if found.checkpoint is not None:
         raise given.bad("checkpointLocation", "a batch has none: leave it out")

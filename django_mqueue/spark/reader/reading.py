@@ -126,7 +126,7 @@ def _check_whole(wanted: Range, seen: int) -> None:
     piece = wanted.piece
     if seen < piece.rows:
         raise LogGap(
-            f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1} to"
-            f" {piece.upto} were deleted since the read was planned: deletion waits for registered groups alone. Read"
-            " as a stream with a 'group', keep messages longer (RETENTION), or set 'failOnDataLoss' to false"
+            f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1}"
+            f" to {piece.upto} were deleted since the read was planned: deletion waits only for registered groups."
+            " Read as a stream with a 'group', keep messages longer (RETENTION), or set 'failOnDataLoss' to false"
         )

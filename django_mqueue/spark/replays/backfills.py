@@ -196,8 +196,8 @@ class _Backfill(GuardedSource):
     def _check_source(self, border: BackfillState) -> None:
         if border.source != hash_of(self.archive_id):
             raise ArchiveError(
-                f"group {self.group!r} is being given the past from another archive than {self.source}: go on with that"
-                " one; or unsubscribe the group, and begin anew"
+                f"the backfill of group {self.group!r} was started from another archive than {self.source}: use that"
+                " archive; or unsubscribe the group, and start again"
             )
 
     def _begin(self, using: str) -> BackfillState:
@@ -217,7 +217,7 @@ class _Backfill(GuardedSource):
             if waits_for is None:
                 return made
             if say is not None and time.monotonic() >= say_at:
-                say(f"past and present of group {self.group!r} come together: waiting for {waits_for}")
+                say(f"the backfill of group {self.group!r} catches up with the log: waiting for {waits_for}")
                 say_at = time.monotonic() + SAY_EVERY
             time.sleep(PAUSE)
         return None

@@ -61,9 +61,7 @@ class MessageFilter:
         """Raise ``TypeError`` or ``ValueError``, which name the argument, for an invalid condition."""
         for name, at in (("since", self.since), ("until", self.until)):
             if at is not None and at.tzinfo is None:
-                raise ValueError(
-                    f"{name} must be an aware datetime, not {at!r}: say of which time zone it is"
-                )
+                raise ValueError(f"{name} must be an aware datetime, not {at!r}: add a time zone")
         if self.since and self.until and self.since >= self.until:
             raise ValueError(f"until ({self.until}) must be later than since ({self.since})")
         for name, given in (("keys", self.keys), ("kinds", self.kinds)):
@@ -72,7 +70,7 @@ class MessageFilter:
         for key in self.keys:
             names.check_name("key", key, names.KEY_MAX)
         if self.where is not None and not self.where.strip():
-            raise ValueError("where must be a condition of SQL, and is empty")
+            raise ValueError("where is empty, but must be an SQL condition")
 
     @property
     def digest(self) -> int:
@@ -122,7 +120,7 @@ class MessageFilter:
             if self.where is None or not _state(error).startswith(DATA_EXCEPTION):
                 raise
             raise ConditionFailed(
-                f"where is {self.where!r}, which one of the messages cannot answer: {_first(error)}"
+                f"where is {self.where!r}, which fails for one of the messages: {_first(error)}"
             ) from error
 
 
@@ -137,7 +135,7 @@ def _where(frame: DataFrame, condition: str) -> DataFrame:
         if not _is_of_condition(error):
             raise
         raise OptionError(
-            f"where is {condition!r}, which is no condition over the columns {', '.join(frame.columns)}:"
+            f"where is {condition!r}, which is not a condition over the columns {', '.join(frame.columns)}:"
             f" {_first(error)}"
         ) from error
     return found

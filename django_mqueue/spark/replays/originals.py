@@ -90,8 +90,8 @@ def look(
     if archived > known:
         # Archived messages were settled, and the topic's row stores that before they are deleted.
         raise ArchiveError(
-            f"the archive holds topic {topic!r} up to offset {archived}, but this database has never had one above"
-            f" {known}: it is the archive of another one, above which this one's log does not go on"
+            f"the archive holds topic {topic!r} up to offset {archived}, but this database has never had an offset"
+            f" above {known}: the archive belongs to another database. Give the archive of this database"
         )
     return Originals(topic, archive, archived, max(archived, found), live, settled=found)
 
@@ -139,14 +139,15 @@ def _check_still(found: ReaderPosition | None, topic: str, group: str, archived:
     """Raise ``LogGap`` unless this group has held back deletion above the archive since the run began."""
     if found is None:
         raise LogGap(
-            f"group {group!r}, which holds back deletion for this, was unsubscribed from topic {topic!r} since it was"
-            " begun: what is not stored yet may be deleted. Begin anew; or allow the gap, and go on with what is there"
+            f"group {group!r}, which holds back deletion for this, was unsubscribed from topic {topic!r} after the"
+            " start: messages that are not stored yet may be deleted. Start again; or allow the gap to continue with"
+            " the remaining messages"
         )
     if found.above > archived:
         raise LogGap(
-            f"the archive holds topic {topic!r} up to offset {archived}, but since this was begun group {group!r} holds"
-            f" back deletion only above {found.above}: this is another archive, or an older copy of it. Give the one"
-            " that it was begun with; or allow the gap, and go on with what is there"
+            f"the archive holds topic {topic!r} up to offset {archived}, but since the start group {group!r} holds"
+            f" back deletion only above {found.above}: this is another archive, or an older copy. Give the archive"
+            " from the start; or allow the gap to continue with the remaining messages"
         )
 
 

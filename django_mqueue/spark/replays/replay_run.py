@@ -226,8 +226,8 @@ class _Replay(GuardedSource):
     def _upto(self, found: Originals, head: Progress) -> Originals:
         if found.upto < head.position:
             raise ArchiveError(
-                f"replay {self.run.name!r} was begun with messages up to offset {head.position}, but now there are none"
-                f" above {found.upto}: this is an older copy of the archive, or of the database"
+                f"replay {self.run.name!r} was started with messages up to offset {head.position}, but now there are"
+                f" none above {found.upto}: the archive or the database is an older copy"
             )
         return replace(found, upto=head.position)
 
@@ -298,11 +298,11 @@ class _Replay(GuardedSource):
 
     def _other(self) -> ReplayBegun:
         return ReplayBegun(
-            f"a replay {self.run.name!r} into topic {self.run.topic!r} was begun with other conditions, or from another"
-            " archive: run it again with those, or take another name"
+            f"a replay {self.run.name!r} into topic {self.run.topic!r} was started with other conditions, or from"
+            " another archive: run it again with those, or choose another name"
         )
 
     def _given_up(self) -> Superseded:
         return Superseded(
-            f"replay {self.run.name!r} into topic {self.run.topic!r} was given up by another process: run it again"
+            f"another process has given up replay {self.run.name!r} into topic {self.run.topic!r}: run it again"
         )

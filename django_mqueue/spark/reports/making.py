@@ -263,34 +263,35 @@ class _ReportBuilder:
         ]
         if not all(one.exact for pair in times for one in pair):
             notes.append(
-                f"Percentiles of {EXACT_BELOW:,} times and more are estimated: the value stands up to a {ACCURACY:,}th"
-                " of all places, rounded up, beside the one asked for. All others are exact."
+                f"Percentiles of {EXACT_BELOW:,} times and more are estimates. Their rank differs from the exact rank"
+                f" by at most 1/{ACCURACY:,} of the number of times, rounded up. All others are exact."
             )
         if several := sum(one.several_deliveries for one in groups):
             notes.append(
-                f"{several:,} messages were delivered more than once: when the first time was is not known, and they"
-                " are left out of the times to first delivery."
+                f"{several:,} messages were delivered more than once. The time of their first delivery is unknown, so"
+                " the times to first delivery leave them out."
             )
         if lost := sum(one.errors_not_kept for one in groups):
             notes.append(
-                f"The errors of {lost:,} failed attempts were dropped for newer ones of their message."
+                f"The errors of {lost:,} failed attempts are missing: newer errors of the same message replaced them."
             )
         if any(one.reads_log for one in groups):
             notes.append(
-                "Groups that read the log by themselves have no deliveries: of them only their lag is known."
+                "Groups that read the log by themselves have no deliveries: only their lag is known."
             )
         given = [(one.topic, one.group) for one in groups if not one.reads_log]
         if unknown := sum(sum(self.standing.unknown(pair).values()) for pair in given):
             notes.append(
-                f"Of {unknown:,} messages that were archived and deleted it is not known when a group was done with"
-                " them, because their history was archived before that, or whether it was ever given them: its backlog"
-                " is left out from the first of them on."
+                f"{unknown:,} messages were archived with incomplete history and then deleted. It is unknown when a"
+                " group was done with them, or whether it received them. The backlog of such a group ends before the"
+                " first of these messages."
             )
         if self.asked.archive is None:
-            notes.append("Read was what the log still holds: messages that were deleted are not counted.")
+            notes.append("The report covers only what the log still holds: deleted messages are not counted.")
         elif not self.asked.live:
             notes.append(
-                "Read was the archive alone: lag is not known, and deliveries are as they were archived."
+                "The report covers only the archive: lag is unknown, and deliveries have the state in which they"
+                " were archived."
             )
         return notes
 

@@ -244,8 +244,8 @@ def _gaps(wanted: ReportRequest, archive: Archive | None, extents: Mapping[str, 
                 # Not an error: reports may read a replica to relieve the primary, and it may be a little behind.
                 gaps.append(
                     f"topic {topic!r}: the archive reaches offset {end}, but this database has settled nothing above"
-                    f" {known}: it was set back, or is a replica that is behind. Of messages at offsets up to {end}"
-                    " only those of the archive are counted."
+                    f" {known}: it was restored to an earlier state, or is a replica that is behind. At offsets up to"
+                    f" {end}, only messages of the archive are counted."
                 )
             if upto >= known:
                 continue
@@ -255,7 +255,7 @@ def _gaps(wanted: ReportRequest, archive: Archive | None, extents: Mapping[str, 
                 if wanted.strict:
                     raise
                 gaps.append(
-                    str(gap).partition(": messages")[0] + ": messages above that may be missing here."
+                    str(gap).partition(": messages")[0] + ": messages above that offset may be missing here."
                 )
     return gaps
 
@@ -330,6 +330,6 @@ def _check_unmoved(archive: Archive | None, extents: Mapping[str, Extent]) -> No
         for table in TABLES:
             if archive.upto(topic, table) > extent.archived.get(table, 0):
                 raise LogGap(
-                    f"topic {topic!r} was archived further while it was read, so that some of it may have been deleted"
-                    " before: make the report again, when the archive does not run"
+                    f"topic {topic!r} was archived further while it was read, so some messages may have been deleted"
+                    " before: make the report again while no archive run is active"
                 )

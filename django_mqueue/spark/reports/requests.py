@@ -77,9 +77,9 @@ def report_request(
         try:
             re.compile(pattern)
         except re.error as error:
-            raise OptionError(f"pattern {pattern!r} is no regular expression of Python's: {error}") from None
+            raise OptionError(f"pattern {pattern!r} is not a Python regular expression: {error}") from None
     if not live and archive is None:
-        raise OptionError("there is nothing to read: give an archive, or let the live log be read")
+        raise OptionError("there is nothing to read: give an archive, or read the live log")
     check_as_of(as_of, archive, live=live)
     begin, end = _moment("since", since), _moment("until", until)
     if begin is not None and end is not None and begin >= end:

@@ -53,8 +53,8 @@ class Checkpoint:
     def foreign(self) -> OptionError:
         """Return the error for a checkpoint that does not hold the batches of this query."""
         return OptionError(
-            f"option 'checkpointLocation' is {self._location!r}, but this query's batches are not written down there:"
-            " give the reader the text that the writer was given, with the scheme if it is no path of this machine's"
+            f"option 'checkpointLocation' is {self._location!r}, but this query's batches are not recorded there:"
+            " give the reader the same text as the writer, with the scheme if it is not a local path"
         )
 
 
@@ -84,8 +84,8 @@ class _Store:
             self._system, folder = fs.FileSystem.from_uri(re.sub("^s3[an]:", "s3:", location))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise OptionError(
-                f"option 'checkpointLocation' is {location!r}, but there is no way to there by pyarrow ({error}):"
-                " leave it out, and the group is done with a batch when Spark looks for the next one"
+                f"option 'checkpointLocation' is {location!r}, but pyarrow cannot access it ({error}): leave it out."
+                " The group is then done with a batch when Spark asks for the next one"
             ) from error
         self._folder = folder.rstrip("/")
 

@@ -21,7 +21,7 @@ from .checkpoint import Checkpoint
 from .incarnations import CreationTime
 
 BEAT_EVERY = following.ALIVE_MS / 3000
-GO_ON = "'failOnDataLoss' set to false goes on with what is there"
+GO_ON = "To continue with the remaining messages, set 'failOnDataLoss' to false"
 
 
 class GroupReader:
@@ -160,7 +160,7 @@ class GroupReader:
             try:
                 following.move(topic, self.group, place.life, above, using=using, me=self._members[topic])
             except LogGap as gap:
-                self._tell(f"{gap}. Messages that it has since then up to there may be missed; {GO_ON}")
+                self._tell(f"{gap}. New messages with these offsets may be missed. {GO_ON}")
                 return
             self._places[topic] = ReaderPosition(place.life, above)
 
@@ -209,8 +209,8 @@ class GroupReader:
         if found.above > above:
             return (
                 f"group {self.group!r} is done with topic {topic!r} up to offset {found.above}, but this query's"
-                f" checkpoint is only at {above}: another query has read for it since, and what lies between may be"
-                f" deleted. Give each query a group of its own; {GO_ON}"
+                f" checkpoint is only at {above}: another query has read for the group since then. Messages between"
+                f" these offsets may be deleted. Use one group for each query. {GO_ON}"
             )
         return None
 
@@ -222,9 +222,10 @@ class GroupReader:
 
     def _changed(self, topic: str, above: int) -> str:
         return (
-            f"group {self.group!r} was unsubscribed from topic {topic!r}, reset, or registered anew since this query"
-            f" was at offset {above}, and messages above that may be deleted. A new checkpointLocation begins where the"
-            " group stands now; 'failOnDataLoss' set to false goes on from the checkpoint with what is there"
+            f"group {self.group!r} was unsubscribed from topic {topic!r}, reset, or registered again since this query"
+            f" was at offset {above}. Messages above that offset may be deleted. A new checkpointLocation starts at"
+            " the group's current position. To continue from the checkpoint with the remaining messages, set"
+            " 'failOnDataLoss' to false"
         )
 
     def _join(self, using: str, topics: Sequence[str], begun: Offsets) -> None:

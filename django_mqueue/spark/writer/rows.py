@@ -76,8 +76,8 @@ class Rows:
         nothing: Sequence[Any] = [None] * count
         if self._adaptive and any(id is None for id in columns.get("id", nothing)):
             raise OptionError(
-                "there are rows without an id, and adaptive execution may cut this batch into other tasks when it is"
-                " run again, which makes other ids: they could be stored twice. Give rows ids of their own (a column"
+                "there are rows without an id. If this batch runs again, adaptive execution may cut it into other"
+                " tasks, which makes other ids: the rows could be stored twice. Give rows ids of their own (a column"
                 f" 'id'), or set {ADAPTIVE_STREAMS} to false, as django_mqueue.spark.session does"
             )
         for values in zip(*(columns.get(name, nothing) for name in COLUMNS), strict=True):
@@ -161,8 +161,8 @@ def _check_stable(**columns: Any) -> None:
     for name, value in columns.items():
         if (number := unstable_in(value)) is not None:
             raise ValueError(
-                f"column {name!r} has the number {number}, the id is made of the content, and the last digits of such a"
-                " number may differ when the write is run again (floats that are added in another order, rand()): the"
-                " row would be stored twice. Give rows ids of their own (a column 'id'), round the number (CAST(... AS"
-                " DECIMAL(18, 2))), or set 'stableContent' to true if the digits are always the same"
+                f"column {name!r} has the number {number}, and the id is made of the content. The last digits of such"
+                " a number may differ when the write runs again (floats that are added in another order, rand()):"
+                " the row would be stored twice. Give rows ids of their own (a column 'id'), or round the number"
+                " (CAST(... AS DECIMAL(18, 2))). If the digits are always the same, set 'stableContent' to true"
             )

@@ -57,8 +57,8 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
     for field in schema.fields:
         if field.name not in _TYPES:
             raise OptionError(
-                f"column {field.name!r} is none of a message; select some of {', '.join(COLUMNS)} (payload is needed:"
-                " to_json(struct(…)) makes one of columns)"
+                f"column {field.name!r} is not a column of a message; select some of {', '.join(COLUMNS)} (payload is"
+                " required: to_json(struct(…)) makes one of columns)"
             )
         if not any(type(field.dataType) is type(kind) for kind in _TYPES[field.name]):
             wanted = " or ".join(kind.simpleString() for kind in _TYPES[field.name])
@@ -97,10 +97,10 @@ def check_apart(digests: Iterable[bytes]) -> None:
     array = pa.Array.from_buffers(pa.uint64(), len(joined) // DIGEST, [None, pa.py_buffer(joined)])
     if pc.count_distinct(array).as_py() < len(array):
         raise RowError(
-            "this write has a 'writeId', and several tasks have equal rows without an id: these cannot be told from"
-            " rows that come again, and not all are stored. Let equal rows be in one task"
-            " (frame.repartition('payload'), or by other columns that tell them) and write again with the same writeId:"
-            " what is missing is stored then, and nothing twice"
+            "this write has a 'writeId', and several tasks have equal rows without an id. The sink cannot"
+            " distinguish these from repeated rows, so some are not stored. Put equal rows into one task"
+            " (frame.repartition('payload'), or by other columns that distinguish them) and write again with the"
+            " same writeId: the missing rows are stored then, and none twice"
         )
 
 
@@ -111,10 +111,10 @@ def warn_of_signs(name: str | None, messages: Iterable[WriterCommitMessage | Non
     if found:
         listed = " and ".join(f"{sign} in column {column!r}" for column, sign in found)
         warnings.warn(
-            f"write {name!r}: its rows without an id have {listed}. Ids of such rows are made of their content: if"
-            " uuid(), current_timestamp() or the like made it, a write that is run again stores the rows a second time."
-            " Give rows ids of their own (a column 'id'), or set 'stableContent' to true if the content is always the"
-            " same",
+            f"write {name!r}: its rows without an id have {listed}. The ids of such rows are made of their content."
+            " If uuid(), current_timestamp() or a similar function made it, a repeated write stores the rows a"
+            " second time. Give rows ids of their own (a column 'id'), or set 'stableContent' to true if the content"
+            " is always the same",
             stacklevel=2,
         )
 
@@ -159,8 +159,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
             raise OptionError(
-                f"this Spark tells its tasks neither {QUERY_ID} nor {BATCH_ID}, and rows without ids could be stored"
-                " twice: write with foreachBatch, give an id column, and the option 'writeId'"
+                f"this version of Spark gives its tasks neither {QUERY_ID} nor {BATCH_ID}, so rows without ids could"
+                " be stored twice: write with foreachBatch, give an id column, and the option 'writeId'"
             )
         adaptive = all(context.getLocalProperty(name) != "false" for name in ADAPTIVE)
         task = Task(f"query {query} batch {batch}", context.partitionId(), adaptive)

@@ -70,7 +70,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         given.checked("target", target, lambda name: names.check_name("target", name, names.GROUP_MAX))
     spread = given.whole("spread", int(conf.OPTIONS["SPREAD"].default))
     if spread is None or spread > conf.SPREAD_MAX:
-        raise given.bad("spread", f"must be at most {conf.SPREAD_MAX}, and what SPREAD is set to")
+        raise given.bad("spread", f"must be at most {conf.SPREAD_MAX}, and equal to the setting SPREAD")
     largest = given.whole("maxPayloadBytes", int(conf.OPTIONS["MAX_PAYLOAD_BYTES"].default))
     assert largest is not None
     stable = given.flag("stableContent", False)
@@ -81,6 +81,6 @@ def check_mode(overwrite: bool) -> None:
     """Raise ``OptionError`` for a mode other than append: a log cannot be overwritten."""
     if overwrite:
         raise OptionError(
-            'the mode is one that overwrites (mode("overwrite") of a batch, outputMode("complete") of a stream), but'
-            ' messages can only be appended: take mode("append") or outputMode("append")'
+            'the mode overwrites (mode("overwrite") of a batch, outputMode("complete") of a stream), but messages'
+            ' can only be appended: use mode("append") or outputMode("append")'
         )

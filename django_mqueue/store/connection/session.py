@@ -233,9 +233,9 @@ def _cursor(connection: Any) -> CursorWrapper:
         if name != CHARSET:
             cursor.close()
             raise ImproperlyConfigured(
-                f"the connection to database {connection.alias!r} uses the charset {name}, which cannot spell every"
-                f" key: messages of such a key would not be delivered. Set 'charset': '{CHARSET}' in the OPTIONS of"
-                f" DATABASES[{connection.alias!r}]"
+                f"the connection to database {connection.alias!r} uses the charset {name}, which cannot represent"
+                f" every key: messages of such a key would not be delivered. Set 'charset': '{CHARSET}' in the"
+                f" OPTIONS of DATABASES[{connection.alias!r}]"
             )
         connection._mqueue_charset_of = raw
     return cursor

@@ -321,7 +321,7 @@ def test_a_batch_is_one_claim_and_one_ack() -> None:
 
 
 def test_strict_and_batch_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch=True cannot be strict"):
+    with pytest.raises(ValueError, match="batch=True and strict=True exclude each other"):
         consumer("t", group="g", batch=True, strict=True)
 
 

@@ -344,7 +344,7 @@ def test_large_payloads_go_in_smaller_pages() -> None:
         ({"ids": "abc"}, TypeError, "ids must be a collection of ids, not the one str"),
         ({"ids": [5]}, TypeError, "id must be a str"),
         ({"filter": 5}, TypeError, "filter must be a mapping or a callable"),
-        ({"filter": {}}, ValueError, "filter must name something"),
+        ({"filter": {}}, ValueError, "filter is empty, but must name"),
         ({"filter": {"error": 5}}, TypeError, "error must be the name of an exception|not iterable"),
         ({"filter": {"error": ""}}, TypeError, "error must be the name of an exception"),
         ({"filter": {"failed_after": 5}}, TypeError, "failed_after must be an aware datetime"),

@@ -135,7 +135,7 @@ def test_refused_while_its_subscribers_run_and_nothing_is_changed(done: list[int
     with Subscription(TOPIC, GROUP, name="one") as subscription:
         subscription.poll()
         with pytest.raises(
-            GroupActive, match=r"has subscribers that run: one\. Stop them, or give force=True"
+            GroupActive, match=r"has running subscribers: one\. Stop them, or give force=True"
         ) as error:
             reset(TOPIC, GROUP, "earliest")
         assert error.value.subscribers == ["one"]

@@ -131,5 +131,5 @@ def test_the_newest_of_all_topics() -> None:
         "ValueError: never\n\nTraceback",
     )
     for start in ("x", '["newest of all"]', '["newest of all","1"]', '["newest",1]'):
-        with pytest.raises(ValueError, match="start must be the next"):
+        with pytest.raises(ValueError, match="start must be the value of next"):
             newest.newest("default", limit=1, start=start, payload_limit=1)

@@ -288,7 +288,7 @@ class TestPages:
         subscribe(TOPIC, GROUP)
         cursor = messages(TOPIC, limit=1).next
         for bad in (cursor, "x", "[]", '["pending", 1]', '["pending","k"]', '["pending","k","x"]'):
-            with pytest.raises(ValueError, match="next of a page of the same question"):
+            with pytest.raises(ValueError, match="next on a page of the same query"):
                 messages(TOPIC, group=GROUP, status="pending", start=bad)
         with pytest.raises(TypeError, match="start"):
             messages(TOPIC, start=5)  # type: ignore[arg-type]
@@ -296,7 +296,7 @@ class TestPages:
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"status": "lost"}, ValueError, "status must be one of pending"),
-    ({"status": "pending"}, ValueError, "name the group"),
+    ({"status": "pending"}, ValueError, "also give group"),
     ({"group": "nobody"}, NotRegistered, "nobody"),
     ({"group": ""}, ValueError, "group must not be empty"),
     ({"key": " k"}, ValueError, "key must not begin"),

@@ -92,7 +92,7 @@ def test_what_was_given_up() -> None:
     assert ended()[:2] == [("done", "redriven"), ("done", "dead_lettered")]
     client = staff("view_message", "view_deliverystate")
     assert badge(client, first)[0] == "redriven"
-    assert badge(client, first)[1].startswith("It was given up, and sent back.")
+    assert badge(client, first)[1].startswith("It became a dead letter, and was sent back.")
     assert badge(client, second)[0] == "dead-lettered"
     with Subscription(TOPIC, GROUP, name="w") as subscription:
         poll_until(subscription, 1)[0].ack()

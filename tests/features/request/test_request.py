@@ -113,7 +113,7 @@ def test_of_a_handler_whose_payloads_are_parsed() -> None:
         worker = Background(lambda: run("prices:g", drain=False, max_messages=3)).start()
         assert request("prices", 4, kind="q", timeout=20).payload == "4"
         assert request("prices", 4, kind="r", timeout=20).payload == 4
-        with pytest.raises(RequestFailed, match="kind 's' is none that this handler takes"):
+        with pytest.raises(RequestFailed, match="kind 's' is not accepted by this handler"):
             request("prices", 4, kind="s", timeout=20)
         worker.result()
 
@@ -251,7 +251,7 @@ def test_a_message_that_is_no_request() -> None:
             forge("prices", f"forged {header}", header)
             delivery = one(subscription)
             assert not delivery.is_request
-            with pytest.raises(NotARequest, match=r"prices@\d+ \(id .*\) is no request"):
+            with pytest.raises(NotARequest, match=r"prices@\d+ \(id .*\) is not a request"):
                 delivery.reply(1)
             delivery.ack()
 

@@ -87,7 +87,7 @@ def test_where_too_many_hang_the_process_ends_with_1_and_its_successor_goes_on()
         for number in range(2, 6):
             publish("errands", {"n": number, "do": "sleep", "seconds": 600}, key=f"k{number}")
         assert worker.wait() == 1
-        assert "4 handlers have run past their max_runtime" in worker.output()
+        assert "4 handlers exceeded their max_runtime" in worker.output()
         assert not DeliveryState.objects.filter(in_flight=True).exists()
         assert DeliveryState.objects.filter(failure_count__gte=1).count() >= 1
         publish("errands", {"n": 9}, key="other")

@@ -117,14 +117,14 @@ def test_where_too_many_hang_the_process_ends(hanging: Hanging, caplog: pytest.L
     publish_many("t", range(8))
     with registered("t", seen := Seen(lambda m: hanging.hang()), max_runtime=LIMIT, retry=LATER):
         runner = Runner(handlers(["t"]), RunOptions(threads=1, max_seconds=PATIENCE))
-        with pytest.raises(TooManyHanging, match="4 handlers have run past their max_runtime"):
+        with pytest.raises(TooManyHanging, match="4 handlers exceeded their max_runtime"):
             runner.run()
     assert runner.hanging == 4
     assert len(seen.messages) == 4
     assert DeliveryState.objects.filter(failure_count=1, in_flight=False).count() == 4
     assert not DeliveryState.objects.filter(in_flight=True).exists()
     assert set(PartitionLease.objects.values_list("holder", flat=True)) == {""}
-    assert sum("4 handlers have run past" in record.message for record in caplog.records) == 1
+    assert sum("4 handlers exceeded" in record.message for record in caplog.records) == 1
 
 
 def has_failed(offset: int) -> bool:
@@ -164,7 +164,9 @@ def test_a_hanging_handler_is_told_of(hanging: Hanging, caplog: pytest.LogCaptur
     )
     assert "(max_runtime is 0.15 s)" in given_up.message
     assert "self.go.wait(PATIENCE)" in given_up.message
-    assert any("has ended at last" in record.message for record in caplog.records)
+    assert any(
+        "has ended after the worker stopped waiting for it" in record.message for record in caplog.records
+    )
 
 
 def test_one_without_a_limit_is_told_of_after_ten_visibility_timeouts(
@@ -208,4 +210,4 @@ def test_a_handler_with_open_transactions_of_its_own(
         hanging.go.set()
         wait_until(lambda: len(seen.messages) == 11, "it comes again")
     assert seen.attempts(0) == [1, 2]
-    assert "rests" not in caplog.text, "its worker waited for a lock"
+    assert "has locked its rows" not in caplog.text, "its worker waited for a lock"

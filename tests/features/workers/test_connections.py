@@ -91,7 +91,7 @@ def test_the_loops_connection_dies_in_the_middle_of_marking_a_message(
         )
     publish("orders", {"n": 2}, key="k")
     kill(statement_that_waits("INSERT INTO queue_delivery_state"))
-    wait_until(lambda: "trying again" in worker.output(), "it has noticed")
+    wait_until(lambda: "retrying" in worker.output(), "it has noticed")
     blocker.rollback()
     assert_done(worker, 2, [1])
 
@@ -104,7 +104,7 @@ def test_the_loops_connection_dies_in_the_middle_of_an_ack(workers: Workers, blo
     blocker.execute("SELECT * FROM queue_delivery_state WHERE acked = 0 FOR UPDATE")
     Door.objects.create(name="exit")
     kill(statement_that_waits("UPDATE queue_delivery_state"))
-    wait_until(lambda: "trying again" in worker.output(), "it has noticed")
+    wait_until(lambda: "retrying" in worker.output(), "it has noticed")
     blocker.rollback()
     assert_done(worker, 2, [1])
 

@@ -87,7 +87,7 @@ def odd(message: Message) -> bool:
     ("wanted", "error", "match"),
     [
         ("type", TypeError, "filter must be a mapping or a callable"),
-        ({}, ValueError, "filter must name something"),
+        ({}, ValueError, "filter is empty, but must name"),
         ({1: 2}, TypeError, "filter's keys must be names"),
         ({"payload__": 2}, ValueError, "empty part"),
         ({"payload__a____b": date.min}, ValueError, "empty part"),

@@ -60,8 +60,8 @@ def test_another_kind_is_dead_lettered_at_once() -> None:
         run()
     assert seen.payloads == [3]
     assert letters() == [
-        "kind '' is none that this handler takes: 'changed', 'created'",
-        "kind 'paid' is none that this handler takes: 'changed', 'created'",
+        "kind '' is not accepted by this handler; it accepts: 'changed', 'created'",
+        "kind 'paid' is not accepted by this handler; it accepts: 'changed', 'created'",
     ]
 
 

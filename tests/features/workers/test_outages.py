@@ -48,7 +48,7 @@ def test_a_restart_in_mid_run_loses_nothing_and_the_workers_carry_on(
             wait_until(lambda w=worker: "the database is back" in w.output(), "it is back, too")  # type: ignore[misc]
         assert all(worker.running for worker in both)
         assert [worker.stop() for worker in both] == [0, 0]
-        assert all("trying again" in worker.output() for worker in both)
+        assert all("retrying" in worker.output() for worker in both)
     ended = set(Step.objects.using(alias).filter(what="end").values_list("number", flat=True))
     assert ended == set(range(published))
     assert not DeliveryState.objects.using(alias).filter(acked=False).exists()
@@ -109,7 +109,7 @@ def test_a_worker_that_is_told_to_stop_while_the_server_is_away_stops(own_server
         wait_until(lambda: done(alias) == 1, "it is at work")
         connections[alias].close()
         own_server.stop()
-        wait_until(lambda: "trying again" in worker.output(), "it has noticed")
+        wait_until(lambda: "retrying" in worker.output(), "it has noticed")
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
         own_server.start()
@@ -139,7 +139,7 @@ def test_a_server_that_refuses_connections_is_waited_for(own_server: OwnServer) 
                 for (found,) in cursor.fetchall():
                     if found not in {other.id for other in others}:
                         cursor.execute(f"KILL {found:d}")
-            wait_until(lambda: "trying again" in worker.output(), "it is refused")
+            wait_until(lambda: "retrying" in worker.output(), "it is refused")
             publish("orders", {"n": 2}, key="k", using=alias)
             before = refused(alias)
             wait_until(

@@ -312,7 +312,7 @@ def test_drain_does_not_end_while_a_group_rests(
         HeldTransaction(lease_in_the_making) as held,
         Background(partial(run, "ta:A", max_seconds=120)) as draining,
     ):
-        wait_until(lambda: draining.is_done or caplog.text.count("rests") > 3, "it has looked")
+        wait_until(lambda: draining.is_done or caplog.text.count("has locked its rows") > 3, "it has looked")
         assert not draining.is_done
         held.rollback()
         assert "stopped: ack 1" in draining.result()

@@ -24,35 +24,40 @@ def arguments(parser: ArgumentParser) -> None:
         "--to",
         required=True,
         metavar="PATH",
-        help="The archive's folder: a path, or a URI as s3://bucket/folder.",
+        help="The archive's folder: a path, or a URI such as s3://bucket/folder.",
     )
     parser.add_argument(
-        "--group", default="archive", help="The consumer group that deletion waits for (default archive)."
+        "--group",
+        default="archive",
+        help="The archive's consumer group; deletion waits for it (default archive).",
     )
     parser.add_argument(
         "--batch-rows",
         type=whole,
         default=BATCH_ROWS,
         metavar="N",
-        help=f"Messages in a batch, at most (default {BATCH_ROWS:,}): what is done again after a kill.",
+        help=f"Maximum number of messages in a batch (default {BATCH_ROWS:,}). A run after a kill repeats at most"
+        " one batch.",
     )
     parser.add_argument(
         "--history-after",
         type=float,
         default=HISTORY_AFTER,
         metavar="SECONDS",
-        help="Wait no longer than that for groups that are not done with a message, before its delivery history is"
-        f" archived as it is (default {HISTORY_AFTER:.0f}).",
+        help="Maximum wait for groups that are not done with a message. Its delivery history is then archived as"
+        f" it is (default {HISTORY_AFTER:.0f}).",
     )
     parser.add_argument(
-        "--allow-gaps", action="store_true", help="Go on where messages may be missing; an error without it."
+        "--allow-gaps",
+        action="store_true",
+        help="Continue where messages may be missing, instead of failing.",
     )
     parser.add_argument(
         "--moved",
         action="store_true",
-        help="The database is on another server now, and has taken the place of the one there.",
+        help="Confirm that the database has moved to another server and replaces the original.",
     )
-    parser.add_argument("--json", action="store_true", help="What was added, as JSON.")
+    parser.add_argument("--json", action="store_true", help="Print what was added, as JSON.")
 
 
 def run(job: Job) -> int:
@@ -83,7 +88,9 @@ def run(job: Job) -> int:
         for each in found:
             job.tell(_line(each))
     if job.stopping.is_set():
-        job.say("stopped before the end: what was added is whole, and the next run goes on behind it")
+        job.say(
+            "stopped before the end: everything added so far is complete, and the next run continues after it"
+        )
     return 0
 
 
@@ -102,7 +109,7 @@ def _line(done: Archived) -> str:
 
 VERB = Verb(
     "archive",
-    "Add to an archive what topics hold beyond it; the log may forget that then.",
+    "Add messages of topics to an archive. The log may delete them afterwards.",
     arguments,
     run,
     light=True,

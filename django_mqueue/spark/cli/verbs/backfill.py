@@ -17,10 +17,10 @@ from .replay import Watch, add_doing, add_source, tell_preview
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--group", required=True, help="The new group; nobody may have registered it.")
+    parser.add_argument("--group", required=True, help="The new group; it must not be registered yet.")
     add_source(parser, required=True)
     parser.add_argument(
-        "--keep-paused", action="store_true", help="Leave the group paused at the end, for you to resume."
+        "--keep-paused", action="store_true", help="Leave the group paused at the end; resume it yourself."
     )
     add_doing(parser)
 
@@ -53,18 +53,19 @@ def run(job: Job) -> int:
     if given.json:
         job.tell(json.dumps(asdict(found)))
     elif found.before:
-        job.tell(f"group {found.group!r} was given the past of topic {found.topic!r} before")
+        job.tell(f"group {found.group!r} already received the past messages of topic {found.topic!r}")
     elif found.finished:
         state = "paused" if given.keep_paused else "resumed"
         job.tell(f"{found.stored:,} messages stored for group {found.group!r}, which is {state}")
     if not found.finished:
-        job.say(f"stopped before the end: group {found.group!r} stays paused; run it again to go on")
+        job.say(f"stopped before the end: group {found.group!r} stays paused; run it again to continue")
     return 0
 
 
 VERB = Verb(
     "backfill",
-    "Give a new group the past of a topic from an archive, and then the log: without gap or overlap.",
+    "Give a new group the past messages of a topic from an archive, then the messages of the log, without gap or"
+    " overlap.",
     arguments,
     run,
 )

@@ -16,15 +16,15 @@ MIB = 1_048_576
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--to", required=True, metavar="PATH", help="The archive's folder.")
-    parser.add_argument("--topic", action="append", help="Only this topic; as often as needed.")
+    parser.add_argument("--topic", action="append", help="Compact only this topic; can be repeated.")
     parser.add_argument(
         "--mib",
         type=whole,
         default=1024,
         metavar="N",
-        help="Files together have at most so much (default 1024).",
+        help="Maximum size of a combined file in MiB (default 1024).",
     )
-    parser.add_argument("--json", action="store_true", help="What was done, as JSON.")
+    parser.add_argument("--json", action="store_true", help="Print the result as JSON.")
 
 
 def run(job: Job) -> int:
@@ -44,18 +44,18 @@ def run(job: Job) -> int:
     else:
         for each in done:
             job.tell(
-                f"{each.topic}: {each.files:,} files are {each.files_now:,}, with {each.rows:,} rows"
+                f"{each.topic}: {each.files:,} files were combined into {each.files_now:,}, with {each.rows:,} rows"
                 if each.files
-                else f"{each.topic}: nothing to put together"
+                else f"{each.topic}: nothing to combine"
             )
     if job.stopping.is_set():
-        job.say("stopped before the end: what was put together stays so")
+        job.say("stopped before the end: files that are already combined stay combined")
     return 0
 
 
 VERB = Verb(
     "compact",
-    "Put the small files of an archive together.",
+    "Combine the small files of an archive into larger ones.",
     arguments,
     run,
     light=True,

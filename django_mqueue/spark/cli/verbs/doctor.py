@@ -45,8 +45,8 @@ class Finding:
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--no-spark", action="store_true", help="Start no Spark, ask no executor.")
-    parser.add_argument("--json", action="store_true", help="The findings as JSON.")
+    parser.add_argument("--no-spark", action="store_true", help="Do not start Spark, and check no executor.")
+    parser.add_argument("--json", action="store_true", help="Print the findings as JSON.")
 
 
 def run(job: Job) -> int:
@@ -65,7 +65,7 @@ def run(job: Job) -> int:
     if any(finding.ok is False for finding in found):
         return 1
     if job.stopping.is_set():
-        raise Stopped("stopped before the end: not all was looked at")
+        raise Stopped("stopped before the end: some checks did not run")
     return 0
 
 
@@ -140,7 +140,9 @@ def _spark(job: Job, how: ConnectionParameters) -> Iterator[Finding]:
             told = f"{row['host']}: Python {row['python']} at {row['executable']}, django_mqueue {row['package']}, "
             yield Finding("executor", problem is None, told + (problem or f"reaches {row['server']}"))
             if row["package"] != VERSION:
-                yield Finding("executor", False, f"{row['host']}: another django_mqueue than here, {VERSION}")
+                yield Finding(
+                    "executor", False, f"{row['host']}: another version of django_mqueue than here, {VERSION}"
+                )
     except Exception as error:
         if (line := explained(error)) is None:
             raise
@@ -150,7 +152,7 @@ def _spark(job: Job, how: ConnectionParameters) -> Iterator[Finding]:
 def _without_package(line: str) -> str:
     if "No module named 'django_mqueue'" not in line and "No module named 'MySQLdb'" not in line:
         return ""
-    return ": executors' Python needs this package with its extra spark (PYSPARK_PYTHON says which Python that is)"
+    return ": install this package with its extra spark for the executors' Python (PYSPARK_PYTHON selects it)"
 
 
 def executors(spark: Any, how: ConnectionParameters, tasks: int = 4) -> list[Mapping[str, Any]]:
@@ -192,7 +194,7 @@ def here(how: ConnectionParameters) -> dict[str, str | None]:
 
 VERB = Verb(
     "doctor",
-    "Say what Spark finds here: Java, PySpark, the database, its topics, and the same from an executor.",
+    "Check Java, PySpark, the database and its topics, here and on an executor.",
     arguments,
     run,
     light=True,

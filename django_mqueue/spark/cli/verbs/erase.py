@@ -16,12 +16,14 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--to", required=True, metavar="PATH", help="The archive's folder.")
     parser.add_argument("--topic", required=True, help="Whose messages.")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--key", help="The messages of this key.")
+    which.add_argument("--key", help="Erase the messages of this key.")
     which.add_argument(
-        "--where", metavar="SQL", help="The messages that a condition of Spark's SQL over their columns fits."
+        "--where",
+        metavar="SQL",
+        help="Erase the messages that match this Spark SQL condition over their columns.",
     )
     add_keep_hours(parser)
-    parser.add_argument("--json", action="store_true", help="What was erased, as JSON.")
+    parser.add_argument("--json", action="store_true", help="Print what was erased, as JSON.")
 
 
 def run(job: Job) -> int:
@@ -37,18 +39,18 @@ def run(job: Job) -> int:
     rows = done.rows
     job.tell(
         f"{done.topic}: {rows['messages']:,} messages, {rows['dead_letters']:,} dead letters, {rows['deliveries']:,}"
-        f" deliveries erased; {done.files:,} files written anew"
+        f" deliveries erased; {done.files:,} files rewritten"
     )
     if done.files and given.keep_hours:
         job.tell(
-            f"the files that held them stay for {given.keep_hours:g} hours: after that, verify --clean deletes them"
+            f"the old files stay for {given.keep_hours:g} hours: after that, verify --clean deletes them"
         )
     return 0
 
 
 VERB = Verb(
     "erase",
-    "Take messages out of an archive, with their dead letters and deliveries.",
+    "Erase messages from an archive, with their dead letters and deliveries.",
     arguments,
     run,
 )

@@ -25,38 +25,42 @@ def arguments(parser: ArgumentParser) -> None:
         "--to",
         required=True,
         metavar="PATH",
-        help="A folder that is empty or not there yet: a path, or a URI as s3a://bucket/folder.",
+        help="An empty or new folder: a path, or a URI such as s3a://bucket/folder.",
     )
     parser.add_argument(
-        "--table", choices=TABLES, default="messages", help="What of the topics (default messages)."
+        "--table", choices=TABLES, default="messages", help="The table to export (default messages)."
     )
     parser.add_argument(
         "--columns",
         metavar="A,B,…",
-        help="Only these columns, in this order (default: all but headers).",
+        help="Export only these columns, in this order (default: all except headers).",
     )
     parser.add_argument(
         "--since",
         type=moment,
         metavar="TIME",
-        help="From the first message on that was published then or later; ISO 8601, in UTC unless it says.",
+        help="Start at the first message published at or after this time; ISO 8601, in UTC unless it has an offset.",
     )
     parser.add_argument(
         "--until",
         type=moment,
         metavar="TIME",
-        help="Up to before the first message that was published then or later.",
+        help="End before the first message published at or after this time.",
     )
-    parser.add_argument("--targeted", action="store_true", help="Also messages that are for one group alone.")
+    parser.add_argument(
+        "--targeted", action="store_true", help="Include messages that are for one group only."
+    )
     parser.add_argument(
         "--allow-gaps",
         action="store_true",
-        help="Go on where messages are deleted meanwhile; an error without it.",
+        help="Continue if messages are deleted during the export, instead of failing.",
     )
     parser.add_argument(
-        "--compression", choices=COMPRESSIONS, default="zstd", help="Of the files (default zstd)."
+        "--compression", choices=COMPRESSIONS, default="zstd", help="Compression of the files (default zstd)."
     )
-    parser.add_argument("--json", action="store_true", help="How much there is now, as JSON.")
+    parser.add_argument(
+        "--json", action="store_true", help="Print the number of rows, files and bytes as JSON."
+    )
 
 
 def run(job: Job) -> int:
@@ -70,7 +74,7 @@ def run(job: Job) -> int:
         def progress(done: int, total: int) -> None:
             told(done, total)
             if job.stopping.is_set() and done < total:
-                raise Stopped("stopped before the end: what was written is deleted")
+                raise Stopped("stopped before the end: the files written so far are deleted")
 
         found = export(
             job.spark, given.to, options=options, columns=columns, compression=given.compression, progress=progress
@@ -112,11 +116,11 @@ def _check(topic: str) -> None:
     ``format("mqueue")`` takes several topics as one text, separated by commas.
     """
     if "," in topic:
-        raise BadArguments(f"--topic: {topic!r} has a comma in its name: give it alone")
+        raise BadArguments(f"--topic: {topic!r} has a comma in its name: export it alone")
     try:
         names.check_topic(topic, TOPIC_MAX)
     except (TypeError, ValueError) as error:
-        raise BadArguments(f"--topic: {topic!r} cannot be one: {error}") from None
+        raise BadArguments(f"--topic: {topic!r} cannot be a topic: {error}") from None
 
 
 def _milliseconds(when: datetime) -> str:
@@ -125,7 +129,7 @@ def _milliseconds(when: datetime) -> str:
 
 VERB = Verb(
     "export",
-    "Write what topics hold into Parquet files, for other tools; the log stays as it is.",
+    "Write the messages of topics into Parquet files, for other tools. The log does not change.",
     arguments,
     run,
     light=True,

@@ -29,34 +29,43 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--live",
         action="store_true",
-        help="Also what the log holds above the archive; without --from that alone.",
+        help="Include what the log holds above the archive; without --from, read only the log.",
     )
     parser.add_argument("--as-of", type=state, metavar="STATE", help=AS_OF)
-    parser.add_argument("--to", metavar="TOPIC", help="Where the copies go (default: the same topic).")
-    parser.add_argument("--group", help="The only group that they are for (default: all groups).")
+    parser.add_argument(
+        "--to", metavar="TOPIC", help="The topic that receives the copies (default: the same topic)."
+    )
+    parser.add_argument("--group", help="The only group that receives the copies (default: all groups).")
     parser.add_argument(
         "--name",
         required=True,
-        help="Of this replay: run again under its name it goes on, and stores nothing twice.",
+        help="The name of this replay. A run with the same name continues it, and stores nothing twice.",
     )
     parser.add_argument(
         "--since",
         type=moment,
         metavar="TIME",
-        help="Published then or later; ISO 8601, in UTC unless it says.",
+        help="Only messages published at or after this time; ISO 8601, in UTC unless it has an offset.",
     )
-    parser.add_argument("--until", type=moment, metavar="TIME", help="Published before then.")
-    parser.add_argument("--key", action="append", default=[], help="Of this key; as often as needed.")
-    parser.add_argument("--kind", action="append", default=[], help="Of this kind; as often as needed.")
+    parser.add_argument(
+        "--until", type=moment, metavar="TIME", help="Only messages published before this time."
+    )
+    parser.add_argument(
+        "--key", action="append", default=[], help="Only messages of this key; can be repeated."
+    )
+    parser.add_argument(
+        "--kind", action="append", default=[], help="Only messages of this kind; can be repeated."
+    )
     parser.add_argument(
         "--where",
         metavar="CONDITION",
-        help='A condition of Spark\'s SQL over the columns of format("mqueue") and value, the payload as text.',
+        help='Only messages that match this Spark SQL condition over the columns of format("mqueue") and value, the'
+        " payload as text.",
     )
     parser.add_argument(
         "--targeted",
         action="store_true",
-        help="Also messages that were for one group alone (--group's, if given).",
+        help="Include messages that were for one group only (the group of --group, if given).",
     )
     add_doing(parser)
 
@@ -66,14 +75,16 @@ def add_source(parser: ArgumentParser, *, required: bool) -> None:
 
 
 def add_doing(parser: ArgumentParser) -> None:
-    parser.add_argument("--rate", type=_rate, metavar="N", help="At most N messages a second.")
+    parser.add_argument("--rate", type=_rate, metavar="N", help="Store at most N messages per second.")
     parser.add_argument(
         "--allow-gap",
         action="store_true",
-        help="Go on where messages between archive and log may be deleted.",
+        help="Continue where messages between archive and log may be deleted, instead of failing.",
     )
-    parser.add_argument("--yes", action="store_true", help="Do it; without this nothing is changed.")
-    parser.add_argument("--json", action="store_true", help="The result as JSON.")
+    parser.add_argument(
+        "--yes", action="store_true", help="Store the messages; without this option, nothing is changed."
+    )
+    parser.add_argument("--json", action="store_true", help="Print the result as JSON.")
 
 
 def run(job: Job) -> int:
@@ -122,11 +133,13 @@ def run(job: Job) -> int:
     if given.json:
         job.tell(json.dumps(asdict(found)))
     elif found.before:
-        job.tell(f"replay {found.name!r} was finished before: {found.total:,} messages in topic {found.to!r}")
+        job.tell(
+            f"replay {found.name!r} was already finished: {found.total:,} messages in topic {found.to!r}"
+        )
     else:
         job.tell(f"{found.stored:,} messages stored in topic {found.to!r}, {found.total:,} in all")
     if not found.finished:
-        job.say(f"stopped before the end: run it again as {found.name!r} to go on")
+        job.say(f"stopped before the end: run it again as {found.name!r} to continue")
         if given.live or given.source is None:
             guard = guards.of_replay(found.name, given.topic, found.to)
             job.say(f"group {guard!r} holds back deletion from topic {given.topic!r} until then")
@@ -159,7 +172,7 @@ def tell_preview(job: Job, found: Preview) -> None:
         job.tell(f"  last   offset {found.last.offset}, {found.last.published_at:%Y-%m-%d %H:%M:%S} UTC")
     for title, counts in (
         ("kind", {kind or "(none)": count for kind, count in found.kinds.items()}),
-        ("key (those with the most)", {key or "(none)": count for key, count in found.keys.items()}),
+        ("key (most messages first)", {key or "(none)": count for key, count in found.keys.items()}),
         ("hour (UTC)", {f"{hour:%Y-%m-%d %H:00}": count for hour, count in found.hours.items()}),
     ):
         if counts:
@@ -171,7 +184,7 @@ def tell_preview(job: Job, found: Preview) -> None:
         for one in found.sample:
             told = f"offset {one['offset']}, key {one['key']!r}, kind {one['kind']!r}, id {one['id']}: {one['payload']}"
             job.tell(f"  {on_a_line(told)}")
-    job.tell("nothing was changed: --yes does it")
+    job.tell("nothing was changed: add --yes to store the messages")
 
 
 def _rate(text: str) -> float:
@@ -195,7 +208,7 @@ def _plain(value: Any) -> Any:
 
 VERB = Verb(
     "replay",
-    "Store messages of an archive anew: for all groups or one, by time, key, kind or a condition.",
+    "Store messages of an archive again: for all groups or one, selected by time, key, kind or a condition.",
     arguments,
     run,
 )

@@ -23,36 +23,38 @@ WIDTH = 160
 
 def arguments(parser: ArgumentParser) -> None:
     topics = parser.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topic", action="append", metavar="NAME", help="A topic; as often as needed.")
-    topics.add_argument("--pattern", metavar="REGEX", help="All topics that it matches as a whole.")
-    parser.add_argument("--from-archive", metavar="PATH", help="Also what this archive holds.")
+    topics.add_argument("--topic", action="append", metavar="NAME", help="A topic; can be repeated.")
+    topics.add_argument("--pattern", metavar="REGEX", help="All topics whose whole name matches.")
+    parser.add_argument("--from-archive", metavar="PATH", help="Include the content of this archive.")
     parser.add_argument("--as-of", type=state, metavar="STATE", help=AS_OF)
     parser.add_argument(
-        "--live", action=BooleanOptionalAction, default=True, help="Also the log itself (default: yes)."
+        "--live", action=BooleanOptionalAction, default=True, help="Include the live log (default: yes)."
     )
     form = "YYYY-MM-DD[THH:MM[:SS]][+HH:MM]"
-    parser.add_argument("--since", type=moment, metavar=form, help="Count from this moment on (UTC).")
-    parser.add_argument("--until", type=moment, metavar=form, help="Count what was before this moment.")
+    parser.add_argument("--since", type=moment, metavar=form, help="Count from this time on (UTC).")
+    parser.add_argument("--until", type=moment, metavar=form, help="Count up to this time, exclusive.")
     parser.add_argument(
-        "--by", choices=tuple(STEPS), default="hour", help="The steps of time (default hour)."
+        "--by", choices=tuple(STEPS), default="hour", help="The length of the time steps (default hour)."
     )
     parser.add_argument(
         "--top",
         type=int,
         default=10,
         metavar="N",
-        help="So many errors of each group, and keys (default 10).",
+        help="The number of errors to list for each group, and of keys (default 10).",
     )
     parser.add_argument(
         "--allow-gaps",
         action="store_true",
-        help="Go on where messages between archive and log may be deleted; an error without it.",
+        help="Continue where messages between archive and log may be deleted, instead of failing.",
     )
     parser.add_argument(
-        "--json", metavar="FILE", help="Write it as JSON; -: to stdout, in place of the tables."
+        "--json",
+        metavar="FILE",
+        help="Write the report as JSON; - writes it to stdout, instead of the tables.",
     )
-    parser.add_argument("--csv", metavar="FOLDER", help="Write each table as a file of this folder.")
-    parser.add_argument("--html", metavar="FILE", help="Write it as a page with drawings.")
+    parser.add_argument("--csv", metavar="FOLDER", help="Write each table as a file into this folder.")
+    parser.add_argument("--html", metavar="FILE", help="Write the report as an HTML page with charts.")
 
 
 def run(job: Job) -> int:
@@ -95,7 +97,7 @@ def _check_places(job: Job) -> None:
             raise BadArguments(f"{option}: {name} is a folder; name a file")
         if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
             raise BadArguments(
-                f"{option}: {name} cannot be written: is the folder there, and yours to write in?"
+                f"{option}: {name} cannot be written: check that its folder exists and that you may write to it"
             )
     if given.csv is not None:
         _check_folder("--csv", given.csv)
@@ -106,9 +108,9 @@ def _check_folder(option: str, name: str) -> None:
     path = Path(name).absolute()
     there = next(each for each in (path, *path.parents) if os.path.lexists(each))
     if not there.is_dir():
-        raise BadArguments(f"{option}: {there} is no folder")
+        raise BadArguments(f"{option}: {there} is not a folder")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise BadArguments(f"{option}: {name} cannot be written: is {there} yours to write in?")
+        raise BadArguments(f"{option}: {name} cannot be written: check that you may write to {there}")
 
 
 def _write(job: Job, found: Report) -> None:
@@ -153,7 +155,7 @@ def _write_text(path: str, text: str) -> None:
 
 VERB = Verb(
     "report",
-    "Say what happened on topics: counts, times, errors, keys and lag, of the log, an archive, or both as one.",
+    "Report what happened on topics: counts, times, errors, keys and lag, of the log, an archive, or both combined.",
     arguments,
     run,
     answers=True,

@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--to", required=True, metavar="PATH", help="The archive's folder.")
-    parser.add_argument("--topic", action="append", help="Only this topic; as often as needed.")
+    parser.add_argument("--topic", action="append", help="Verify only this topic; can be repeated.")
     parser.add_argument(
         "--clean",
         action="store_true",
-        help="Delete files that no table names, if they are old enough. Not with --topic.",
+        help="Delete files that no table refers to, if they are old enough. Not with --topic.",
     )
     add_keep_hours(parser)
     parser.add_argument(
-        "--log", action="store_true", help="Also compare with what the log still holds; needs the database."
+        "--log",
+        action="store_true",
+        help="Also compare with the messages that the log still holds; needs the database.",
     )
-    parser.add_argument("--json", action="store_true", help="What was found, as JSON.")
+    parser.add_argument("--json", action="store_true", help="Print the findings as JSON.")
 
 
 def add_keep_hours(parser: ArgumentParser) -> None:
@@ -36,7 +38,8 @@ def add_keep_hours(parser: ArgumentParser) -> None:
         type=float,
         default=KEEP_HOURS,
         metavar="N",
-        help=f"Keep files that were in use so many hours ago (default {KEEP_HOURS:.0f}): somebody may be reading them.",
+        help="Keep files that were in use during this many hours, because they may still be read (default"
+        f" {KEEP_HOURS:.0f}).",
     )
 
 
@@ -65,7 +68,7 @@ def run(job: Job) -> int:
     if any(each.problems for each in found):
         return 1
     if job.stopping.is_set():
-        raise Stopped("stopped before the end: not all was read")
+        raise Stopped("stopped before the end: some files were not read")
     return 0
 
 
@@ -83,7 +86,7 @@ def _tell(job: Job, found: Verified) -> None:
 
 VERB = Verb(
     "verify",
-    "Read an archive and say whether its files are what its tables tell.",
+    "Read an archive and check that its files match its tables.",
     arguments,
     run,
     light=True,

@@ -226,8 +226,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a run refuses an object store that replaces existing files",
         "two runs that commit at once both report success, and one batch is lost",
         "spark/archives/archive_run.py",
-        '                raise ArchiveError("it replaces a file',
-        '                str("it replaces a file',
+        '                raise ArchiveError("it overwrote an existing',
+        '                str("it overwrote an existing',
         "spark/test_archive_store.py::test_a_store_without_conditional_writes_is_refused",
     ),
     mutation(
