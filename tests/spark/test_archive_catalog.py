@@ -118,7 +118,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     for name, properties in (("newer", {"mqueue.format": "2"}), ("other", {})):
         created(storage_at(tmp_path / name), "messages", properties)
         with pytest.raises(
-            ArchiveError, match=r"the archive's format is (2|None), but .* knows 1: upgrade it"
+            ArchiveError, match=r"the archive's format is (2|None), but .* supports 1: upgrade django_mqueue"
         ):
             Archive.open(tmp_path / name)
 

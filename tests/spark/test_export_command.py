@@ -79,7 +79,7 @@ def test_without_pyspark_it_is_one_line(
 ) -> None:
     monkeypatch.setattr("django_mqueue.spark.launching.find_spec", lambda name: None)
     assert main(*ORDERS) == 1
-    assert "pyspark is not installed: pip install" in (err := capsys.readouterr().err)
+    assert "pyspark is not installed: install this package" in (err := capsys.readouterr().err)
     assert "Traceback" not in err
 
 

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..collecting import collect_all
-from ..reader.columns import VALUE
 from .choice import MessageFilter
 
 if TYPE_CHECKING:
@@ -98,6 +97,8 @@ def _preview(frame: DataFrame, *, name: str, topic: str, to: str, groups: list[s
 
 def _sample(frame: DataFrame) -> list[dict[str, Any]]:
     from pyspark.sql import functions as f
+
+    from ..reader.columns import VALUE
 
     at = f.unix_millis("published_at").alias("published_at")
     cut = f.substring(VALUE, 1, CUT).alias("payload")

@@ -217,7 +217,7 @@ publish("shop-events", {"order": 7}, kind="order.paid")
 from django_mqueue.models import DeliveryState, Message
 assert DeliveryState.objects.filter(consumer_group__in=["exports", "big"], acked=True).count() == 2
 errors = sorted(Message.objects.filter(topic="shop-events_dlq").values_list("last_error", flat=True))
-assert "'order.paid' is none" in errors[0] and "has no field 'colour'" in errors[1], errors
+assert "kind 'order.paid' is not accepted" in errors[0] and "has no field 'colour'" in errors[1], errors
 """,
     "docs/how-to/retry-what-failed.md": """
 from django_mqueue.workers.registry import handlers as registered

@@ -142,7 +142,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         " generation are lost",
         "protocol/watermarks.py",
         "mine = leases.lock_mine(cursor, context.me, context.life, names)",
-        "mine = leases.Mine(set(names), set())",
+        "mine = leases.LockedLeases(set(names), set())",
         f"{_LIVES}::test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing",
     ),
     mutation(
