@@ -110,7 +110,7 @@ def test_the_text_of_a_functions_error_is_not_repeated() -> None:
     """The text may contain a secret from a secrets store, and Spark writes tracebacks into its logs."""
     how = connecting({"connectionhook": f"{__name__}:failing_hook"})
     with (
-        pytest.raises(NoConnection, match=r"failing_hook failed here: KeyError\. Its text") as caught,
+        pytest.raises(NoConnection, match=r"failing_hook failed here: KeyError\. The text") as caught,
         connected(how),
     ):
         pass
