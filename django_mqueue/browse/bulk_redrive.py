@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from ..exceptions import MQueueError
 from ..messages import Message
+from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery
 from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterSelection, Letter, Redriver
 from ..store.connection import session
@@ -80,7 +82,8 @@ def _step(
     with session.migration_errors(using):
         for step in walk(using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
             looked, position = step.looked, step.next
-            for page in _pages([(head.offset, head.size) for head in step.found]):
+            for heads in batches_by_weight(step.found, attrgetter("size"), BYTES_AT_ONCE):
+                page = [head.offset for head in heads]
                 done = work.batch(page, back)
                 moved, locked, homeless = moved + done.moved, locked + done.locked, homeless + done.homeless
                 if time.monotonic() - begun >= STEP and page[-1] < step.found[-1].offset:
@@ -88,19 +91,6 @@ def _step(
             if moved >= limit or looked >= STEP_LOOK or time.monotonic() - begun >= STEP:
                 return Progress(moved, locked, homeless, looked, position)
     return Progress(moved, locked, homeless, looked, None)
-
-
-def _pages(found: list[tuple[int, int]]) -> list[list[int]]:
-    """Split (offset, bytes) pairs into lists of offsets. Each list is small enough for one transaction."""
-    pages: list[list[int]] = []
-    weight = 0
-    for offset, size in found:
-        if not pages or weight + size > BYTES_AT_ONCE:
-            pages.append([])
-            weight = 0
-        pages[-1].append(offset)
-        weight += size
-    return pages
 
 
 def edit(using: str, letter: Letter, payload: Any) -> None:

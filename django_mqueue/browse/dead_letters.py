@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
+from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery, DeadLetterSummary
 from ..policy.errors import Alike
 from ..service.redrive import BYTES_AT_ONCE, Letter
@@ -293,22 +295,11 @@ def _by_payload(
 ) -> list[DeadLetterSummary]:
     if choice.test is None:
         return heads
-    fitting: list[DeadLetterSummary] = []
-    some: list[DeadLetterSummary] = []
-    weight = 0
-    for head in [*heads, None]:
-        if head is None or (some and weight + head.size > BYTES_AT_ONCE):
-            fitting += _tested(using, choice, some)
-            some, weight = [], 0
-        if head is not None:
-            some.append(head)
-            weight += head.size
-    return fitting
+    some = batches_by_weight(heads, attrgetter("size"), BYTES_AT_ONCE)
+    return [head for each in some for head in _tested(using, choice, each)]
 
 
 def _tested(using: str, choice: DeadLetterQuery, heads: list[DeadLetterSummary]) -> list[DeadLetterSummary]:
-    if not heads:
-        return []
     offsets = [head.offset for head in heads]
     rows = session.single(using, lambda cursor: dead_letters.read(cursor, offsets))
     fit = {int(row["offset"]) for row in rows if choice.fits(Letter(row, choice.dead_topic).message)}

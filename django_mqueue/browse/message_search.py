@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from .. import conf
 from ..exceptions import NotRegistered
+from ..policy.batching import batches_by_weight
 from ..policy.message_query import (
     DEAD,
     DONE,
@@ -154,16 +156,9 @@ class Search:
                 yield list(part)
                 continue
             sizes = message_pages.sizes(self.using, [found.offset for found, _ in part])
-            some: list[tuple[Found, Row]] = []
-            weight = 0
-            for found, row in part:
-                size = sizes.get(found.offset, 0)
-                if some and weight + size > BYTES_AT_ONCE:
-                    yield some
-                    some, weight = [], 0
-                some.append((found, row))
-                weight += size
-            yield some
+            weighed = [(each, sizes.get(each[0].offset, 0)) for each in part]
+            for some in batches_by_weight(weighed, itemgetter(1), BYTES_AT_ONCE):
+                yield [each for each, _ in some]
 
     def _cut(self, message: Inspected, body: bytes) -> Inspected:
         """Cut the payload to ``payload_limit`` after a filter has used the whole payload."""

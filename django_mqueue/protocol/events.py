@@ -21,8 +21,7 @@ from .. import conf, signals
 from ..messages import Published
 from ..models import Message as Row
 from ..policy import names
-from ..policy.due import Due
-from ..policy.durations import moment
+from ..policy.durations import Due, moment
 from ..policy.requests import visible
 from ..signals import Event, TopicSignal
 from ..store.connection import session

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
+from ..policy.batching import PER_STATEMENT
 from ..store import delivery_state, log, offsets
 from ..store.delivery_state import Receipt
 from .consumer_state import Context
@@ -14,17 +14,7 @@ from .partition_state import READ_AHEAD, Partition, Suspect
 
 logger = logging.getLogger("django_mqueue")
 
-PER_STATEMENT = 200
-"""Maximum number of partitions in one statement. A longer UNION ALL costs more than several short ones."""
-
 WAITING_READ = 50
-
-Item = TypeVar("Item")
-
-
-def batches(items: Sequence[Item], size: int = PER_STATEMENT) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def load(context: Context, names: Sequence[str]) -> None:

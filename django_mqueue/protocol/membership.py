@@ -12,13 +12,14 @@ from django.db.backends.utils import CursorWrapper
 
 from .. import conf
 from ..exceptions import FencedSubscription, GroupReadsLog, NotRegistered
+from ..policy.batching import PER_STATEMENT, batches
 from ..policy.shares import fair_share, owner_of_new
 from ..store import garbage, heartbeats, leases, log, offsets
 from ..store.connection import session
 from ..store.leases import Holder
 from . import events
 from .consumer_state import Context
-from .fetching import PER_STATEMENT, batches, load, load_again, read_anew
+from .fetching import load, load_again, read_anew
 from .tailer import Tailer
 
 logger = logging.getLogger("django_mqueue")

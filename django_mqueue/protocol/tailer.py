@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..policy.batching import batches
 from ..policy.holes import MissingOffsets, gaps
 from ..policy.names import key_of
 from ..store import log
 from ..store.connection import session
 from . import events
 from .events import EventQueue
-from .fetching import batches
 from .promoting import Promoter, Promotion
 from .retention.garbage_collection import is_kept
 from .settling import Settler

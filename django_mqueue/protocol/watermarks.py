@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 from django.db.backends.utils import CursorWrapper
 
+from ..policy.batching import PER_STATEMENT
 from ..store import leases, watermarks
 from ..store.connection import session
 from ..store.offsets import Position
 from .consumer_state import Context
-from .fetching import PER_STATEMENT, load_again
+from .fetching import load_again
 from .partition_state import Partition
 from .tailer import Tailer
 

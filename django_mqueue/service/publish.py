@@ -12,7 +12,7 @@ from .. import conf, tracing
 from ..exceptions import DuplicateMessage
 from ..messages import OutgoingMessage, Published
 from ..policy import names
-from ..policy.due import Due, due_of
+from ..policy.durations import Due, due_of
 from ..policy.encoding import encode
 from ..policy.ids import uuid7
 from ..policy.requests import REPLY_TO, Box, check_headers

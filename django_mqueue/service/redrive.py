@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from operator import itemgetter
 from typing import Any
 
 from django.db.backends.utils import CursorWrapper
@@ -15,6 +16,7 @@ from .. import conf
 from ..exceptions import NotRegistered
 from ..messages import Message
 from ..policy import encoding, names
+from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import letter_filter
 from ..policy.ids import uuid7
 from ..policy.requests import visible
@@ -193,15 +195,8 @@ class DeadLetterSelection:
         """Yield lists of offsets. Each list is small enough for one transaction."""
         position, last = 0, log.newest(self.using, self.dead_topic)
         while found := dead_letters.sizes(self.using, wanted, position, last, AT_ONCE):
-            page: list[int] = []
-            weight = 0
-            for offset, size in found:
-                if page and weight + size > BYTES_AT_ONCE:
-                    yield page
-                    page, weight = [], 0
-                page.append(offset)
-                weight += size
-            yield page
+            for page in batches_by_weight(found, itemgetter(1), BYTES_AT_ONCE):
+                yield [offset for offset, _ in page]
             position = found[-1][0]
 
     def _one(

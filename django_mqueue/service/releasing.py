@@ -11,8 +11,8 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..exceptions import NotRegistered
 from ..policy import names
+from ..policy.batching import batches
 from ..policy.names import check_partition
-from ..protocol.fetching import batches
 from ..store import leases, offsets
 from ..store.connection import session
 from .registration import check_group, topic_limit

@@ -10,8 +10,7 @@ from typing import Any
 from .. import conf
 from ..messages import ScheduledMessage
 from ..policy import encoding, names
-from ..policy.due import due_of
-from ..policy.durations import moment, moment_ms
+from ..policy.durations import due_of, moment, moment_ms
 from ..policy.requests import visible
 from ..store.connection import session
 from ..store.log import MessageKey

@@ -13,7 +13,8 @@ from django.db.backends.utils import CursorWrapper
 from ..exceptions import NotRegistered
 from ..messages import Published
 from ..policy import names
-from ..policy.due import Due
+from ..policy.batching import batches_by_weight
+from ..policy.durations import Due
 from ..store import log, offsets
 from ..store.connection import session
 from ..store.connection.dialect import DUPLICATE_ENTRY, NULL
@@ -149,7 +150,7 @@ def _published(topic: str, row: NewRow, offset: int, created: bool, replaced: bo
 def _store(shelf: _Store, topic: str, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
     results: dict[MessageKey, Published] = {}
     answers = []
-    for chunk in _chunks(rows):
+    for chunk in batches_by_weight(rows, _weight, BYTES_PER_STATEMENT, ROWS_PER_STATEMENT):
         keys = [row.place for row, was_given in chunk if was_given]
         fresh: dict[MessageKey, NewRow] = {}
         for row, _ in chunk:
@@ -192,15 +193,6 @@ def _insert_rest(
         return {key: first + place for place, key in enumerate(missing)}
 
 
-def _chunks(rows: Sequence[tuple[NewRow, bool]]) -> Iterator[list[tuple[NewRow, bool]]]:
-    chunk: list[tuple[NewRow, bool]] = []
-    size = 0
-    for row, was_given in rows:
-        weight = len(row.content.body) + len(row.content.metadata)
-        if chunk and (len(chunk) == ROWS_PER_STATEMENT or size + weight > BYTES_PER_STATEMENT):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append((row, was_given))
-        size += weight
-    if chunk:
-        yield chunk
+def _weight(row: tuple[NewRow, bool]) -> int:
+    content = row[0].content
+    return len(content.body) + len(content.metadata)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..protocol.fetching import batches
+from ..policy.batching import batches
 from ..store.queries import bounded_counts
 from ..store.queries.partition_walk import OFFSET_END
 from .results import ABOUT, AT_LEAST, EXACT, Figure

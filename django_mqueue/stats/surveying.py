@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..protocol.fetching import batches
+from ..policy.batching import batches
 from ..store import offsets
 from ..store.queries import bounded_counts, samples
 from ..store.queries.samples import Row

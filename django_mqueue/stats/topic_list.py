@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 from .. import conf
+from ..policy.batching import batches
 from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
-from ..protocol.fetching import batches
 from ..store.connection import session
 from ..store.queries import topic_index
 from .results import KnownTopic, Topics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .. import conf
-from ..protocol.fetching import batches
+from ..policy.batching import batches
 from ..store.connection import session
 from ..store.queries import bounded_counts, group_positions
 from .derived import BRANCHES

@@ -20,7 +20,7 @@ from ...exceptions import NotRegistered
 from ...inspect import Cut
 from ...messages import OutgoingMessage
 from ...models import Message
-from ...policy.due import due_of
+from ...policy.durations import due_of
 from ...policy.encoding import JSON
 from ...policy.ids import uuid7
 from ...service import publish

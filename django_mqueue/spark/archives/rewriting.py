@@ -13,11 +13,13 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...policy.batching import batches_by_weight
 from ..collecting import collect_all
 from ..errors import ArchiveError, OptionError
 from ..reader.columns import VALUE, with_value
@@ -168,17 +170,9 @@ def _together(entries: Sequence[FileEntry], most: int) -> Iterator[tuple[FileEnt
     for entry in entries:
         days[entry.date].append(entry)
     for files in days.values():
-        some: list[FileEntry] = []
-        size = 0
-        for file in files:
-            if some and size + file.bytes > most:
-                if len(some) > 1:
-                    yield tuple(some)
-                some, size = [], 0
-            some.append(file)
-            size += file.bytes
-        if len(some) > 1:
-            yield tuple(some)
+        for some in batches_by_weight(files, attrgetter("bytes"), most):
+            if len(some) > 1:
+                yield tuple(some)
 
 
 def _rewrite(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from ...policy.batching import batches_by_weight
 from ..collecting import collect_all
 from ..connecting import RetryingConnection, connecting
 from ..launching import register
@@ -123,7 +125,8 @@ def _read(
         storage = storage_at(uri)
         return [found for entry in some if (found := problem(storage, entry))]
 
-    for some in rounds(entries, FILES_PER_ROUND * cores, BYTES_PER_ROUND * cores):
+    rounds = batches_by_weight(entries, attrgetter("bytes"), BYTES_PER_ROUND * cores, FILES_PER_ROUND * cores)
+    for some in rounds:  # Each round is one job, because Spark reports no progress before a job ends.
         each = max(1, min(FILES_PER_TASK, len(some) // cores))
         tasks = [some[at : at + each] for at in range(0, len(some), each)]
         for told in spread(spark, look, tasks, str):
@@ -172,23 +175,6 @@ def _twice(
     for row in collect_all(rows.groupBy(*by).count().where("count > 1").orderBy("offset").limit(5)):
         what = ", ".join(f"{name} {row[name]}" for name in by)
         yield f"topic {topic!r}, {table}: {what} is there {row['count']} times"
-
-
-def rounds(entries: Sequence[FileEntry], files: int, bytes: int) -> Iterator[list[FileEntry]]:
-    """Yield neighbours, at most ``files`` of them with at most ``bytes``; a larger file is alone.
-
-    Each list becomes one job, because Spark reports no progress before a job ends.
-    """
-    some: list[FileEntry] = []
-    size = 0
-    for entry in entries:
-        if some and (len(some) == files or size + entry.bytes > bytes):
-            yield some
-            some, size = [], 0
-        some.append(entry)
-        size += entry.bytes
-    if some:
-        yield some
 
 
 def overlapping(entries: Sequence[FileEntry]) -> list[FileEntry]:

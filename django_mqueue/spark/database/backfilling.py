@@ -23,13 +23,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from django.db.backends.utils import CursorWrapper
 
 from ...exceptions import GroupNotNew, Superseded
+from ...policy.batching import batches_by_weight
 from ...policy.names import key_of
 from ...protocol.retention import removing
 from ...protocol.settling import Settler
@@ -296,7 +298,7 @@ class Seam:
                 f"group {self.run.group!r} received the message at offset {begun[0].offset} while its past was being"
                 " stored: the group was resumed. Unsubscribe it, and start again"
             )
-        for some in _statement_batches(wanted):
+        for some in batches_by_weight(wanted, attrgetter("size"), BYTES, PAGE):
             rows = seam.contents(cursor, [native.offset for native in some])
             made = [copy_of(_original(row), self.run) for row in rows]
             first = copies.insert(cursor, self.run.topic, made)
@@ -331,17 +333,3 @@ def _original(row: seam.Content) -> Original:
     offset, partition, id, body, text, at = row
     about = message_views.metadata(text)
     return Original(offset, partition, id, about["kind"], about["encoding"], about["headers"], body, at)
-
-
-def _statement_batches(natives: Sequence[Native]) -> Iterator[list[Native]]:
-    """Yield lists of messages. The contents of each list fit into one statement."""
-    some: list[Native] = []
-    size = 0
-    for native in natives:
-        if some and (len(some) == PAGE or size + native.size > BYTES):
-            yield some
-            some, size = [], 0
-        some.append(native)
-        size += native.size
-    if some:
-        yield some

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from ... import conf
+from ...policy.batching import batches
 from ...policy.durations import moment
 from ...policy.names import scheduled_topic
-from ...protocol.fetching import batches
 from ...store import removal
 from ...store.connection import session
 from ...store.queries import group_positions, message_pages, partition_progress

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...policy.batching import batches
 from ...policy.durations import moment
 from ...policy.names import key_of
-from ...protocol.fetching import batches
 from ...store import removal
 from ...store.connection import session
 from ...store.queries import group_positions, message_pages

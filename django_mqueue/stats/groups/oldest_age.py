@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ...protocol.fetching import batches
+from ...policy.batching import batches
 from ...store import watermarks
 from ...store.connection import session
 from ...store.queries import message_pages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ...protocol.fetching import batches
+from ...policy.batching import batches
 from ...store import offsets
 from ...store.queries import group_positions, message_pages, samples
 from ...store.queries.group_positions import Place

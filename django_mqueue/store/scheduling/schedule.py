@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from ...policy.due import Due
+from ...policy.durations import Due
 from ...policy.names import scheduled_topic
 from ..connection import session
 from ..connection.dialect import NOW_MS, flat
