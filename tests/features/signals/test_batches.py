@@ -60,7 +60,7 @@ def test_a_handler_that_is_given_up_has_failed_and_is_told_once() -> None:
 
     publish("t", 1, id="one")
     try:
-        with listening() as heard, registered("t", handle, max_runtime=0.2, retry=[0]):
+        with listening() as heard, registered("t", handle, max_runtime=0.5, retry=[0]):
             run(max_messages=2)
             assert heard.names == ["delivered", "failed", "delivered", "acked"]
     finally:

@@ -62,7 +62,7 @@ def test_a_handler_that_ends_after_its_time_limit_says_so(spans: Spans) -> None:
 
     publish("orders", 1)
     try:
-        with registered("orders", handle, max_runtime=0.2, retry=[0]):
+        with registered("orders", handle, max_runtime=0.5, retry=[0]):
             run(max_messages=2)
     finally:
         leave.set()
