@@ -12,7 +12,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.ids import new_token
 from ..store import delivery_state, leases, offsets
-from ..store.connection import session
+from ..store.connection import errors, session
 from ..store.delivery_state import Claim, Receipt
 from .acknowledging.single import WORKER_DIED, Acknowledger
 from .consumer_state import Context
@@ -235,7 +235,7 @@ class Claiming:
             mine, handed, rows, mixed_up = session.run(context.using, work)
         except DatabaseError as error:
             self._undo(choice)
-            if session.is_in_doubt(error):
+            if errors.is_in_doubt(error):
                 self._unsure = (claim.token, choice)
             raise
         if not (mine.locked or mine.busy) and self._is_paused():

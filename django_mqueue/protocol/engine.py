@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from django.db import DatabaseError
 
 from ..policy.ids import new_incarnation
-from ..store.connection import session
+from ..store.connection import errors
 from ..store.leases import Holder
 from ..store.queries import unfinished
 from .acknowledging import many
@@ -125,7 +125,7 @@ class Engine:
         try:
             yield
         except DatabaseError as error:
-            if self.expires or not session.is_lock_wait(error):
+            if self.expires or not errors.is_lock_wait(error):
                 raise
             self._rest_until, self.careful = time.monotonic() + REST, True
             logger.warning(

@@ -12,8 +12,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy import names
 from ..store import garbage
-from ..store.connection import lock_waits, session
-from ..store.connection.dialect import DUPLICATE_ENTRY, LOCK_WAIT_TIMEOUT, RETRIABLE
+from ..store.connection import errors, lock_waits, session
 from ..store.scheduling import due
 from ..store.scheduling.due import DueMessage
 
@@ -67,14 +66,13 @@ class Promoter:
                     self.using,
                     lambda cursor: self._move(cursor, tried),
                     level="READ UNCOMMITTED",
-                    again_after=RETRIABLE - {LOCK_WAIT_TIMEOUT},
+                    again_after_lock_wait=False,
                 )
         except DatabaseError as error:
-            code = session.error_code(error)
-            if code == DUPLICATE_ENTRY and not session.in_transaction(self.using):
+            if errors.is_duplicate(error) and not session.in_transaction(self.using):
                 # An id was published after the lookup. The next transaction finds it.
                 return Promotion(more=True)
-            if code != LOCK_WAIT_TIMEOUT:
+            if not errors.is_lock_wait(error):
                 raise
             self._avoid_blocked(tried)
             return Promotion(more=True, waited=True)

@@ -25,7 +25,7 @@ from ..protocol.dispatch import Dispatch
 from ..protocol.engine import Engine
 from ..protocol.events import EventQueue
 from ..protocol.tailer import Tailer
-from ..store.connection import session
+from ..store.connection import errors, session
 from .registration import Start, check_group, check_start, subscribe, topic_limit
 
 BATCH_MAX = 1000
@@ -45,7 +45,7 @@ def stop_safely(engine: Engine, unstarted: Sequence[Delivery], *, patient: bool 
     try:
         engine.stop(unstarted, patient=patient)
     except (DatabaseError, OSError) as error:
-        if not session.is_lost(error) or session.in_transaction(engine.context.using):
+        if not errors.is_lost(error) or session.in_transaction(engine.context.using):
             raise
         session.discard(engine.context.using)
         engine.stop(unstarted, patient=patient)
@@ -166,7 +166,7 @@ class Subscription:
                 try:
                     return self._poll(engine, dispatch, max_messages)
                 except Exception as error:
-                    if not session.is_lost(error):
+                    if not errors.is_lost(error):
                         raise
                 session.discard(self.using)
                 return self._poll(engine, dispatch, max_messages)

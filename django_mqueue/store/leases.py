@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
-from .connection import session
-from .connection.dialect import DUPLICATE_ENTRY, NOW_MS, flat, marks, sharing
+from .connection import errors, session
+from .connection.dialect import NOW_MS, flat, marks, sharing
 from .offsets import REMOVING
 
 
@@ -77,7 +77,7 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             return session.run(using, work)
         except IntegrityError as error:
             # Another worker has just inserted one of the leases. The next attempt finds it.
-            if session.error_code(error) != DUPLICATE_ENTRY or session.in_transaction(using):
+            if not errors.is_duplicate(error) or session.in_transaction(using):
                 raise
     return []
 

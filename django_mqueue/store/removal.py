@@ -14,8 +14,8 @@ from typing import Any
 from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
-from .connection import session
-from .connection.dialect import LOCKED, NOW_MS, flat, marks, values_table
+from .connection import errors, session
+from .connection.dialect import NOW_MS, flat, marks, values_table
 from .offsets import COLUMNS
 
 ROWS = 1000
@@ -125,7 +125,7 @@ def is_done(cursor: CursorWrapper, group: str, topic: str, *, wait: bool = False
                 [group, topic],
             )
         except DatabaseError as error:
-            if wait or session.error_code(error) not in LOCKED:
+            if wait or not errors.is_locked(error):
                 raise
             return False
         if any(partition for (partition,) in cursor.fetchall()):

@@ -24,7 +24,7 @@ from ..protocol.dispatch import Dispatch, jobs
 from ..protocol.engine import Engine
 from ..protocol.tailer import Tailer
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
-from ..store.connection import session
+from ..store.connection import errors, session
 from ..store.connection.timeouts import worker_timeouts
 from .completer import Completer
 from .jobs import Job
@@ -136,7 +136,7 @@ class Runner:
                 self._failures, self._last_success = 0, time.monotonic()
                 return result
             except (DatabaseError, OSError) as error:
-                if not session.is_temporary(error):
+                if not errors.is_temporary(error):
                     raise
                 self._failures += 1
                 log = logger.warning if self._failures == 1 else logger.debug

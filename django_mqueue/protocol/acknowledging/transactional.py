@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError, connections, transaction
 
 from ...exceptions import BrokenTransaction, StaleDelivery, WrongDatabase
-from ...store.connection import session
+from ...store.connection import errors, session
 from .statements import writes
 
 if TYPE_CHECKING:
     from ..delivery import Delivery
-
-NO_SUCH_SAVEPOINT = 1305
 
 
 @contextmanager
@@ -62,7 +60,7 @@ def _still_there() -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
-        if session.error_code(error) != NO_SUCH_SAVEPOINT:
+        if not errors.is_savepoint_gone(error):
             raise
         raise BrokenTransaction(
             "it ended before the handler did: by a deadlock error that the handler caught, by a COMMIT or ROLLBACK,"

@@ -5,18 +5,19 @@ from __future__ import annotations
 import random
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, Error, InterfaceError, connections, transaction
+from django.db import DatabaseError, Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from ...exceptions import NotMigrated
-from .dialect import CHARSET, LOCK_WAIT_TIMEOUT, LOST, NO_GATE, NO_TABLE, NOT_REPLICATED, REFUSED, RETRIABLE
+from . import errors
+from .dialect import CHARSET
 from .snapshots import latest_rows
 
 Result = TypeVar("Result")
@@ -24,34 +25,6 @@ Work = Callable[[CursorWrapper], Result]
 Row = tuple[Any, ...]
 
 ATTEMPTS = 10
-
-
-def error_code(error: BaseException) -> int:
-    """Return the error number of the server or the client library; 0 if there is none."""
-    code = error.args[0] if error.args else 0
-    return code if isinstance(code, int) else 0
-
-
-def is_lost(error: BaseException) -> bool:
-    """Return whether the connection is lost. Then it is unknown whether a COMMIT in progress took effect."""
-    return isinstance(error, InterfaceError) or (
-        isinstance(error, DatabaseError) and error_code(error) in LOST
-    )
-
-
-def is_in_doubt(error: BaseException) -> bool:
-    """Return whether a COMMIT in progress may have taken effect, on this server or on the one replacing it."""
-    return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)
-
-
-def is_retriable(error: BaseException) -> bool:
-    return isinstance(error, DatabaseError) and error_code(error) in RETRIABLE
-
-
-def is_temporary(error: BaseException) -> bool:
-    """Return whether a worker may wait and try again, because the error may be temporary."""
-    refused = isinstance(error, DatabaseError) and error_code(error) in REFUSED
-    return refused or is_lost(error) or is_retriable(error)
 
 
 def in_transaction(using: str) -> bool:
@@ -64,15 +37,8 @@ def in_transaction(using: str) -> bool:
 
 
 def waits_briefly(using: str) -> bool:
-    """Return whether this thread's connection is that of a worker's loop (see ``silence``). It does not retry lock
-    waits.
-    """
+    """Return whether this thread's connection is that of a worker's loop, which does not retry lock waits."""
     return getattr(connections[using], "mqueue_waits_briefly", False)
-
-
-def is_lock_wait(error: BaseException) -> bool:
-    """Return whether a statement failed because it waited too long for a lock."""
-    return isinstance(error, DatabaseError) and error_code(error) == LOCK_WAIT_TIMEOUT
 
 
 def calls_hooks(using: str) -> bool:
@@ -86,17 +52,15 @@ def calls_hooks(using: str) -> bool:
 
 
 def run(
-    using: str, work: Work[Result], *, level: str = "READ COMMITTED", again_after: Collection[int] = RETRIABLE
+    using: str, work: Work[Result], *, level: str = "READ COMMITTED", again_after_lock_wait: bool = True
 ) -> Result:
     """Run ``work(cursor)`` in a transaction, and return its result. Retry it after a deadlock or a lock wait timeout.
 
     In a caller's transaction, the work joins this transaction and is not retried: the server has rolled back more than
-    the work. ``level``: the isolation level. ``again_after``: the error numbers to retry after. Raises the server's
-    last error.
+    the work. ``level``: the isolation level. ``again_after_lock_wait``: False raises lock wait timeouts at once. Raises
+    the server's last error.
     """
     connection = connections[using]
-    if waits_briefly(using):
-        again_after = set(again_after) - {LOCK_WAIT_TIMEOUT}
     if in_transaction(using):
         with (
             transaction.atomic(using=using, savepoint=False), latest_rows(connection), _cursor(connection) as cursor,
@@ -112,9 +76,7 @@ def run(
         except Error as error:
             _note_lost(using, error)
             _close_half_ended(connection)
-            if not isinstance(error, DatabaseError) or error_code(error) not in again_after:
-                raise
-            _again(error, attempt)
+            _again(using, error, attempt, lock_waits=again_after_lock_wait)
     raise AssertionError("unreachable")
 
 
@@ -213,11 +175,9 @@ def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool 
                 # After a deadlock the server has rolled back everything. This makes Django refuse the next statement.
                 with transaction.atomic(using=using, savepoint=False):
                     raise
-            if joined or not isinstance(error, DatabaseError):
+            if joined:
                 raise
-            if waits_briefly(using) and is_lock_wait(error):
-                raise
-            _again(error, attempt)
+            _again(using, error, attempt)
     raise AssertionError("unreachable")
 
 
@@ -249,13 +209,18 @@ def _note_lost(using: str, error: Error) -> None:
     """Record a lost connection. A server that refuses statements counts as lost: a failover may have made it a
     replica.
     """
-    if is_temporary(error) and not is_retriable(error):
+    if errors.is_temporary(error) and not errors.is_retriable(error):
         _lost[using] = object()
 
 
-def _again(error: DatabaseError, attempt: int) -> None:
-    """Wait for a random, growing time. Raise the error if it is not retriable, or if this was the last attempt."""
-    if not is_retriable(error) or attempt == ATTEMPTS:
+def _again(using: str, error: Error, attempt: int, *, lock_waits: bool = True) -> None:
+    """Wait for a random, growing time. Raise the error if it is not retriable, or if this was the last attempt.
+
+    A worker's loop does not retry lock waits.
+    """
+    if not errors.is_retriable(error) or attempt == ATTEMPTS:
+        raise error
+    if errors.is_lock_wait(error) and (waits_briefly(using) or not lock_waits):
         raise error
     time.sleep(min(0.002 * 2**attempt, 0.5) * random.random())
 
@@ -266,7 +231,7 @@ def migration_errors(using: str) -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
-        if error_code(error) in NO_GATE or error_code(error) == NO_TABLE:
+        if errors.is_not_migrated(error):
             raise NotMigrated(using) from error
         raise
 

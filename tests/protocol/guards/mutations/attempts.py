@@ -99,7 +99,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a deadlock or a lock wait timeout in an atomic handler costs no attempt",
         "atomic handlers that update the same row dead-letter good messages",
         "workers/outcomes.py",
-        " or session.is_retriable(exception))",
+        " or errors.is_retriable(exception))",
         ")",
         f"{_DEADLOCKS}::test_a_deadlock_of_two_atomic_handlers_uses_no_attempt[one]",
         f"{_DEADLOCKS}::test_a_lock_wait_timeout_of_an_atomic_handler_uses_no_attempt[batch]",

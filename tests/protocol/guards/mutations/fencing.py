@@ -117,8 +117,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a claim has an unknown result if the replication group did not take its commit",
         "after a failover to a member that committed the claim, its messages wait and are overtaken",
-        "store/connection/session.py",
-        "    return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)",
+        "store/connection/errors.py",
+        "    return is_lost(error) or _code(error) in NOT_REPLICATED",
         "    return is_lost(error)",
         "protocol/guards/test_doubt.py"
         "::test_what_the_others_of_a_replication_group_committed_is_delivered_at_once[3100]",
@@ -176,7 +176,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the queue retries after a deadlock",
         "if the server chooses an ack as the victim, the ack is lost and the message is delivered twice",
-        "store/connection/dialect.py",
+        "store/connection/errors.py",
         "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         "RETRIABLE = frozenset({LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         f"{_LOCKS}::test_an_ack_that_is_the_victim_of_a_deadlock_is_tried_again",
@@ -185,7 +185,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the queue retries after a lock wait timeout",
         "if a row is locked for long, the ack is lost and the message is delivered twice",
-        "store/connection/dialect.py",
+        "store/connection/errors.py",
         "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         "RETRIABLE = frozenset({DEADLOCK, RECORD_CHANGED})",
         f"{_LOCKS}::test_an_answer_whose_lock_wait_times_out_is_tried_again[ack]",

@@ -92,7 +92,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "promotion retries after an id was published between two statements",
         "the promotion fails, and its worker exits",
         "protocol/promoting.py",
-        "if code == DUPLICATE_ENTRY and not session.in_transaction(self.using):",
+        "if errors.is_duplicate(error) and not session.in_transaction(self.using):",
         "if False:",
         f"{_RACES}::test_an_id_that_is_published_between_two_statements_is_dropped",
     ),

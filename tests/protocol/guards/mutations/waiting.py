@@ -122,8 +122,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group rests after a lock wait timeout",
         "each round of the loop waits one second, and all other groups wait with it",
         "protocol/engine.py",
-        "if self.expires or not session.is_lock_wait(error):",
-        "if self.expires or session.is_lock_wait(error):",
+        "if self.expires or not errors.is_lock_wait(error):",
+        "if self.expires or errors.is_lock_wait(error):",
         f"{_HELD}::test_an_ack_that_has_to_wait_stops_no_other_group",
     ),
     mutation(
@@ -146,7 +146,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a worker waits for a server that refuses statements",
         "workers exit if the server's disk is full, if it is read-only, or if it has too many connections",
-        "store/connection/session.py",
+        "store/connection/errors.py",
         "return refused or is_lost(error) or is_retriable(error)",
         "return (refused and not refused) or is_lost(error) or is_retriable(error)",
         "features/workers/test_outages.py::test_a_server_that_refuses_connections_is_waited_for",
@@ -154,7 +154,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a worker waits for a server whose name cannot be resolved",
         "workers exit when the database's container restarts, and finished work is done again",
-        "store/connection/dialect.py",
+        "store/connection/errors.py",
         "LOST = PERHAPS_MISTAKEN | {",
         "LOST = {",
         "features/workers/test_passing_outages.py::test_polling_by_hand_goes_on_with_a_new_connection",
