@@ -16,10 +16,10 @@ from django.db import transaction
 from . import conf
 from .messages import Message
 from .models import Message as Row
-from .policy import encoding, names
-from .policy.durations import moment
+from .policy import encoding
 from .policy.quarantine import Quarantine
-from .policy.requests import REPLY_TO, visible
+from .policy.requests import REPLY_TO
+from .policy.stored import message_fields
 from .protocol.consumer_state import Options
 from .protocol.delivery import Delivery
 from .protocol.dispatch import Dispatch, jobs
@@ -187,21 +187,13 @@ class _Outbox(EventQueue):
 
 def _message(row: Row) -> Message:
     metadata = row.metadata if isinstance(row.metadata, dict) else json.loads(row.metadata)
+    columns = {**vars(row), "id": row.message_id, "partition": row.partition_key}
     return Message(
-        offset=row.offset,
-        id=row.message_id if row.original_id is None else row.original_id,
+        **message_fields(columns, metadata, encoding.decode(bytes(row.payload), metadata["encoding"])),
         topic=row.topic,
-        key=names.key_of(row.partition_key),
-        payload=encoding.decode(bytes(row.payload), metadata["encoding"]),
-        kind=metadata["kind"],
-        headers=visible(metadata["headers"]),
         group=row.consumer_group,
         attempt=0,
-        published_at=moment(row.published_at),
         last_error=row.last_error or "",
-        failed_at=None if row.failed_at is None else moment(row.failed_at),
         failure_count=row.failure_count,
-        original_topic=row.original_topic,
-        failed_group=row.failed_group,
         is_request=REPLY_TO in metadata["headers"],
     )

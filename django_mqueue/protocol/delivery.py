@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 
 from ..messages import Message
-from ..policy import encoding, names
-from ..policy.durations import moment
-from ..policy.requests import Box, box_of, visible
+from ..policy import encoding
+from ..policy.requests import Box, box_of
+from ..policy.stored import message_fields
 from ..store.delivery_state import Receipt
 from .acknowledging.replying import reply
 from .acknowledging.transactional import atomically
@@ -109,24 +109,15 @@ def make_delivery(row: dict[str, Any], group: str, topic: str, hold: DeliverySta
     """Return the delivery for a row of ``state.claimed``."""
     metadata = json.loads(row["metadata"])
     errors = json.loads(row["errors"]) if row["errors"] else []
-    id = row["original_id"] if row["original_id"] is not None else row["id"]
-    box = box_of(metadata["headers"], row["original_topic"] or topic, id)
+    fields = message_fields(row, metadata, encoding.decode(row["payload"], metadata["encoding"]))
+    box = box_of(metadata["headers"], row["original_topic"] or topic, fields["id"])
     return Delivery(
-        offset=int(row["offset"]),
-        id=id,
+        **fields,
         topic=topic,
-        key=names.key_of(row["partition"]),
-        payload=encoding.decode(row["payload"], metadata["encoding"]),
-        kind=metadata["kind"],
-        headers=visible(metadata["headers"]),
         group=group,
         attempt=int(row["retry_count"]) + 1,
-        published_at=moment(int(metadata.get("retry", {}).get("published_at", row["published_at"]))),
         last_error=row["message_last_error"] or (errors[-1]["error"] if errors else ""),
-        failed_at=None if row["failed_at"] is None else moment(int(row["failed_at"])),
         failure_count=row["message_failure_count"],
-        original_topic=row["original_topic"],
-        failed_group=row["failed_group"],
         is_request=box is not None,
         box=box,
         hold=hold,

@@ -19,7 +19,7 @@ from ..policy import encoding, names
 from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import letter_filter
 from ..policy.ids import uuid7
-from ..policy.requests import visible
+from ..policy.stored import message_fields
 from ..protocol import events
 from ..store import dead_letter_copies, dead_letters, garbage, log
 from ..store.connection import session
@@ -258,21 +258,12 @@ class Letter:
         row, metadata = self.row, self.metadata
         payload = message_views.payload(bytes(row["payload"]), metadata["encoding"], len(row["payload"]))
         return Message(
-            offset=int(row["offset"]),
-            id=row["original_id"],
+            **message_fields(row, metadata, payload),
             topic=self.topic,
-            key=names.key_of(row["partition"]),
-            payload=payload,
-            kind=metadata["kind"],
-            headers=visible(metadata["headers"]),
             group=row["failed_group"],
             attempt=1,
-            published_at=message_views.to_datetime(row["published_at"]),
             last_error=row["last_error"] or "",
-            failed_at=None if row["failed_at"] is None else message_views.to_datetime(row["failed_at"]),
             failure_count=row["failure_count"],
-            original_topic=row["original_topic"],
-            failed_group=row["failed_group"],
         )
 
 
