@@ -14,7 +14,7 @@ from ..policy.ids import new_token
 from ..store import delivery_state, leases, offsets
 from ..store.connection import errors, session
 from ..store.delivery_state import Claim, Receipt
-from .acknowledging.single import WORKER_DIED, Acknowledger
+from .acknowledging.acknowledger import WORKER_DIED, Acknowledger
 from .consumer_state import Context
 from .delivery import Delivery, DeliveryStatus, make_delivery
 from .fetching import read_on, refill
@@ -105,7 +105,7 @@ class Claiming:
                 got = self._claim(Claimable(suspects=[suspect]), 1, alone=alone)
                 if self.context.paused:
                     return got  # It was not claimed, and stays in quarantine.
-            elif self.answering.bury(suspect.ticket, WORKER_DIED, failures) is None:
+            elif self.answering.dead_letter(suspect.ticket, WORKER_DIED, failures) is None:
                 self._busy = {(name, suspect.ticket.offset)}
             if self._busy:
                 context.suspected.pop(name)
@@ -282,7 +282,7 @@ class Claiming:
         partition.in_flight.discard(ticket.offset)
         done: bool | None = None
         with suppress(DatabaseError):
-            done = self.answering.bury(ticket, f"the message cannot be decoded: {error}", failures + 1)
+            done = self.answering.dead_letter(ticket, f"the message cannot be decoded: {error}", failures + 1)
         if done is None:
             partition.suspects.append(Suspect(ticket, False, failures))
             context.suspected[partition.name] = None

@@ -5,14 +5,19 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
+from django.db import transaction
+
+from ..store.acknowledgements import Deliveries
+from ..store.connection import session
 from ..store.delivery_state import Receipt
 from ..store.leases import Holder
 from . import events
-from .events import EventQueue
+from .events import EventQueue, Outcome
 from .partition_state import Partition
 
 if TYPE_CHECKING:
@@ -154,6 +159,17 @@ class Context:
             partition.dirty = True
             self.dirty[name] = None
 
+    def remove_in_flight(self, receipt: Receipt) -> Partition | None:
+        """Remove this delivery from ``flying``. Return its partition, or None if the delivery is not there."""
+        delivery = self.flying.get(receipt.offset)
+        if delivery is None or delivery.hold.ticket != receipt:
+            return None
+        del self.flying[receipt.offset]
+        partition = self.partitions.get(receipt.partition)
+        if partition:
+            partition.in_flight.discard(receipt.offset)
+        return partition
+
     def drop(self, names: Iterable[str], reason: str = "lost") -> None:
         """Forget partitions that this subscriber no longer leases, and mark their deliveries as lost.
 
@@ -175,3 +191,95 @@ class Context:
                 self.suspected,
             ):
                 memory.pop(name, None)
+
+    def after_commit(
+        self, deliveries: Sequence[Delivery], note: Callable[[Sequence[Delivery]], object]
+    ) -> None:
+        """Call ``note`` with the deliveries when the transaction that settles them commits; never after a rollback.
+
+        Outside a transaction, and with ``eager``, the call happens at once. Django calls no commit hook in a
+        transaction that was begun by turning autocommit off. For such a transaction, ``confirm`` reads the result.
+        """
+        if self.options.eager or not session.in_transaction(self.using):
+            note(deliveries)
+        elif session.calls_hooks(self.using):
+            transaction.on_commit(partial(note, deliveries), using=self.using)
+        else:
+            with self.lock:
+                self.unconfirmed |= {d.hold.ticket: partial(note, [d]) for d in deliveries}
+
+    def confirm(self) -> None:
+        """Run the waiting callbacks whose transaction has committed. Call this before a claim.
+
+        The database shows it: the delivery has the same token and is no longer in flight.
+        """
+        if not self.unconfirmed:
+            return
+        there = session.run(self.using, Deliveries(self.me, self.unconfirmed).states)
+        for receipt in sorted(self.unconfirmed):
+            found = there.get(receipt)
+            open_here = self.flying.get(receipt.offset)
+            if found is not None and not found[1]:
+                self.unconfirmed.pop(receipt)()
+            elif found is None or open_here is None or open_here.hold.ticket != receipt:
+                # It was settled in the meantime, or this subscriber no longer owns it.
+                del self.unconfirmed[receipt]
+
+    def settled(
+        self,
+        deliveries: Sequence[Delivery],
+        verb: str,
+        due_in: int | None = None,
+        outcome: Outcome | None = None,
+    ) -> None:
+        """Update the consumer state for deliveries that ``verb`` has settled."""
+        with self.lock:
+            news = [d for d in deliveries if not d.hold.answer]
+            for delivery in deliveries:
+                receipt, delivery.hold.answer = delivery.hold.ticket, verb
+                self.unconfirmed.pop(receipt, None)
+                partition = self.remove_in_flight(receipt)
+                if partition is None:
+                    continue
+                if due_in is None:
+                    partition.uncounted.pop(receipt.offset, None)
+                    self.mark_dirty(receipt.partition)
+                else:
+                    self.put_back(receipt.partition, receipt.offset, self.clock.now() + due_in)
+                self.touch(partition)
+        if outcome:
+            events.ended(self, news, outcome)
+
+    def take_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Move expired deliveries from quarantine back to in flight: their holder has extended them."""
+        with self.lock:
+            for delivery in deliveries:
+                receipt = delivery.hold.ticket
+                partition = self.partitions.get(receipt.partition)
+                late = [s for s in partition.suspects if s.ticket == receipt] if partition else []
+                if partition and late:
+                    partition.suspects.remove(late[0])
+                    partition.in_flight.add(receipt.offset)
+                    self.flying[receipt.offset] = delivery
+
+    def lose(self, stale: set[Receipt]) -> None:
+        """Mark deliveries that this subscriber no longer owns as lost, and forget them.
+
+        Inside a caller's transaction only ``doubt`` is set, and the next lease renewal finds them. That transaction has
+        locked rows. A thread that holds ``lock`` may wait for these rows, so taking the lock could deadlock.
+        """
+        if not stale:
+            return
+        self.doubt = True
+        if session.in_transaction(self.using) and not self.options.eager:
+            return
+        with self.lock:
+            for receipt in stale:
+                if (delivery := self.flying.get(receipt.offset)) and delivery.hold.ticket == receipt:
+                    delivery.hold.lost = True
+                if partition := self.remove_in_flight(receipt):
+                    # Another thread may have settled it, and now finds no delivery to update: read the state again.
+                    partition.waiting_more = True
+                    self.stale_waiting[receipt.partition] = None
+                    self.mark_dirty(receipt.partition)
+                    self.touch(partition)

@@ -20,7 +20,7 @@ from .acknowledging.replying import reply
 from .acknowledging.transactional import atomically
 
 if TYPE_CHECKING:
-    from .acknowledging.single import Acknowledger
+    from .acknowledging.acknowledger import Acknowledger
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Delivery(Message):
 
     def postpone(self, delay: float | timedelta = 0) -> bool:
         """Deliver the message again after ``delay`` (seconds or a ``timedelta``), and count no attempt."""
-        return self.hold.answering.postpone(self, delay)
+        return self.hold.answering.put_back([self], delay, None)
 
     def extend(self, seconds: float | timedelta) -> bool:
         """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""

@@ -106,7 +106,7 @@ class Dispatch:
     def _note(self, now: float) -> None:
         """Record in the database which quarantined messages no longer run alone."""
         if self._not_noted and now >= self._note_at:
-            self._not_noted = [d for d in self._not_noted if not d.hold.answering.crowd_again(d)]
+            self._not_noted = [d for d in self._not_noted if not d.hold.answering.end_quarantine(d)]
             self._note_at = now + NOTE_AGAIN
 
     def _mode(self) -> Mode:

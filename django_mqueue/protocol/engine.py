@@ -14,8 +14,7 @@ from ..policy.ids import new_incarnation
 from ..store.connection import errors
 from ..store.leases import Holder
 from ..store.queries import unfinished
-from .acknowledging import many
-from .acknowledging.single import Acknowledger
+from .acknowledging.acknowledger import Acknowledger
 from .claiming import UNLIMITED, Claiming
 from .consumer_state import Context, Options
 from .delivery import Delivery
@@ -67,7 +66,7 @@ class Engine:
         """
         with self.context.lock:
             self.claiming.make_sure()
-            many.give_back(self.answering, unstarted)
+            self.answering.give_back(unstarted)
             self.watermarks.finish()
             self.membership.stop(patient=patient)
             self.leave_feed()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.

@@ -154,11 +154,11 @@ def ended(context: Context, deliveries: Iterable[Delivery], end: Outcome) -> Non
             _tell(context, signals.failed, delivery, end, {"error": clip(end.error)})
             if end.again_in is None:
                 failures = delivery.hold.failures + 1
-                _buried(context, delivery.offset, delivery.id, delivery.key, failures, end.error)
+                _dead_lettered(context, delivery.offset, delivery.id, delivery.key, failures, end.error)
     context.outbox.send()
 
 
-def buried(context: Context, ticket: Receipt, failures: int, error: str) -> None:
+def dead_lettered(context: Context, ticket: Receipt, failures: int, error: str) -> None:
     """Queue ``dead_lettered`` for a message that is in no handler: its worker died, or it cannot be decoded."""
     if not signals.dead_lettered.has_listeners(context.topic):
         return
@@ -167,7 +167,7 @@ def buried(context: Context, ticket: Receipt, failures: int, error: str) -> None
         row = Row.objects.using(context.using).filter(offset=ticket.offset).first()
         if row is not None:
             message_id = row.message_id if row.original_id is None else row.original_id
-    _buried(context, ticket.offset, message_id, names.key_of(ticket.partition), failures, error)
+    _dead_lettered(context, ticket.offset, message_id, names.key_of(ticket.partition), failures, error)
 
 
 def leases_won(context: Context, partitions: Iterable[str]) -> None:
@@ -194,7 +194,7 @@ def _tell(
     context.outbox.put(Event(signal, context.topic, {**_of(context, delivery), **more}))
 
 
-def _buried(
+def _dead_lettered(
     context: Context, offset: int, message_id: str | None, key: str | None, failures: int, error: str
 ) -> None:
     if signals.dead_lettered.has_listeners(context.topic):

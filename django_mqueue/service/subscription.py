@@ -18,7 +18,6 @@ from ..policy import names
 from ..policy.durations import to_ms
 from ..policy.quarantine import Quarantine
 from ..protocol import events
-from ..protocol.acknowledging.after_commit import confirm
 from ..protocol.consumer_state import Options
 from ..protocol.delivery import Delivery
 from ..protocol.dispatch import Dispatch
@@ -189,7 +188,7 @@ class Subscription:
         return engine.answering.ack(deliveries)
 
     def _poll(self, engine: Engine, dispatch: Dispatch, max_messages: int) -> list[Delivery]:
-        confirm(engine.context)
+        engine.context.confirm()
         engine.tick()
         engine.feed.tick()
         engine.membership.tick()

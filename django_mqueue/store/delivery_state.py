@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,18 +29,13 @@ class Claim:
     alone: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Receipt:
     """The receipt of one delivery. Each acknowledgement compares it with the delivery state."""
 
     partition: str
     offset: int
     token: int
-
-
-def ordered(tickets: Iterable[Receipt]) -> list[Receipt]:
-    """Return the receipts in the order in which all transactions lock their rows. This avoids deadlocks."""
-    return sorted(tickets, key=lambda ticket: (ticket.partition, ticket.offset))
 
 
 def _parked_value(what: str, otherwise: str) -> str:

@@ -14,9 +14,7 @@ from itertools import islice
 
 from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
-from ..protocol.acknowledging import many
-from ..protocol.acknowledging.parked_retries import is_long
-from ..protocol.acknowledging.single import Acknowledger
+from ..protocol.acknowledging.acknowledger import Acknowledger, is_long
 from ..protocol.delivery import Delivery
 from ..protocol.engine import Engine
 from .jobs import Outcome
@@ -123,7 +121,7 @@ class Completer:
 
         locked: list[Delivery] = []
         if engine.careful:
-            locked, _ = many.if_free(answering, [*deliveries, *starting], ack)
+            locked, _ = answering.if_free([*deliveries, *starting], ack)
             engine.careful = bool(locked)
         else:
             ack([*deliveries, *starting])
@@ -141,7 +139,7 @@ class Completer:
             return self._give(free, verdict)
 
         if alike[0].overdue or self._engine_of[answering].careful:
-            locked, stale = many.if_free(answering, deliveries, answer)
+            locked, stale = answering.if_free(deliveries, answer)
         else:
             stale = self._give(deliveries, verdict)
         for delivery in deliveries:
@@ -157,11 +155,9 @@ class Completer:
                 first.reject(verdict.error)
             elif len(deliveries) == 1 and verdict.verb == "nack":
                 first.nack(delay=verdict.delay, error=verdict.error)
-            elif len(deliveries) == 1:
-                first.postpone(verdict.delay)
             else:
                 error = verdict.error if verdict.verb == "nack" else None
-                many.put_back(first.hold.answering, deliveries, verdict.delay, error)
+                first.hold.answering.put_back(deliveries, verdict.delay, error)
         except StaleDelivery as stale:
             logger.warning("%s: %s", self._handler_of[first.hold.answering].name, stale)
             return list(stale.stale)
@@ -202,4 +198,4 @@ class Completer:
             aging = [d for d in engine.flying() if d.hold.expires < soon]
             if aging:
                 with engine.resting_after_lock_wait():
-                    many.prolong(engine.answering, aging, handler.visible_ms)
+                    engine.answering.prolong(aging, handler.visible_ms)

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from django.db import connections
 
-from ..protocol.acknowledging.single import Acknowledger
+from ..protocol.acknowledging.acknowledger import Acknowledger
 from .executor import CANNOT_TELL, call
 from .jobs import Job, Outcome
 

@@ -8,7 +8,6 @@ import pytest
 from django.db import transaction
 
 from django_mqueue import StaleDelivery, publish
-from django_mqueue.protocol.acknowledging import many
 from tests.support.subscribers import engine_of
 
 from .looks import Seen, acked, ended, payloads, states
@@ -131,7 +130,7 @@ def give_back_what_was_not_started(scene: Scene) -> Iterator[None]:
     engine.tick()
     found = engine.claiming.claim_batch(2, start_now=0)
     yield
-    many.give_back(engine.answering, found)
+    engine.answering.give_back(found)
 
 
 @walk(

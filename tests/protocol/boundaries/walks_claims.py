@@ -127,7 +127,7 @@ def let_a_suspect_run_beside_others(scene: Scene) -> Iterator[None]:
     """After this call, the death of the worker no longer counts as a failure of the message."""
     (delivery,) = left_after_two_failures(scene).claiming.claim_quarantined(alone=True)
     yield
-    delivery.hold.answering.crowd_again(delivery)
+    delivery.hold.answering.end_quarantine(delivery)
 
 
 @walk(ended, Stage(((False,), ()), {0: 3}), Stage(((True,), ((0, "first", 1),)), {0: Dead(1)}))

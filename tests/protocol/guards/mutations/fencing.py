@@ -155,8 +155,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "extend checks the committed owner of a delivery",
         "in a transaction that has read before, a handler gets more time for a message that another worker"
         " processes",
-        "protocol/acknowledging/extending.py",
-        "            stale |= left - extended - locked\n",
+        "protocol/acknowledging/acknowledger.py",
+        "                stale |= left - extended - locked\n",
         "",
         *(
             f"features/atomic/test_snapshots.py::test_more_time_for_what_became_anothers_after_the_first_read[{change}]"
@@ -166,7 +166,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "extend holds no lock on the lease while the handler's transaction lasts",
         "a hanging worker keeps its partition forever, and a healthy worker loses its lease",
-        "protocol/acknowledging/single.py",
+        "protocol/acknowledging/acknowledger.py",
         "if todo and session.in_transaction(context.using) and not context.options.eager:",
         "if todo and session.in_transaction(context.using) and context.options.eager:",
         f"{_EXTENDING}::test_it_leaves_no_lock_on_the_lease_nor_on_its_state[READ COMMITTED]",
@@ -193,24 +193,24 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an atomic block for a delivery that is already acked is rolled back",
         "a caller that saw only an error and repeats the block commits its writes twice",
-        "protocol/acknowledging/single.py",
-        "return stale or set(tickets) if whole else stale",
+        "protocol/acknowledging/acknowledger.py",
+        "return stale or set(after)",
         "return stale",
         "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
     ),
     mutation(
         "with autocommit off, the consumer state changes only after the end of the transaction",
         "an ack that is rolled back counts: its message is not delivered again, and a strict key continues",
-        "protocol/acknowledging/after_commit.py",
-        "not session.in_transaction(context.using)",
-        "not session.calls_hooks(context.using)",
+        "protocol/consumer_state.py",
+        "not session.in_transaction(self.using):",
+        "not session.calls_hooks(self.using):",
         f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[ack-by Django]",
     ),
     mutation(
         "with autocommit off, the worker reads from the database whether an ack was committed",
         "an ack that is rolled back by SQL counts: its message is not delivered again, and a strict key"
         " continues",
-        "protocol/acknowledging/after_commit.py",
+        "protocol/consumer_state.py",
         "if found is not None and not found[1]:",
         "if found is not None:",
         f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[nack-by SQL]",
@@ -219,7 +219,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the next poll confirms committed acks",
         "a strict key waits until the delivery's visibility timeout expires, although its message is done",
         "service/subscription.py",
-        "        confirm(engine.context)\n",
+        "        engine.context.confirm()\n",
         "",
         f"{_MANUAL}::test_an_answer_that_is_committed_is_known_at_the_next_poll[ack-by Django]",
     ),

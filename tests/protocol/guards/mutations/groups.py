@@ -197,9 +197,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "one transaction stores a dead letter and finishes its delivery",
         "if the worker dies between them, the message is done but in no dead-letter topic",
-        "protocol/acknowledging/single.py",
-        "        if not session.run(self.context.using, work):\n",
-        "        if not session.single(self.context.using, work):\n",
+        "protocol/acknowledging/acknowledger.py",
+        "session.run(self.context.using, work) if todo else set()",
+        "session.single(self.context.using, work) if todo else set()",
         "protocol/guards/test_held_locks.py::test_a_dead_letter_and_being_done_are_committed_together",
     ),
     mutation(

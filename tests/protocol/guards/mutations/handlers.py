@@ -36,9 +36,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "each message of a returned batch is a compare-and-set of its own",
         "a worker treats a message as waiting although another worker processes it",
-        "protocol/acknowledging/many.py",
-        "{ticket for ticket in tickets if there.get(ticket) != (False, False, failures[ticket])}",
-        "{ticket for ticket in tickets if not there}",
+        "protocol/acknowledging/acknowledger.py",
+        "{receipt for receipt in after if there.get(receipt) != after[receipt]}",
+        "{receipt for receipt in after if not there}",
         "features/batch/test_fencing.py::test_those_that_are_ours_are_put_back_and_the_others_told[nack]",
     ),
     mutation(

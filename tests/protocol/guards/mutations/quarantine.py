@@ -26,7 +26,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/dispatch.py",
         "            self.let_others_run(alone)\n            return False\n",
         "            self.let_others_run(alone)\n"
-        "            alone.hold.alone = not alone.hold.answering.crowd_again(alone)\n"
+        "            alone.hold.alone = not alone.hold.answering.end_quarantine(alone)\n"
         "            return alone.hold.alone\n",
         _LONG,
         _BY_HAND,

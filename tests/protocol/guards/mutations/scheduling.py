@@ -123,7 +123,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a long postponement changes the receipt of the delivery",
         "an ack of the same delivery from another thread is mistaken for the postponement",
-        "protocol/acknowledging/parked_retries.py",
+        "protocol/acknowledging/acknowledger.py",
         "token = new_token() if error is None else None",
         "token = None",
         f"{_ASIDE}::test_a_commit_that_was_not_heard_of_sets_aside_once[postpone]",
@@ -131,7 +131,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "strict order parks no retries",
         "the key continues while one of its messages waits for hours",
-        "protocol/acknowledging/parked_retries.py",
+        "protocol/acknowledging/acknowledger.py",
         "not (context.options.strict or kept)",
         "not kept",
         f"{_ASIDE}::test_strict_order_is_kept_by_staying_in_place",
