@@ -19,7 +19,6 @@ from .models import Message as Row
 from .policy import encoding
 from .policy.quarantine import Quarantine
 from .policy.requests import REPLY_TO
-from .policy.stored import message_fields
 from .protocol.consumer_state import Options
 from .protocol.delivery import Delivery
 from .protocol.dispatch import Dispatch, jobs
@@ -30,6 +29,7 @@ from .service.registration import subscribe
 from .service.requesting import inline_handlers
 from .service.subscription import default_name
 from .store.connection import session
+from .store.message_rows import message_fields
 from .workers import connections
 from .workers.executor import verdicts
 from .workers.jobs import Job

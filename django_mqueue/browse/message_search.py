@@ -25,10 +25,10 @@ from ..policy.message_query import (
     cursor_of,
     position_of,
 )
-from ..policy.stored import own_id
 from ..service import message_views
 from ..store import offsets
 from ..store.connection import session
+from ..store.message_rows import own_id
 from ..store.offsets import Registration
 from ..store.queries import message_pages
 from ..store.queries.partition_walk import Chunk, Found

@@ -14,8 +14,8 @@ from asgiref.sync import sync_to_async
 from ..messages import Message
 from ..policy import encoding
 from ..policy.requests import Box, box_of
-from ..policy.stored import message_fields
 from ..store.delivery_state import Receipt
+from ..store.message_rows import message_fields
 from .acknowledging.replying import reply
 from .acknowledging.transactional import atomically
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..policy import encoding, outcomes
 from ..policy.message_query import DEAD, DONE, Cut, FailedAttempt, Inspected, Unreadable
-from ..policy.stored import common_fields, to_datetime
-from ..store.dead_letter_copies import FAILURES
+from ..store.dead_letters import FAILURES
+from ..store.message_rows import common_fields, to_datetime
 
 Row = dict[str, Any]
 

@@ -19,11 +19,11 @@ from ..policy import encoding, names
 from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import letter_filter
 from ..policy.ids import uuid7
-from ..policy.stored import message_fields
 from ..protocol import events
-from ..store import dead_letter_copies, dead_letters, garbage, log
+from ..store import dead_letters, garbage, log
 from ..store.connection import session
 from ..store.dead_letters import Return, Wanted
+from ..store.message_rows import message_fields
 from . import message_views
 from .registration import check_group, topic_limit
 
@@ -269,7 +269,7 @@ class Letter:
 
 def _return(letter: Letter, edit: Edit | None, max_bytes: int) -> Return:
     row = letter.row
-    payload, metadata = bytes(row["payload"]), dead_letter_copies.without_failures(row["metadata"])
+    payload, metadata = bytes(row["payload"]), dead_letters.without_failures(row["metadata"])
     if edit is not None:
         message = letter.message
         content = encoding.encode(edit(message), message.kind, letter.metadata["headers"], max_bytes)

@@ -11,9 +11,9 @@ from .. import conf
 from ..messages import ScheduledMessage
 from ..policy import encoding, names
 from ..policy.durations import due_of, moment, moment_ms
-from ..policy.stored import common_fields
 from ..store.connection import session
 from ..store.log import MessageKey
+from ..store.message_rows import common_fields
 from ..store.scheduling import schedule
 
 PAGE = 500

@@ -19,7 +19,7 @@ from ...exceptions import StaleDelivery
 from ...policy import names
 from ...policy.durations import to_ms
 from ...policy.ids import new_token, uuid7
-from ...store import dead_letter_copies
+from ...store import dead_letters
 from ...store.acknowledgements import Deliveries
 from ...store.connection import session
 from ...store.connection.second_connection import second_connection
@@ -319,7 +319,7 @@ class Acknowledger:
         done = mine.finish(cursor, text, token)
         if done:
             dead_topic = conf.dead_letter_topic(context.topic)
-            copied = dead_letter_copies.copy(cursor, offset, context.group, dead_topic, failures, text)
+            copied = dead_letters.copy(cursor, offset, context.group, dead_topic, failures, text)
             if copied is not None:
                 report_failure(cursor, context.topic, offset, copied, context.group, text)
         return done

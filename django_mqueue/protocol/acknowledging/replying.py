@@ -12,7 +12,7 @@ from ... import conf
 from ...exceptions import NotARequest
 from ...policy.encoding import encode
 from ...policy.requests import box_in
-from ...store import dead_letter_copies, replies
+from ...store import dead_letters, replies
 from ...store.connection import session
 from ...store.connection.second_connection import outside_snapshot
 from ...store.failures import clip
@@ -66,7 +66,7 @@ def _is_open(found: replies.Content | None) -> bool:
 
 
 def report_failure(
-    cursor: CursorWrapper, topic: str, offset: int, letter: dead_letter_copies.Copied, group: str, error: str
+    cursor: CursorWrapper, topic: str, offset: int, letter: dead_letters.Copied, group: str, error: str
 ) -> None:
     """Report the failure of a dead-lettered request to its requester, if no other group can still reply.
 

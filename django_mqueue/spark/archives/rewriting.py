@@ -123,7 +123,7 @@ def _letters(
     These are the letters of the chosen messages. Of other letters, the condition decides only if the archive does not
     have the message: a letter's own offset and times are not those of its message.
     """
-    # A dead letter's id consists of the message's offset and the group (see store.dead_letter_copies).
+    # A dead letter's id consists of the message's offset and the group (see store.dead_letters).
     letters = letters.selectExpr("*", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS of_message")
     of_chosen = letters.join(chosen(messages).selectExpr("`offset` AS of_message"), "of_message", "left_semi")
     alone = chosen(letters).join(messages.selectExpr("`offset` AS of_message"), "of_message", "left_anti")

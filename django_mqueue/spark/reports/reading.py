@@ -77,7 +77,7 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     "dead_letters": (
         "id STRING, original_topic STRING, failed_group STRING, failed_at TIMESTAMP_LTZ, last_error STRING",
         (
-            # The id of a dead letter contains the message's offset and the group (see store.dead_letter_copies).
+            # The id of a dead letter contains the message's offset and the group (see store.dead_letters).
             "original_topic AS topic", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS `offset`",
             "failed_group AS reader", "unix_millis(failed_at) AS ended", f"left(last_error, {HEAD}) AS error",
         ),

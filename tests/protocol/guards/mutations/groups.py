@@ -181,7 +181,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the id of a dead letter contains the group",
         "if two groups dead-letter one message, one of the dead letters is lost",
-        "store/dead_letter_copies.py",
+        "store/dead_letters.py",
         'f"{offset}:{group}"',
         'f"{offset}"',
         f"{_LETTERS}::test_two_groups_that_fail_one_message_make_two_dead_letters",
@@ -189,7 +189,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the id of a dead letter contains the offset",
         "if a reused id fails again, its second dead letter is lost",
-        "store/dead_letter_copies.py",
+        "store/dead_letters.py",
         'f"{offset}:{group}"',
         'f"{original_id[:99]}:{group}"',
         f"{_LETTERS}::test_an_id_used_again_loses_no_letter",

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from . import names
-from .durations import moment
-from .requests import visible
+from ..policy import names
+from ..policy.durations import moment
+from ..policy.requests import visible
 
 
 def to_datetime(ms: Any) -> datetime:
