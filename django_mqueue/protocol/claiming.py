@@ -76,10 +76,7 @@ class Claiming:
             refill(context)
         if context.options.batch:
             read_on(context, capacity)
-            choice = self._choose_batches(capacity, most)
-        else:
-            choice = self._choose(capacity)
-        return self._claim(choice, start_now, alone=False)
+        return self._claim(self._choose(capacity, most), start_now, alone=False)
 
     def claim_quarantined(self, *, alone: bool) -> list[Delivery]:
         """Claim one quarantined message. Return its delivery in a list, which is empty if none could be claimed.
@@ -132,18 +129,21 @@ class Claiming:
                     partition.suspects.append(Suspect(hold.ticket, hold.alone, hold.failures))
                     context.suspected[partition.name] = None
 
-    def _choose(self, capacity: int) -> Claimable:
-        """Choose messages from the ready partitions in turn: up to ``batch_size`` of each, or one with ``strict``."""
+    def _choose(self, capacity: int, most: int) -> Claimable:
+        """Choose messages from the ready partitions in turn: up to ``batch_size`` of each, or one with ``strict``.
+
+        With ``batch``, ``capacity`` counts batches, and partitions with a batch in flight are skipped.
+        """
         context, choice, now = self.context, Claimable(), self.context.clock.now()
+        batch, strict = context.options.batch, context.options.strict and not context.options.batch
         later: list[str] = []
         for name in list(context.ready):
-            if capacity <= 0:
+            if capacity <= 0 or most <= 0:
                 break
             del context.ready[name]
             partition = context.partitions.get(name)
-            if partition is None or partition.leaving:
+            if partition is None or partition.leaving or (batch and partition.in_flight):
                 continue
-            strict = context.options.strict
             if strict and partition.more and not partition.fresh:
                 # A waiting message may have been sent to the front, past messages that are not read yet.
                 context.thin[name] = None
@@ -153,45 +153,24 @@ class Claiming:
             if strict:
                 due, fresh = partition.take_head(now)
             else:
-                room = min(context.options.batch_size - len(partition.in_flight), capacity)
+                room = min(context.options.batch_size - len(partition.in_flight), most if batch else capacity)
                 due, fresh = partition.take(max(room, 0), now)
             choice.due += [(name, offset) for offset in due]
             choice.fresh += [(name, offset) for offset in fresh]
             partition.in_flight.update(due, fresh)
-            capacity -= len(due) + len(fresh)
-            if due or fresh:
+            if taken := len(due) + len(fresh):
+                capacity, most = capacity - (1 if batch else taken), most - taken
                 context.touch(partition)
             elif (next_due := partition.next_due()) and next_due > now:
                 context.set_timer(name, next_due)
         context.ready.update(dict.fromkeys(later))
         return choice
 
-    def _choose_batches(self, capacity: int, most: int) -> Claimable:
-        """Choose a batch from each of up to ``capacity`` ready partitions. Skip partitions with a batch in flight."""
-        context, choice, now = self.context, Claimable(), self.context.clock.now()
-        for name in list(context.ready):
-            if capacity <= 0 or most <= 0:
-                break
-            del context.ready[name]
-            partition = context.partitions.get(name)
-            if partition is None or partition.leaving or partition.in_flight:
-                continue
-            due, fresh = partition.take(min(context.options.batch_size, most), now)
-            choice.due += [(name, offset) for offset in due]
-            choice.fresh += [(name, offset) for offset in fresh]
-            partition.in_flight.update(due, fresh)
-            if due or fresh:
-                capacity, most = capacity - 1, most - len(due) - len(fresh)
-                context.touch(partition)
-            elif (next_due := partition.next_due()) and next_due > now:
-                context.set_timer(name, next_due)
-        return choice
-
     def _claim(self, choice: Claimable, start_now: int, *, alone: bool) -> list[Delivery]:
         """Claim the chosen messages that have the same state in the database as in memory.
 
         After a restore of the database, an offset may belong to another of the chosen partitions. From that partition
-        no new message is claimed, and its messages are read from the log again.
+        no new message is claimed, and memory is ``outdated``.
         """
         context, options = self.context, self.context.options
         wanted = choice.messages()
@@ -244,13 +223,10 @@ class Claiming:
         if rows:
             context.clock.set(int(rows[-1]["now"]))
         self._note_missing(choice, mine, _places(rows))
-        for partition in [context.partitions[name] for name in mixed_up]:
-            partition.forget_news()
-            context.touch(partition)
+        context.outdated = context.outdated or bool(mixed_up)
         # A message of ``handed`` may not have been claimed. No other message starts in its place.
         claimed = [self._delivery(claim, row, int(row["offset"]) in handed) for row in rows]
-        deliveries = [delivery for delivery in claimed if delivery]
-        return deliveries
+        return [delivery for delivery in claimed if delivery]
 
     def _is_paused(self) -> bool:
         """Read again whether the group is paused or is being reset. Return it, and set ``context.paused``."""

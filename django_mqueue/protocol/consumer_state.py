@@ -79,6 +79,7 @@ class Context:
     - ``tail``: the log is read up to this offset.
     - ``paused``: nothing is delivered, because the group is paused or is being reset (``resetting``).
     - ``doubt``: a lease may be lost, and the next tick checks the leases.
+    - ``outdated``: the database was perhaps restored to an earlier state, and the next tick reads everything again.
     - ``flying``: this subscriber's deliveries in flight, by offset.
     - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``after_commit``).
     - ``outbox``: events that will be sent as signals.
@@ -93,6 +94,7 @@ class Context:
     resetting: bool = False
     changed: int = 0
     doubt: bool = False
+    outdated: bool = False
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)
     outbox: EventQueue = field(default_factory=EventQueue)

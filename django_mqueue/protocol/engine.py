@@ -148,6 +148,9 @@ class Engine:
             self.membership.tick()
             self.watermarks.tick()
             self.collector.tick()
+            if self.context.outdated:
+                self.feed.doubt(self.context.topic)
+                self.context.outdated = False
             if self.expires:
                 self.claiming.expire()
 

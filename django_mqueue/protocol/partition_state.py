@@ -105,11 +105,6 @@ class Partition:
                     self.ahead.add(offset)
         self.more = len(offsets) >= limit
 
-    def forget_news(self) -> None:
-        """Forget the undelivered messages, so that the log is read again from ``scanned``."""
-        self.fresh.clear()
-        self.read_to, self.more = self.scanned, True
-
     def wait(self, offset: int, due: int) -> None:
         """Add a retry.
 

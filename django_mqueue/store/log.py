@@ -152,13 +152,7 @@ def existing_now(
 
 def newest(using: str, topic: str) -> int:
     """Return the highest committed offset of a topic; 0 for an empty topic."""
-    rows = session.fetch(
-        using,
-        "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
-        " ORDER BY `offset` DESC LIMIT 1",
-        [topic],
-    )
-    return int(rows[0][0]) if rows else 0
+    return newest_mark(using, topic).offset
 
 
 @dataclass(frozen=True)

@@ -55,21 +55,7 @@ class Position:
 
 
 def registration(using: str, group: str, topic: str) -> Registration | None:
-    rows = session.fetch(
-        using,
-        "SELECT id, offset_acked, paused, updated_at, scan_offset FROM queue_offsets"
-        " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
-        [group, topic],
-    )
-    return _registration(rows[0]) if rows else None
-
-
-def _registration(row: session.Row) -> Registration:
-    life, start, paused, changed, scanned = row
-    scanned = int(scanned)
-    return Registration(
-        int(life), int(start), bool(paused), int(changed), scanned == READS_LOG, scanned == REMOVING
-    )
+    return registration_and_settled(using, group, topic)[0]
 
 
 def registration_and_settled(using: str, group: str, topic: str) -> tuple[Registration | None, int]:
@@ -81,9 +67,14 @@ def registration_and_settled(using: str, group: str, topic: str) -> tuple[Regist
         " WHERE consumer_group IN ('', %s) AND topic = %s AND partition_key = ''",
         [group, topic],
     )
-    found = {name: row for name, *row in rows}
-    settled = int(found[""][1]) if "" in found else 0
-    return (_registration(tuple(found[group])) if group in found else None), settled
+    found, settled = None, 0
+    for name, id, offset, paused, changed, scanned in rows:
+        if name:
+            reads_log, resetting = int(scanned) == READS_LOG, int(scanned) == REMOVING
+            found = Registration(int(id), int(offset), bool(paused), int(changed), reads_log, resetting)
+        else:
+            settled = int(offset)
+    return found, settled
 
 
 def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
@@ -97,7 +88,7 @@ def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str])
 
 
 def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
-    """Return the result of ``registered_among``, and groups that were registered since the transaction's snapshot."""
+    """Add to ``registered_among`` the groups that were registered since the transaction's snapshot."""
     using = cursor.db.alias
     known = registered_among(cursor, topic, groups)
     rest = set(groups) - known

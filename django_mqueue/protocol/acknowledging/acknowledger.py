@@ -62,12 +62,9 @@ class Acknowledger:
     ) -> bool:
         """Acknowledge deliveries in one statement, and mark ``starting`` as handed to handlers.
 
-        ``starting``: deliveries that were claimed ahead and start now. Stale ones raise nothing; they are marked as
-        lost. Raises ``StaleDelivery`` with the deliveries that this subscriber no longer owns; the others are
-        acknowledged.
-
-        ``whole``: acknowledge all or none, because the caller's transaction rolls back on the error. An earlier commit
-        whose result was lost may have acknowledged a delivery. The call then also raises ``StaleDelivery``.
+        Raises ``StaleDelivery`` with the deliveries that this subscriber no longer owns; the others are acknowledged.
+        Stale ones of ``starting`` are only marked as lost. ``whole``: acknowledge all or none, because the caller's
+        transaction rolls back on the error. A delivery that an earlier try acknowledged is then also stale.
         """
         ended = [d for d in deliveries if d.hold.answer not in ("", "ack")]
         todo = [d for d in deliveries if not d.hold.answer]
@@ -97,15 +94,11 @@ class Acknowledger:
         return True
 
     def note_ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Update the consumer state for acks that a transaction has committed together with other changes."""
+        """Update the consumer state for committed acks."""
         self.context.settled(deliveries, "ack", outcome=Outcome())
 
     def reconcile_acks(self, deliveries: Sequence[Delivery]) -> None:
-        """Reconcile acks whose commit result is unknown.
-
-        If the database shows them as committed, the consumer state is updated. Later messages then no longer wait for
-        these. Does nothing inside a transaction, and ignores database errors.
-        """
+        """Reconcile acks whose commit result is unknown. Do nothing inside a transaction; ignore database errors."""
         if session.in_transaction(self.context.using):
             return
         with suppress(Error):
@@ -162,9 +155,8 @@ class Acknowledger:
     def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
         """Set the visibility timeout of deliveries to ``seconds`` from now, in one statement.
 
-        Inside a caller's transaction a second connection does it, except with ``eager``. It takes effect at once, and
-        the caller's transaction holds no locks for it. Raises ``StaleDelivery`` with the deliveries that are settled or
-        that this subscriber no longer owns; the others are extended.
+        Inside a caller's transaction a second connection does it, except with ``eager``. Raises ``StaleDelivery`` with
+        the deliveries that are settled or that this subscriber no longer owns; the others are extended.
         """
         visible_ms = to_ms("seconds", seconds)
         context = self.context
@@ -215,11 +207,7 @@ class Acknowledger:
                 time.sleep(0.02)
 
     def prolong(self, deliveries: Sequence[Delivery], visible_ms: int) -> None:
-        """Extend the deliveries that no other transaction has locked, to ``visible_ms`` from now.
-
-        A handler, or the thread that settles a delivery, may have locked the others. If the worker waited for them, it
-        could not renew its leases.
-        """
+        """Extend the deliveries that no other transaction has locked. Never wait: leases must be renewed."""
 
         def work(cursor: CursorWrapper) -> list[Receipt]:
             free = self._of(deliveries).lock_free(cursor)
@@ -245,8 +233,7 @@ class Acknowledger:
     ) -> tuple[list[Delivery], list[Delivery]]:
         """Call ``answer`` in a transaction for the deliveries that no other transaction has locked.
 
-        A handler that ran too long may hold a lock on its delivery, in a transaction that never ends. A ``reset`` that
-        is not committed also holds locks. The worker must not wait for them. ``answer`` returns the deliveries that are
+        A handler that ran too long may keep its delivery locked for ever. ``answer`` returns the deliveries that are
         stale. Returns (locked deliveries, stale deliveries).
         """
 
@@ -265,10 +252,9 @@ class Acknowledger:
         return locked, stale
 
     def end_quarantine(self, delivery: Delivery) -> bool:
-        """End the exclusive run of a quarantined delivery: other messages may run at the same time.
+        """Let other messages run beside a quarantined delivery. Return False while its row is locked.
 
-        If the worker dies later, that does not count as a failure of this message. Returns False, and changes nothing,
-        while another transaction has its row locked.
+        If the worker dies later, that does not count as a failure of this message.
         """
         mine = self._of([delivery])
 
@@ -283,10 +269,9 @@ class Acknowledger:
         return done
 
     def dead_letter(self, receipt: Receipt, error: str, failures: int) -> bool | None:
-        """Dead-letter a message that no handler has. Return False if this subscriber does not own it.
+        """Dead-letter a message that no handler has, with the number of its failed attempts.
 
-        ``failures``: the number of failed attempts that the dead letter records. Returns None, and changes nothing,
-        while another transaction has the row locked.
+        Return False if this subscriber does not own it, and None while another transaction has the row locked.
         """
         mine = Deliveries(self.context.me, [receipt])
 

@@ -13,7 +13,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "one batch of a partition runs at a time",
         "later messages of a key are handled together with earlier messages, or before them",
         "protocol/claiming.py",
-        "or partition.leaving or partition.in_flight:",
+        "or partition.leaving or (batch and partition.in_flight):",
         "or partition.leaving:",
         f"{_BATCHES}::test_as_many_batches_at_once_as_there_are_threads_keys_and_leave[3-None-3]",
     ),
