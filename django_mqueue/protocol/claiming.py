@@ -31,10 +31,7 @@ LOCKED_AGAIN_MS = 250
 
 @dataclass
 class Claimable:
-    """The messages of one claim: due retries and undelivered messages, or one quarantined message.
-
-    ``due`` and ``fresh`` hold (partition, offset).
-    """
+    """The messages of one claim: (partition, offset) of due retries and of new ones, or a quarantined one."""
 
     due: list[tuple[str, int]] = field(default_factory=list)
     fresh: list[tuple[str, int]] = field(default_factory=list)
@@ -79,10 +76,7 @@ class Claiming:
         return self._claim(self._choose(capacity, most), start_now, alone=False)
 
     def claim_quarantined(self, *, alone: bool) -> list[Delivery]:
-        """Claim one quarantined message. Return its delivery in a list, which is empty if none could be claimed.
-
-        ``alone``: nothing else runs in the process meanwhile. A message without attempts left is dead-lettered.
-        """
+        """Claim one quarantined message, or dead-letter it. ``alone``: nothing else runs meanwhile."""
         self.make_sure()
         context = self.context
         if context.paused:
@@ -265,10 +259,7 @@ class Claiming:
         context.touch(partition)
 
     def _note_missing(self, choice: Claimable, mine: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
-        """Correct the consumer state for chosen messages that were not claimed.
-
-        Their lease is lost or locked, or their state in the database differs from memory.
-        """
+        """Correct the consumer state for chosen messages whose lease or state was not as remembered."""
         context = self.context
         lost = {name for name, _ in choice.messages()} - mine.locked - mine.busy
         if lost:

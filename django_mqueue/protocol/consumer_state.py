@@ -173,10 +173,7 @@ class Context:
         return partition
 
     def drop(self, names: Iterable[str], reason: str = "lost") -> None:
-        """Forget partitions that this subscriber no longer leases, and mark their deliveries as lost.
-
-        ``reason`` is sent with the signal ``lease_lost``. No signal is sent if it is empty.
-        """
+        """Forget partitions, and mark their deliveries as lost. ``reason`` goes to ``lease_lost``; '' sends none."""
         gone = set(names)
         if reason:
             events.leases_lost(self, gone & self.partitions.keys(), reason)

@@ -80,10 +80,7 @@ class Dispatch:
         return got
 
     def alone(self) -> bool:
-        """Return whether a quarantined message runs alone now. Nothing else may start then.
-
-        If it has run alone for the time of ``alone_for``, let others run and return False.
-        """
+        """Return whether a quarantined message runs alone, for at most the time of ``alone_for``."""
         now = time.monotonic()
         self._note(now)
         alone = next((found for engine in self.engines if (found := engine.alone())), None)

@@ -51,19 +51,13 @@ class Engine:
         self._rest_until = -math.inf
 
     def start(self) -> None:
-        """Join the group.
-
-        The tailer is joined first, so that it reports every message that the first read of the log does not find.
-        """
+        """Join the group. The tailer first: it reports every message that the first read does not find."""
         self.feed.join(self.context.topic, self)
         self.context.tail = self.feed.position(self.context.topic)
         self.membership.start()
 
     def stop(self, unstarted: Sequence[Delivery] = (), *, patient: bool = True) -> None:
-        """Leave the group, and put back ``unstarted``: claimed deliveries that reached no handler.
-
-        ``patient``: retry the release of locked leases for a short time. Otherwise these leases expire.
-        """
+        """Leave the group, and put back ``unstarted``, which reached no handler. ``patient``: see ``Membership``."""
         with self.context.lock:
             self.claiming.make_sure()
             self.answering.give_back(unstarted)
@@ -83,10 +77,7 @@ class Engine:
         return self.context.options.batch
 
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
-        """Take new log rows, each (offset, partition, target group), from the tailer.
-
-        A row goes to its partition in memory. If this subscriber does not lease the partition, it may need an owner.
-        """
+        """Take new log rows, each (offset, partition, target group), from the tailer."""
         context = self.context
         with context.lock:
             context.tail = max(context.tail, rows[-1][0])
@@ -100,10 +91,7 @@ class Engine:
                     context.touch(partition)
 
     def reload(self, position: int) -> None:
-        """Read all partitions again, after the tailer has reopened the tail of the log at ``position``.
-
-        Deliveries in flight stay with their handlers.
-        """
+        """Read all partitions again, after the tailer has reopened the log. Deliveries in flight continue."""
         context = self.context
         with context.lock:
             self.claiming.make_sure()
@@ -117,10 +105,7 @@ class Engine:
 
     @contextmanager
     def resting_after_lock_wait(self) -> Iterator[None]:
-        """Let the group rest after a lock wait timeout in the block. Other groups of the process continue.
-
-        For a ``Subscription`` (``expires``) the error is raised.
-        """
+        """Let the group rest after a lock wait timeout. A ``Subscription`` raises the error."""
         try:
             yield
         except DatabaseError as error:
@@ -137,10 +122,7 @@ class Engine:
         self.membership.send_heartbeat_if_due()
 
     def tick(self) -> None:
-        """Do what is due: membership, watermarks and garbage collection.
-
-        While the group rests, only renew its leases and send its heartbeat.
-        """
+        """Do what is due. While the group rests, only renew its leases and send its heartbeat."""
         with self.context.lock:
             if self.resting:
                 self.membership.send_heartbeat_if_due()

@@ -63,21 +63,14 @@ class EventQueue:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a delivery.
-
-    ``error``: the error of a failed attempt; None if it did not fail. ``again_in``: milliseconds until the message is
-    delivered again; None for never.
-    """
+    """The outcome of a delivery: its error, if it failed, and milliseconds until the next, if there is one."""
 
     error: str | None = None
     again_in: int | None = None
 
 
 def after_commit(using: str, send: Callable[[], None]) -> None:
-    """Call ``send`` after the commit: now, or when the caller's transaction commits.
-
-    In a transaction that was begun by turning autocommit off, never call it: Django runs no hook at its commit.
-    """
+    """Call ``send`` after the commit; never if autocommit is off, because Django then runs no hook."""
     if connections[using].in_atomic_block:
         transaction.on_commit(send, using=using, robust=True)
     elif not session.in_transaction(using):

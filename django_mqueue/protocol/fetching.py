@@ -18,10 +18,7 @@ WAITING_READ = 50
 
 
 def load(context: Context, names: Sequence[str]) -> None:
-    """Load partitions that were just leased, at most ``PER_STATEMENT``.
-
-    If the connection fails half-way, all of them are forgotten. The next check of the leases loads them again.
-    """
+    """Load partitions that were just leased. If this fails, forget them; the next check of leases loads them."""
     try:
         _load(context, names)
     except BaseException:
@@ -31,10 +28,7 @@ def load(context: Context, names: Sequence[str]) -> None:
 
 
 def load_again(context: Context, names: Sequence[str]) -> None:
-    """Read loaded partitions again, at most ``PER_STATEMENT``. Deliveries in flight stay with their handlers.
-
-    If the connection fails half-way, memory is incomplete and holds nothing wrong.
-    """
+    """Read loaded partitions again. Deliveries in flight stay with their handlers."""
     if mine := [name for name in names if name in context.partitions]:
         _load(context, mine)
 
@@ -101,11 +95,7 @@ def read_waiting(context: Context, names: Sequence[str]) -> None:
 
 
 def read_fresh(context: Context, names: Sequence[str], ahead: int = READ_AHEAD) -> None:
-    """Read the next ``ahead`` undelivered messages of each partition, at most ``PER_STATEMENT`` partitions.
-
-    With ``strict``, also read messages that committed late, below ``read_to``. Messages that are read now may have been
-    published after these.
-    """
+    """Read the next undelivered messages; with ``strict``, also those committed late below ``read_to``."""
     found: dict[str, list[int]] = {name: [] for name in names}
     strict = context.options.strict
     places = [(name, context.partitions[name]) for name in names]

@@ -34,10 +34,7 @@ RELEASE_TIMEOUT = 2.0
 
 
 class Membership:
-    """One subscriber's membership of its group, called from one thread.
-
-    ``heard``, ``look_again``, ``reload`` and ``stop`` need the context's lock; ``tick`` takes it.
-    """
+    """One subscriber's membership, called from one thread. All but ``tick`` need the context's lock."""
 
     def __init__(self, context: Context, feed: Tailer) -> None:
         self.context, self.feed = context, feed
@@ -60,10 +57,7 @@ class Membership:
         return float(conf.get("DISCOVERY_INTERVAL", self.context.topic))
 
     def start(self) -> None:
-        """Announce this subscriber. It replaces a running subscriber of the same name, which is fenced from now on.
-
-        Release the predecessor's leases. If other transactions have locked some of them, ``_discover`` retries these.
-        """
+        """Announce this subscriber, and release the leases of an earlier one of the same name."""
         context = self.context
 
         def work(cursor: CursorWrapper) -> Holder | None:
@@ -145,10 +139,7 @@ class Membership:
         self._load(mine - self.context.partitions.keys())
 
     def _check_in(self) -> None:
-        """Read the registration and send a heartbeat.
-
-        Raise ``NotRegistered``, ``GroupReadsLog`` or ``FencedSubscription`` if this subscriber must not continue.
-        """
+        """Read the registration and send a heartbeat. Raise an error if this subscriber must not continue."""
         context = self.context
         registration, settled = offsets.registration_and_settled(context.using, context.group, context.topic)
         self.feed.update_shared_settled(context.topic, settled)
@@ -180,10 +171,7 @@ class Membership:
         return self._free_for > 0
 
     def reload(self) -> None:
-        """Read leases and partitions again, because what is remembered may be of another database.
-
-        Renew leases between the batches: after an outage they expire soon, and a server that just started is slow.
-        """
+        """Read leases and partitions again, and renew leases meanwhile: they expire soon after an outage."""
         self._compare()
         for some in batches(list(self.context.partitions)):
             self.feed.send_heartbeat_if_due()
@@ -214,10 +202,7 @@ class Membership:
         self._release_left()
 
     def _scan(self) -> None:
-        """Search the whole topic for candidates: partitions with messages above the watermark and no lease row.
-
-        Their messages may have arrived while no subscriber of the group ran.
-        """
+        """Search the topic for candidates: partitions with messages above the watermark and no lease row."""
         context, after = self.context, ""
         while True:
             found, after = log.unleased_partitions_with_backlog(

@@ -106,10 +106,7 @@ class Partition:
         self.more = len(offsets) >= limit
 
     def wait(self, offset: int, due: int) -> None:
-        """Add a retry.
-
-        Skip it if the table holds more retries and this one is due after ``horizon``: it is read from there in time.
-        """
+        """Add a retry, unless it is read from the table in time."""
         if self.waiting_more and self.horizon is not None and due > self.horizon:
             return
         heapq.heappush(self.waiting, (due, offset))
@@ -139,10 +136,7 @@ class Partition:
         return due, fresh
 
     def take_head(self, now: int) -> tuple[list[int], list[int]]:
-        """Remove the lowest open message, for strict order, and return its offset as ``take`` does.
-
-        Return none while it is not due, or while another message of the partition is in flight or quarantined.
-        """
+        """Remove the lowest open message, for strict order, if it is due and none is in flight."""
         if self.in_flight or self.suspects:
             return [], []
         head = self._head() if self.waiting else None

@@ -31,10 +31,7 @@ GROUP_NOT_REGISTERED = "its group is no longer registered"
 
 @dataclass
 class Promotion:
-    """The result of one transaction: the number of promoted messages, and the dropped ones with the reason.
-
-    ``more``: more messages may be due. ``waited``: the transaction was rolled back after a lock wait timeout.
-    """
+    """The result of one transaction. ``waited``: it was rolled back after a lock wait timeout."""
 
     promoted: int = 0
     dropped: dict[DueMessage, str] = field(default_factory=dict)

@@ -202,10 +202,7 @@ class Tailer:
         return False
 
     def send_heartbeat_if_due(self) -> None:
-        """Let all listeners send heartbeats and renew leases if due. Long reads call this between their parts.
-
-        Otherwise other workers would consider this process dead.
-        """
+        """Let listeners renew leases if due. Otherwise others would consider this process dead."""
         for tail in self.tails.values():
             for listener in tail.listeners:
                 listener.send_heartbeat_if_due()
@@ -225,10 +222,7 @@ class Tailer:
         tail.compacted = False
 
     def _promote(self, due: Sequence[str]) -> list[Promotion]:
-        """Promote due messages, one topic after the other. Stop after the first topic whose promotion has to wait.
-
-        The caller must renew leases between two waits. Topics that had to wait come last the next time.
-        """
+        """Promote due messages topic by topic, until one has to wait. Leases are renewed between two waits."""
         came = []
         for topic in sorted(due, key=lambda topic: topic in self._waited):
             result = self.tails[topic].promoter.promote()
@@ -276,10 +270,7 @@ class Tailer:
             tail.settle_at = now + (SETTLE_AGAIN if tail.settler.pending else SETTLE_EVERY)
 
     def _sweep(self, tail: Tail) -> None:
-        """Re-read a part of the holes if it is due.
-
-        A complete pass removes the holes that were settled before it began: no message can still commit there.
-        """
+        """Re-read a part of the holes if due. A complete pass removes holes that were settled before it."""
         started = time.monotonic()
         if not tail.holes or started < tail.sweep_at:
             return

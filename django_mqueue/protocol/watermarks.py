@@ -112,11 +112,7 @@ class Watermarks:
             self._heal(partitions[name], offset)
 
     def _look(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Advance:
-        """Compute the new position of each partition, in a snapshot that began after ``settled`` was settled.
-
-        Compare memory with the tables, because the database may have been restored under a running worker. Then the
-        server hands out offsets again that memory holds as acknowledged.
-        """
+        """Compute new positions in a snapshot that began after ``settled`` was settled; compare with memory."""
         context = self.context
         above = [(name, partition.watermark) for name, partition in partitions.items()]
         found = watermarks.backlog(cursor, context.group, context.topic, above, settled, context.start)

@@ -23,7 +23,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Copied:
-    """The original id and the metadata of a message that is now a dead letter."""
+    """What is now a dead letter: its original id and its metadata."""
 
     original_id: str
     metadata: str
@@ -32,14 +32,7 @@ class Copied:
 def copy(
     cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failures: int, error: str
 ) -> Copied | None:
-    """Copy a message of the log into the dead-letter topic. Return None if the log no longer holds it.
-
-    The copy's id consists of the original offset and the group, so that ids do not collide. A second copy of the same
-    message is not stored. The copy passes the gate like every row of the log. It includes the errors of earlier
-    attempts, because the original and its delivery state are deleted later.
-
-    ``failures``: the number of failed attempts. ``error``: the text of the last error.
-    """
+    """Copy a message of the log into the dead-letter topic, once for a group, with the errors of its attempts."""
     cursor.execute(
         "SELECT m.topic, m.partition_key, m.payload, m.metadata, COALESCE(m.original_id, m.id),"
         " s.retry_count + s.handed, s.errors FROM queue_messages m FORCE INDEX (PRIMARY)"
@@ -102,10 +95,7 @@ class Wanted:
 
 
 def sizes(using: str, wanted: Wanted, above: int, last: int, limit: int) -> list[tuple[int, int]]:
-    """Return (offset, bytes of payload and metadata) of the next dead letters up to ``last``, in offset order.
-
-    It finds a few ids by their index. For many ids it reads all dead letters of the topic.
-    """
+    """Return (offset, bytes of payload and metadata) of the next dead letters up to ``last``, in offset order."""
     few = wanted.ids and len(wanted.ids) * len(wanted.groups) <= limit
     index = "queue_messages_due" if few else "queue_messages_tail"
     rows = session.fetch(
@@ -118,10 +108,7 @@ def sizes(using: str, wanted: Wanted, above: int, last: int, limit: int) -> list
 
 
 def groups(using: str, topic: str) -> set[str]:
-    """Return the groups that have dead letters in the topic. For each group, one statement reads one row.
-
-    With GROUP BY, both servers would sometimes read all dead letters of the topic.
-    """
+    """Return the groups that have dead letters in the topic. GROUP BY might read all dead letters of the topic."""
     found: set[str] = set()
     last = ""
     while True:
@@ -161,7 +148,7 @@ def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Return:
-    """A message to send back to the group that failed. ``id``: the new row's id. ``original``: the message's own id."""
+    """A message to send back to the group that failed. ``original``: the id that the message had at first."""
 
     partition: str
     id: str

@@ -16,10 +16,7 @@ from .connection.session import Row
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim by a subscriber: its new token, and for how many milliseconds the messages stay invisible.
-
-    ``alone``: the messages run in quarantine.
-    """
+    """A claim by a subscriber: its token, the visibility timeout, and whether the messages run in quarantine."""
 
     group: str
     topic: str
@@ -39,10 +36,7 @@ class Receipt:
 
 
 def _parked_value(what: str, otherwise: str) -> str:
-    """Return an expression for a value of a parked retry (see ``aside``); ``otherwise`` for any other message.
-
-    Only a parked retry has both an original id and a record of its retries.
-    """
+    """Return an expression for a value that only a parked retry has; ``otherwise`` for any other message."""
     found = f"COALESCE(JSON_EXTRACT(m.metadata, '$.retry.{what}'), {otherwise})"
     return f"IF(m.original_id IS NULL, {otherwise}, {found})"
 
@@ -79,11 +73,7 @@ def claim_again(
     suspects: Sequence[Receipt],
     handed: Sequence[int],
 ) -> None:
-    """Claim messages that are due for a retry, and deliveries that their last holder left in flight (``suspects``).
-
-    The old token identifies a suspect. A redelivery is counted if the last delivery reached a handler. A suspect in
-    quarantine has failed an attempt. ``handed``: offsets that go to a handler now.
-    """
+    """Claim due retries, and deliveries that their last holder left in flight. ``handed``: they start now."""
     one_due = "(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {now})"
     one_suspect = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
     which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_suspect] * len(suspects))
@@ -106,10 +96,7 @@ def claim_again(
 def lock_unanswered(
     cursor: CursorWrapper, group: str, topic: str, tickets: Sequence[Receipt]
 ) -> tuple[set[Receipt], set[Receipt]]:
-    """Lock deliveries that were left in flight. Return (locked by this transaction, locked by another transaction).
-
-    Their former holder may still acknowledge them, in a transaction that it never ends.
-    """
+    """Lock deliveries that were left in flight. Return (locked here, locked by another transaction)."""
     one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
     found = []
     for locking in (" FOR UPDATE SKIP LOCKED", ""):
@@ -188,10 +175,7 @@ def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> 
 def waiting(
     using: str, group: str, topic: str, partitions: Sequence[str], limit: int, *, by_offset: bool
 ) -> list[Row]:
-    """Return each partition's first ``limit`` messages that wait for a retry, by due time.
-
-    ``by_offset``: by offset instead, for strict order.
-    """
+    """Return the first ``limit`` retries of each partition, by due time or (for strict order) by offset."""
     order = "message_offset" if by_offset else "invisible_until"
     branch = (
         f"SELECT {PENDING_COLUMNS} FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"

@@ -22,11 +22,7 @@ _TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
 
 
 def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tuple[int, int] | None:
-    """Lock a topic whose next pass is due. Return (settled offset, cursor).
-
-    Return None if the last pass ended less than ``interval_ms`` milliseconds ago, or if another transaction has locked
-    the topic.
-    """
+    """Lock a topic whose pass is due. Return (settled offset, cursor); None if not due, or if it is locked."""
     cursor.execute(
         f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s FROM queue_offsets {_INDEX}"
         f"{_TOPIC_ROW} FOR UPDATE SKIP LOCKED",
@@ -46,22 +42,14 @@ def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> No
 
 @dataclass(frozen=True)
 class Groups:
-    """The registered groups of a topic.
-
-    ``starts``: the start offset of each group. ``readers``: the groups that read the log directly. ``resetting``: the
-    groups whose positions are about to be removed, and no longer count.
-    """
+    """The registered groups: their starts, those that read the log directly, and those that are being reset."""
 
     starts: Mapping[str, int]
     readers: frozenset[str]
     resetting: frozenset[str]
 
     def blocking(self, target: str) -> Collection[str]:
-        """Return the groups that must have finished a row before it is deleted.
-
-        ``target``: the only group that the row is for, or '' for all groups. A group that reads the log directly reads
-        every row. A target that is not registered is ignored.
-        """
+        """Return the groups that must have finished a row for ``target`` ('' for all) before it is deleted."""
         if not target:
             return self.starts
         return self.readers | ({target} & self.starts.keys())
@@ -126,11 +114,7 @@ def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int)
 
 
 def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
-    """Lock the rows that no other transaction has locked. Return their offsets.
-
-    A publisher that repeats an id holds a lock until its transaction ends: on the row, or only on its entry in the
-    index of ids. So the statement locks both, and skips a row if either is locked.
-    """
+    """Lock the rows that no other transaction has locked, and their ids, which a publisher may repeat."""
     cursor.execute(
         f"SELECT m.`offset` FROM {values_table(('o',), len(offsets))} doomed"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"

@@ -36,11 +36,7 @@ def announce(cursor: CursorWrapper, me: Holder) -> str | None:
 
 
 def beat(using: str, me: Holder) -> bool:
-    """Write a heartbeat; return False if the row is gone or belongs to another incarnation.
-
-    Never waits. If another transaction has locked the row (for example an uncommitted ``unsubscribe``), it writes
-    nothing.
-    """
+    """Write a heartbeat, unless the row is locked. Return False if the row is gone or another incarnation's."""
 
     def work(cursor: CursorWrapper) -> bool:
         if not _lock(cursor, me):
@@ -72,10 +68,7 @@ def incarnation(using: str, me: Holder) -> str | None:
 
 
 def living(using: str, me: Holder, alive_ms: int) -> str | None:
-    """Return the incarnation in the subscriber's row if it is alive; otherwise None.
-
-    It is alive if its heartbeat is less than ``alive_ms`` milliseconds old and it has not deregistered.
-    """
+    """Return the incarnation whose heartbeat is younger than ``alive_ms`` and that has not deregistered."""
     rows = session.fetch(
         using,
         f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW} AND deregistered_at IS NULL"
@@ -86,9 +79,7 @@ def living(using: str, me: Holder, alive_ms: int) -> str | None:
 
 
 def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
-    """Return the names of the live subscribers, sorted. ``lease_ms``: the age in milliseconds at which a heartbeat
-    expires.
-    """
+    """Return the names of the live subscribers, sorted. A heartbeat expires after ``lease_ms``."""
     rows = session.fetch(
         using,
         "SELECT subscriber_name FROM queue_subscriber_heartbeats WHERE consumer_group = %s AND topic = %s"
@@ -119,10 +110,7 @@ def forget_silent(cursor: CursorWrapper, me: Holder) -> None:
 
 
 def is_replaced(cursor: CursorWrapper, me: Holder) -> bool:
-    """Return whether the group and topic have rows, but no active row of this incarnation.
-
-    If there are no rows at all, the group was unsubscribed.
-    """
+    """Return whether other subscribers have rows and this incarnation has none that is active."""
     cursor.execute(
         "SELECT COUNT(*), COALESCE(SUM(incarnation = %s AND deregistered_at IS NULL), 0)"
         f" FROM queue_subscriber_heartbeats {_INDEX} WHERE consumer_group = %s AND topic = %s",
@@ -133,9 +121,7 @@ def is_replaced(cursor: CursorWrapper, me: Holder) -> bool:
 
 
 def deregister(cursor: CursorWrapper, me: Holder) -> None:
-    """Record that this subscriber has left. Never waits: if another transaction has locked the row, the heartbeat
-    expires.
-    """
+    """Record that this subscriber has left. If the row is locked, the heartbeat expires instead."""
     if _lock(cursor, me):
         cursor.execute(
             f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW}",
@@ -144,10 +130,7 @@ def deregister(cursor: CursorWrapper, me: Holder) -> None:
 
 
 def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
-    """Delete rows without a sign of life for ``older_than_ms`` milliseconds. Return how many.
-
-    Rows that another transaction has locked are skipped. Names are new with each start, so old rows would accumulate.
-    """
+    """Delete rows without a sign of life for ``older_than_ms``: each start has a new name."""
 
     def work(cursor: CursorWrapper) -> int:
         cursor.execute(

@@ -112,10 +112,7 @@ def _take_over(
 
 @dataclass(frozen=True)
 class LockedLeases:
-    """This holder's leases: ``locked`` by this transaction, or ``busy``.
-
-    A busy lease, or the group's registration, is locked by another transaction.
-    """
+    """This holder's leases: ``locked`` by this transaction, or ``busy`` because another one has locked them."""
 
     locked: set[str]
     busy: set[str]
@@ -290,9 +287,7 @@ class Seen:
 def find_held(
     using: str, group: str, topic: str, partition: str | None, name: str | None, holder: str | None
 ) -> list[Seen]:
-    """Return the held leases of a group, limited to a partition, a subscriber's name and an incarnation if these are
-    given.
-    """
+    """Return the held leases of a group: of a partition, a subscriber's name, an incarnation, if given."""
     given = {"partition_key": partition, "leased_by": name, "holder": holder}
     wanted = {column: value for column, value in given.items() if value is not None}
     rows = session.fetch(
@@ -320,10 +315,7 @@ def still(using: str, seen: Sequence[Seen]) -> list[Seen]:
 
 
 def set_free(cursor: CursorWrapper, seen: Sequence[Seen]) -> list[Seen]:
-    """Release the leases whose holder has not changed since they were read. Return them.
-
-    Leases that another transaction has locked are skipped.
-    """
+    """Release the leases whose holder has not changed since they were read, and that are not locked."""
     # By primary key, as in _take_over.
     one = "(id = %s AND holder = %s)"
     cursor.execute(

@@ -23,9 +23,7 @@ Message = tuple[str, int]
 
 @dataclass(frozen=True)
 class PendingMessage:
-    """A message without delivery state, with the counts and errors of its parked retry. Its new state begins with
-    these.
-    """
+    """A message without delivery state, with the counts and errors of its parked retry."""
 
     partition: str
     offset: int
@@ -51,10 +49,7 @@ def lock_group(cursor: CursorWrapper, group: str, topic: str, life: int) -> bool
 
 
 def lock_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message]) -> set[int]:
-    """Lock the delivery state of messages that wait for a retry. Return their offsets.
-
-    Rows that another transaction has locked are skipped.
-    """
+    """Lock the delivery state of messages that wait for a retry, if it is free. Return their offsets."""
     cursor.execute(
         "SELECT message_offset FROM queue_delivery_state FORCE INDEX (PRIMARY)"
         f" WHERE consumer_group = %s AND topic = %s AND ({_each(messages)}) AND acked = 0 AND in_flight = 0"
@@ -67,10 +62,7 @@ def lock_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequen
 def finish_waiting(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message], token: int
 ) -> None:
-    """Acknowledge waiting messages that no handler has finished. ``token`` replaces their tokens.
-
-    So a late answer with an old token changes nothing.
-    """
+    """Acknowledge waiting messages that no handler has finished. A new token makes late answers stale."""
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
         f" SET s.errors = {failures.grown()}, s.acked = 1, s.acked_at = {NOW_MS}, s.delivery_token = %s"
@@ -91,7 +83,7 @@ def send_to_front(cursor: CursorWrapper, group: str, topic: str, messages: Seque
 def insert_acknowledged(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
 ) -> set[int]:
-    """Insert an acknowledged delivery state for each message that has none. Return the offsets of these messages."""
+    """Insert an acknowledged delivery state for each message that has none. Return their offsets."""
     errors = f"JSON_ARRAY(JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED}'))"
     return _begin(cursor, group, topic, messages, token, f"1, {NOW_MS}, {NOW_MS}", errors)
 
@@ -99,9 +91,7 @@ def insert_acknowledged(
 def begin_waiting(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
 ) -> set[int]:
-    """Insert a delivery state that waits and is due, for each message that has none. Return the offsets of these
-    messages.
-    """
+    """Insert a due delivery state for each message that has none. Return their offsets."""
     return _begin(cursor, group, topic, messages, token, f"0, NULL, {AT_THE_FRONT}", None)
 
 
@@ -143,10 +133,7 @@ def _begin(
 
 
 def lease_free(cursor: CursorWrapper, group: str, topic: str, partitions: Sequence[str]) -> None:
-    """Insert free leases for partitions that were never leased, so that workers find them.
-
-    Each partition with waiting messages needs a lease row.
-    """
+    """Insert free leases for partitions without one, so that workers find the waiting messages."""
     cursor.execute(
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})",

@@ -45,10 +45,7 @@ finished."""
 
 @dataclass(frozen=True)
 class Position:
-    """A group's position in a partition.
-
-    All messages up to ``acked`` are acknowledged. All up to ``scanned`` (at least ``acked``) were delivered.
-    """
+    """A group's position: all up to ``acked`` is acknowledged, and all up to ``scanned`` was delivered."""
 
     acked: int
     scanned: int
@@ -202,10 +199,7 @@ def register(
 
 
 def end_reset(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
-    """End the reset of a group, if there is one, with a new registration generation. The topic must be locked.
-
-    Return False if the registration is locked and ``wait`` is false.
-    """
+    """End the reset of a group, if any, with a new generation. Return False if its row is locked."""
     cursor.execute(
         "SELECT scan_offset FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
@@ -240,9 +234,7 @@ def was_delivered_to(cursor: CursorWrapper, group: str, topic: str) -> bool:
 
 
 def move_start(cursor: CursorWrapper, group: str, topic: str, life: int, to: int) -> bool:
-    """Move the start of a group that reads the log directly, never back. Return False if its generation is not
-    ``life``.
-    """
+    """Move the start of a group that reads the log forward. Return False if its generation is not ``life``."""
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" SET offset_acked = GREATEST(offset_acked, %s), updated_at = {NOW_MS}"
@@ -262,10 +254,7 @@ def lower_start(cursor: CursorWrapper, group: str, topic: str, to: int) -> None:
 
 
 def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: bool) -> int:
-    """Pause or resume a group, or all groups of a topic (``group`` is None). Return how many this changes.
-
-    Groups that read the log directly are not paused, because nothing is delivered to them.
-    """
+    """Pause or resume a group, or all groups of a topic that do not read the log. Return how many this changes."""
     but_readers = f" AND scan_offset <> {READS_LOG}" if paused else ""
     of_group, params = ("= %s", [group]) if group is not None else ("> ''", [])
     # For all groups, queue_offsets_partition would read the positions of other topics, with locks.

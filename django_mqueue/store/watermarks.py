@@ -45,9 +45,7 @@ class Backlog:
 def backlog(
     cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int, start: int
 ) -> Backlog:
-    """Return a group's backlog above a position in each partition, up to ``settled``. ``start``: the group's start
-    offset.
-    """
+    """Return a group's backlog above a position in each partition, up to ``settled``."""
     names = [partition for partition, _ in above]
     places = (
         "SELECT partition_key, offset_acked, scan_offset, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"

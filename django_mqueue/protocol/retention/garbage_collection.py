@@ -35,11 +35,7 @@ class Collector:
         self._removal: Removal | None = None
 
     def tick(self) -> None:
-        """Collect one page if it is due, and do one step of an unfinished removal.
-
-        A pass collects one page per tick; the next pass starts after ``GC_INTERVAL``. A removal stays unfinished if
-        the process that reset or unsubscribed the group dies.
-        """
+        """Collect one page if it is due, and do one step of a removal that another process left unfinished."""
         if self._removal and not self._removal.step():
             self._removal = None
         now = time.monotonic()
@@ -51,11 +47,7 @@ class Collector:
             self._removal = self._removal or unfinished(self.using, self.topic)
 
     def page(self, interval_ms: int = 0) -> bool:
-        """Read one page of the log in one transaction and delete its garbage. Return whether the pass has more pages.
-
-        Does nothing if any worker ended a pass less than ``interval_ms`` milliseconds ago, or if the topic's row is
-        locked. Never deletes from topics for which ``is_kept`` is True.
-        """
+        """Delete one page's garbage. Return whether the pass has more pages. Skip a topic that is locked."""
         if is_kept(self.topic):
             return False
         retention = conf.retention_ms(self.topic)
@@ -96,10 +88,7 @@ class Collector:
     def _done(
         self, cursor: CursorWrapper, groups: garbage.Groups, rows: list[tuple[int, str, str]]
     ) -> list[tuple[str, int]]:
-        """Return (partition, offset) of the rows at or below the watermarks of all groups that need them.
-
-        A group without a watermark for the partition counts as being at its start. So does a group that is being reset.
-        """
+        """Return (partition, offset) of rows at or below the watermarks (or starts) of all groups that need them."""
         marks = {
             place: offset
             for place, offset in garbage.watermarks(

@@ -21,11 +21,7 @@ RETRY = "JSON_EXTRACT(metadata, '$.retry."
 
 @dataclass(frozen=True)
 class DueMessage:
-    """A scheduled message that is due.
-
-    ``size``: bytes of payload and metadata. For a parked retry, ``life`` is the generation of its group's registration
-    and ``before`` its original offset in the log. Both are 0 for other messages.
-    """
+    """A scheduled message that is due. A parked retry has a generation and its original offset; others 0."""
 
     offset: int
     partition: str
@@ -117,11 +113,7 @@ def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[in
 
 
 def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
-    """Copy scheduled rows into the log, in the order of their due times, through the gate like every row of the log.
-
-    The client reads the rows and sends them back. For an INSERT ... SELECT, MariaDB would lock the AUTO_INCREMENT
-    counter. If that statement waited for a lock, publishers of all topics would wait with it.
-    """
+    """Copy scheduled rows into the log by due time. MariaDB's INSERT ... SELECT would lock the counter."""
     cursor.execute(
         "SELECT partition_key, id, consumer_group, payload, metadata, available_at, created_at,"
         f" JSON_UNQUOTE({RETRY}id')) FROM queue_messages FORCE INDEX (PRIMARY)"

@@ -56,9 +56,7 @@ def due_sql(due: Due) -> str:
 
 
 def insert(cursor: CursorWrapper, topic: str, rows: Sequence[ScheduledRow]) -> int:
-    """Store rows whose ids are not used yet. Return the first row's offset; the others follow. Raises as
-    ``log.insert`` does.
-    """
+    """Store rows whose ids are not used yet, as ``log.insert`` does."""
     cursor.execute(
         INSERT + ", ".join(row.sql for row in rows),
         flat(row.params(topic) for row in rows),
@@ -67,10 +65,7 @@ def insert(cursor: CursorWrapper, topic: str, rows: Sequence[ScheduledRow]) -> i
 
 
 def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow) -> tuple[int, bool]:
-    """Store a row unless its id is scheduled. Return (offset of the stored row, whether this call stored it).
-
-    If the scheduled row is being promoted at this moment, the call waits for that transaction.
-    """
+    """Store a row unless its id is scheduled. Return (offset of the stored row, whether this call stored it)."""
     cursor.execute(
         f"{INSERT} {row.sql} ON DUPLICATE KEY UPDATE"
         f" failure_count = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), failure_count, failure_count)",
@@ -81,11 +76,7 @@ def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow) -> tuple[i
 
 
 def replace(cursor: CursorWrapper, topic: str, offset: int, row: ScheduledRow) -> bool:
-    """Replace payload, kind, headers and due time of a scheduled message. Return whether it was still scheduled.
-
-    The row is found by its offset. An upsert would also lock the gap before it in the index of ids, where other
-    publishers insert.
-    """
+    """Replace a scheduled message. Found by offset: an upsert would lock a gap in the index of ids."""
     cursor.execute(
         "UPDATE queue_messages m FORCE INDEX (PRIMARY)"
         f" SET m.payload = %s, m.metadata = %s, m.available_at = {due_sql(row.due)}"
