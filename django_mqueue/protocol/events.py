@@ -163,15 +163,8 @@ def dead_lettered(context: Context, ticket: Receipt, failures: int, error: str) 
     _dead_lettered(context, ticket.offset, message_id, names.key_of(ticket.partition), failures, error)
 
 
-def leases_won(context: Context, partitions: Iterable[str]) -> None:
-    _lease(context, signals.lease_won, partitions, {})
-
-
-def leases_lost(context: Context, partitions: Iterable[str], reason: str) -> None:
-    _lease(context, signals.lease_lost, partitions, {"reason": reason})
-
-
-def _lease(context: Context, signal: TopicSignal, partitions: Iterable[str], more: dict[str, str]) -> None:
+def leases_changed(context: Context, signal: TopicSignal, partitions: Iterable[str], **more: str) -> None:
+    """Queue ``lease_won`` or ``lease_lost``."""
     if signal.receivers and (names := tuple(sorted(partitions))) and signal.has_listeners(context.topic):
         context.outbox.put(Event(signal, context.topic, {**_who(context), "partitions": names, **more}))
 

@@ -7,10 +7,11 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from django.db.backends.utils import CursorWrapper
 
-from .. import conf
+from .. import conf, signals
 from ..exceptions import FencedSubscription, GroupReadsLog, NotRegistered
 from ..policy.batching import PER_STATEMENT, batches
 from ..policy.shares import fair_share, owner_of_new
@@ -255,8 +256,8 @@ class Membership:
             )
             self._forget([name for _, name in some])
             most = min(count, PER_STATEMENT)
-            taken = leases.take_over(context.using, context.me, some, self.lease_ms, most) if some else []
-            if not self._begin(taken):
+            take = partial(leases.take_over, me=context.me, free=some, lease_ms=self.lease_ms, most=most)
+            if not some or not self._begin(session.run(context.using, take)):
                 return
             count -= most
 
@@ -295,7 +296,7 @@ class Membership:
     def _load(self, names: Iterable[str]) -> None:
         for some in batches(list(names)):
             load(self.context, some)
-            events.leases_won(self.context, some)
+            events.leases_changed(self.context, signals.lease_won, some)
 
     def _leave(self, count: int) -> None:
         """Mark ``count`` partitions as leaving, idle ones first. A busy one is released later."""

@@ -118,20 +118,14 @@ class Partition:
         if not known.isdisjoint(self.fresh):
             self.fresh = deque(offset for offset in self.fresh if offset not in known)
 
-    def pop_due(self, now: int) -> int | None:
-        """Remove the retry that has been due for longest, and return its offset. Return None if none is due."""
-        if self.waiting and self.waiting[0][0] <= now:
-            return heapq.heappop(self.waiting)[1]
-        return None
-
     def next_due(self) -> int | None:
         return self.waiting[0][0] if self.waiting else None
 
     def take(self, room: int, now: int) -> tuple[list[int], list[int]]:
         """Remove up to ``room`` messages and return their offsets: (due retries, undelivered messages)."""
         due: list[int] = []
-        while len(due) < room and (offset := self.pop_due(now)) is not None:
-            due.append(offset)
+        while len(due) < room and self.waiting and self.waiting[0][0] <= now:
+            due.append(heapq.heappop(self.waiting)[1])
         fresh = [self.fresh.popleft() for _ in range(min(room - len(due), len(self.fresh)))]
         return due, fresh
 

@@ -12,7 +12,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy import names
 from ..store import garbage
-from ..store.connection import errors, lock_waits, session
+from ..store.connection import errors, session, timeouts
 from ..store.scheduling import due
 from ..store.scheduling.due import DueMessage
 
@@ -57,7 +57,7 @@ class Promoter:
         """
         tried: list[int] = []
         try:
-            with lock_waits.short_lock_wait_timeout(self.using):
+            with timeouts.short_lock_wait_timeout(self.using):
                 # READ UNCOMMITTED also shows ids that a publisher has not committed: the INSERT would wait for them.
                 result = session.run(
                     self.using,

@@ -74,7 +74,7 @@ def store_scheduled(
         return _published(topic, one.row, there[one.place], False, replaced=True)
     offset, stored = schedule.insert_once(cursor, topic, one)
     if stored:
-        there_now = log.stored_now(cursor, topic, one.place)
+        there_now = log.existing_now(cursor, topic, [one.place], locking=True).get(one.place)
         if there_now is not None:
             schedule.delete(cursor, topic, one.place)
             return _published(topic, one.row, there_now, False)

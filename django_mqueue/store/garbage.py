@@ -47,6 +47,7 @@ class Groups:
     starts: Mapping[str, int]
     readers: frozenset[str]
     resetting: frozenset[str]
+    has_replies: bool = False
 
     def blocking(self, target: str) -> Collection[str]:
         """Return the groups that must have finished a row for ``target`` ('' for all) before it is deleted."""
@@ -55,11 +56,7 @@ class Groups:
         return self.readers | ({target} & self.starts.keys())
 
 
-def groups(cursor: CursorWrapper, topic: str) -> Groups:
-    return groups_and_replies(cursor, topic, None)[0]
-
-
-def groups_and_replies(cursor: CursorWrapper, topic: str, replies: str | None) -> tuple[Groups, bool]:
+def groups(cursor: CursorWrapper, topic: str, replies: str | None = None) -> Groups:
     """Return the registered groups, and whether the topic ``replies`` holds rows: always False without groups."""
     there, params = "0", list[str]()
     if replies is not None:
@@ -76,8 +73,8 @@ def groups_and_replies(cursor: CursorWrapper, topic: str, replies: str | None) -
         frozenset(group for group, _, scanned, _ in rows if int(scanned) == sign)
         for sign in (READS_LOG, REMOVING)
     )
-    found = Groups({group: int(start) for group, start, _, _ in rows}, readers, resetting)
-    return found, any(there for *_, there in rows)
+    starts = {group: int(start) for group, start, _, _ in rows}
+    return Groups(starts, readers, resetting, any(there for *_, there in rows))
 
 
 def starts(cursor: CursorWrapper, topic: str) -> Mapping[str, int]:

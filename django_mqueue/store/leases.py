@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
+from ..models import PartitionLease
 from .connection import errors, session
 from .connection.dialect import NOW_MS, flat, marks, sharing
 from .offsets import REMOVING
@@ -68,7 +69,7 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
         )
         found = cursor.fetchall()
         free = [(int(number), partition) for number, partition, is_mine in found if not is_mine]
-        return [partition for _, partition, is_mine in found if is_mine] + _take_over(
+        return [partition for _, partition, is_mine in found if is_mine] + take_over(
             cursor, me, free, lease_ms, len(free)
         )
 
@@ -82,14 +83,8 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
     return []
 
 
-def take_over(using: str, me: Holder, free: Sequence[Free], lease_ms: int, most: int) -> list[str]:
+def take_over(cursor: CursorWrapper, me: Holder, free: Sequence[Free], lease_ms: int, most: int) -> list[str]:
     """Take up to ``most`` of the leases that ``takeable`` has returned. Return the partitions of the leases taken."""
-    return session.run(using, lambda cursor: _take_over(cursor, me, free, lease_ms, most))
-
-
-def _take_over(
-    cursor: CursorWrapper, me: Holder, free: Sequence[Free], lease_ms: int, most: int
-) -> list[str]:
     if not free:
         return []
     # By primary key: through any other index MariaDB would also lock rows that do not match.
@@ -290,33 +285,21 @@ def find_held(
     """Return the held leases of a group: of a partition, a subscriber's name, an incarnation, if given."""
     given = {"partition_key": partition, "leased_by": name, "holder": holder}
     wanted = {column: value for column, value in given.items() if value is not None}
-    rows = session.fetch(
-        using,
-        "SELECT id, partition_key, holder, leased_by FROM queue_partition_leases"
-        " FORCE INDEX (queue_leases_partition)"
-        f" WHERE consumer_group = %s AND topic = %s{''.join(f' AND {column} = %s' for column in wanted)}"
-        " AND holder <> '' ORDER BY partition_key",
-        [group, topic, *wanted.values()],
-    )
-    return [Seen(int(number), found, incarnation, owner) for number, found, incarnation, owner in rows]
+    rows = PartitionLease.objects.using(using).filter(consumer_group=group, topic=topic, **wanted)
+    found = rows.exclude(holder="").order_by("partition_key")
+    return [Seen(*row) for row in found.values_list("id", "partition_key", "holder", "leased_by")]
 
 
 def still(using: str, seen: Sequence[Seen]) -> list[Seen]:
     """Return the leases whose holder has not changed since they were read. They may be locked."""
-    if not seen:
-        return []
-    rows = session.fetch(
-        using,
-        f"SELECT id, holder FROM queue_partition_leases FORCE INDEX (PRIMARY) WHERE id IN ({marks(seen)})",
-        [one.id for one in seen],
-    )
-    now = {int(number): holder for number, holder in rows}
+    rows = PartitionLease.objects.using(using).filter(id__in=[one.id for one in seen])
+    now = dict(rows.values_list("id", "holder"))
     return [one for one in seen if now.get(one.id) == one.holder]
 
 
 def set_free(cursor: CursorWrapper, seen: Sequence[Seen]) -> list[Seen]:
     """Release the leases whose holder has not changed since they were read, and that are not locked."""
-    # By primary key, as in _take_over.
+    # By primary key, as in take_over.
     one = "(id = %s AND holder = %s)"
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (PRIMARY)"

@@ -115,23 +115,13 @@ def existing(
     return {(partition, id, group): offset for partition, id, group, offset in cursor.fetchall()}
 
 
-def stored_now(cursor: CursorWrapper, topic: str, place: MessageKey) -> int | None:
-    """Return the current offset of a place, regardless of the snapshot of the caller's transaction; None if not
-    stored.
-
-    It waits for a transaction that is about to commit the place, except in a caller's transaction at REPEATABLE READ.
-    There, a lock on a missing id would block publishers of any topic. Promotion drops the duplicate in this case.
-    """
-    return existing_now(cursor, topic, [place], locking=True).get(place)
-
-
 def existing_now(
     cursor: CursorWrapper, topic: str, places: Sequence[MessageKey], *, locking: bool = False
 ) -> dict[MessageKey, int]:
-    """Return the result of ``existing``. At REPEATABLE READ, add the places committed since the transaction's
-    snapshot.
+    """Return the result of ``existing``, regardless of the snapshot of the caller's transaction.
 
-    At this level it takes no lock, even with ``locking``.
+    At REPEATABLE READ it takes no lock, even with ``locking``: a lock on a missing id would block publishers of any
+    topic. Promotion drops the duplicate in this case.
     """
     using = cursor.db.alias
     with outside_snapshot(using) as now:

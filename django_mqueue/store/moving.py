@@ -15,8 +15,6 @@ from .offsets import REMOVING
 AT_THE_FRONT = 1
 """The ``invisible_until`` of messages that were sent to the front. They are due before all other retries."""
 
-REMOVED = REMOVED_BY_HAND
-
 Message = tuple[str, int]
 """Partition and offset."""
 
@@ -67,7 +65,7 @@ def finish_waiting(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
         f" SET s.errors = {failures.grown()}, s.acked = 1, s.acked_at = {NOW_MS}, s.delivery_token = %s"
         f" WHERE s.consumer_group = %s AND s.topic = %s AND ({_each(messages)}) AND s.acked = 0 AND s.in_flight = 0",
-        [REMOVED, REMOVED, token, group, topic, *flat(messages)],
+        [REMOVED_BY_HAND, REMOVED_BY_HAND, token, group, topic, *flat(messages)],
     )
 
 
@@ -84,7 +82,7 @@ def insert_acknowledged(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
 ) -> set[int]:
     """Insert an acknowledged delivery state for each message that has none. Return their offsets."""
-    errors = f"JSON_ARRAY(JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED}'))"
+    errors = f"JSON_ARRAY(JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED_BY_HAND}'))"
     return _begin(cursor, group, topic, messages, token, f"1, {NOW_MS}, {NOW_MS}", errors)
 
 

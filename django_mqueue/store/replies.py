@@ -137,8 +137,6 @@ def _named(box: Box) -> list[Any]:
 
 def _content(row: Row) -> Content:
     failures, payload, metadata, error, left = row
-    return Content(_number(failures), bytes(payload), metadata, error or "", int(left))
-
-
-def _number(value: Any) -> int | None:
-    return None if value is None else int(value)
+    return Content(
+        None if failures is None else int(failures), bytes(payload), metadata, error or "", int(left)
+    )
