@@ -13,6 +13,7 @@ from ..store import leases, watermarks
 from ..store.connection import session
 from ..store.offsets import Position
 from .consumer_state import Context
+from .fetching import load_again
 from .partition_state import Partition
 from .tailer import Tailer
 
@@ -26,12 +27,13 @@ class _Advance:
     """The result of one transaction for some partitions.
 
     ``settled``: the settled offset that all workers share. ``went_back``: the database was restored since memory was
-    read. ``places``: new positions. ``missed``: partitions and offsets of undelivered messages that memory may lack.
+    read. ``forgotten``: partitions whose position row is gone. ``places``: new positions. ``missed``: partitions and offsets of undelivered messages that memory may lack.
     ``busy``: partitions whose lease, or whose group's registration, another transaction has locked.
     """
 
     settled: int
     went_back: bool = False
+    forgotten: list[str] = field(default_factory=list)
     places: dict[str, Position] = field(default_factory=dict)
     missed: list[tuple[str, int]] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
@@ -99,7 +101,10 @@ class Watermarks:
         if look.went_back:
             context.outdated = True
             return
+        load_again(context, look.forgotten)
         for name in names:
+            if name in look.forgotten:
+                continue  # It was loaded again and is still dirty: the next tick moves its watermark.
             context.dirty.pop(name, None)
             if name in look.busy:
                 context.dirty[name] = None  # Moved to the end: a later tick retries it.
@@ -118,12 +123,18 @@ class Watermarks:
         found = watermarks.backlog(cursor, context.group, context.topic, above, settled, context.start)
         settled = min(settled, found.settled)
         look = _Advance(settled)
-        never = Position(context.start, context.start)
         look.went_back = any(
-            place.acked < partition.watermark or place.scanned < partition.scanned
-            for name, partition in partitions.items()
-            for place in [found.places.get(name, never)]
+            place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
+            for name, place in found.places.items()
         )
+        # Garbage collection may delete the row of an empty partition just after memory has read it.
+        never = Position(context.start, context.start)
+        look.forgotten = [
+            name
+            for name, partition in partitions.items()
+            if name not in found.places and _remembered(partition) != never
+        ]
+        partitions = {name: one for name, one in partitions.items() if name not in look.forgotten}
         opens = {name: (offset, known) for name, (offset, known) in found.opens.items() if offset <= settled}
         stuck: list[tuple[str, int]] = []
         for name, partition in partitions.items():
