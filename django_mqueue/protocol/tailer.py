@@ -291,18 +291,18 @@ class Tailer:
         start = 0
         while ranges := tail.holes.some(start, RANGES):
             rows = log.within(self.using, tail.topic, ranges, ROWS)
-            self._take(tail, [(int(offset), partition, group) for offset, partition, group in rows])
+            self._take(tail, rows)
             if len(rows) < ROWS and len(ranges) < RANGES:
                 return
-            start = int(rows[-1][0]) + 1 if len(rows) == ROWS else ranges[-1][1] + 1
+            start = rows[-1][0] + 1 if len(rows) == ROWS else ranges[-1][1] + 1
 
     def _look(self, tail: Tail) -> None:
         """Do one part of a pass: up to ``RANGES`` holes and up to ``ROWS`` rows."""
         ranges = tail.holes.some(tail.sweep_from, RANGES)
         rows = log.within(self.using, tail.topic, ranges, ROWS) if ranges else []
-        self._take(tail, [(int(offset), partition, group) for offset, partition, group in rows])
+        self._take(tail, rows)
         if len(rows) == ROWS:
-            tail.sweep_from = int(rows[-1][0]) + 1
+            tail.sweep_from = rows[-1][0] + 1
         elif len(ranges) == RANGES:
             tail.sweep_from = ranges[-1][1] + 1
         else:
@@ -313,16 +313,9 @@ class Tailer:
         """Remove the committed offsets of other topics from the holes, up to ``ROWS`` at a time. Read each row once."""
         start = max(tail.compacted_to + 1, tail.holes.ranges[0][0])
         rows = log.all_topics(self.using, start, tail.position, ROWS)
-        self._take(
-            tail,
-            [
-                (int(offset), partition, group)
-                for offset, topic, partition, group in rows
-                if topic == tail.topic
-            ],
-        )
-        tail.holes.take(int(row[0]) for row in rows)
-        tail.compacted_to = int(rows[-1][0]) if len(rows) == ROWS else tail.position
+        self._take(tail, [row[:3] for row in rows if row[3] == tail.topic])
+        tail.holes.take(row[0] for row in rows)
+        tail.compacted_to = rows[-1][0] if len(rows) == ROWS else tail.position
         tail.compacted = len(rows) < ROWS
         tail.sweep_from = 1
 

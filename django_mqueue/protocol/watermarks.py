@@ -27,8 +27,8 @@ class _Advance:
     """The result of one transaction for some partitions.
 
     ``settled``: the settled offset that all workers share. ``went_back``: the database was restored since memory was
-    read. ``forgotten``: partitions whose position row is gone. ``places``: new positions. ``missed``: partitions and offsets of undelivered messages that memory may lack.
-    ``busy``: partitions whose lease, or whose group's registration, another transaction has locked.
+    read. ``forgotten``: partitions whose position row is gone. ``places``: new positions. ``missed``: partitions and
+    offsets of undelivered messages that memory may lack. ``busy``: partitions whose lease or registration is locked.
     """
 
     settled: int

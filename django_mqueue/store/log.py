@@ -177,25 +177,29 @@ def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[
     return session.fetch(using, union(f"{tail}) UNION ALL ({due}", len(positions)), params)
 
 
-def within(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int) -> list[Row]:
+def within(
+    using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int
+) -> list[tuple[int, str, str]]:
     """Return (offset, partition, consumer group) of up to ``limit`` rows inside the ranges, in offset order."""
     where = " OR ".join(["`offset` BETWEEN %s AND %s"] * len(ranges))
-    return session.fetch(
+    rows = session.fetch(
         using,
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
         f" WHERE topic = %s AND ({where}) ORDER BY `offset` LIMIT {limit:d}",
         [topic, *flat(ranges)],
     )
+    return [(int(offset), partition, group) for offset, partition, group in rows]
 
 
-def all_topics(using: str, first: int, last: int, limit: int) -> list[Row]:
-    """Return (offset, topic, partition, consumer group) of up to ``limit`` rows of any topic, in offset order."""
-    return session.fetch(
+def all_topics(using: str, first: int, last: int, limit: int) -> list[tuple[int, str, str, str]]:
+    """Return (offset, partition, consumer group, topic) of up to ``limit`` rows of any topic, in offset order."""
+    rows = session.fetch(
         using,
-        "SELECT `offset`, topic, partition_key, consumer_group FROM queue_messages FORCE INDEX (PRIMARY)"
+        "SELECT `offset`, partition_key, consumer_group, topic FROM queue_messages FORCE INDEX (PRIMARY)"
         f" WHERE `offset` BETWEEN %s AND %s ORDER BY `offset` LIMIT {limit:d}",
         [first, last],
     )
+    return [(int(offset), partition, group, topic) for offset, partition, group, topic in rows]
 
 
 def unleased_partitions_with_backlog(
