@@ -32,13 +32,10 @@ Free = tuple[int, str]
 
 
 def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) -> list[str] | None:
-    """Take the leases that do not exist, are free or have expired. Return the partitions whose leases this holder now
-    has.
+    """Take the leases that do not exist, are free or have expired. Return the partitions that this holder has then.
 
     Return None, and take none, if the registration is missing, is being reset, or is locked by another transaction
     (for example an uncommitted ``pause``). Never waits for a lock: while it waited, this worker's leases would expire.
-
-    ``lease_ms``: milliseconds after which a lease expires without renewal.
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
@@ -116,8 +113,8 @@ class LockedLeases:
 def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> LockedLeases:
     """Lock the group's registration and this holder's leases in share mode until the transaction ends. Never waits.
 
-    Locks and returns no lease if the group is paused or being reset, or if its registration generation is not
-    ``life``. While the locks last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
+    Locks and returns no lease if the group is paused or being reset, or has another generation than ``life``. While the
+    locks last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
     """
     found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))
     rest = [partition for partition in partitions if partition not in found]
@@ -138,11 +135,9 @@ def _mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str
 
 
 def renew(using: str, me: Holder) -> int:
-    """Renew this holder's leases. Return how many.
+    """Renew this holder's leases that are not locked. Return how many.
 
-    A lease that another transaction has locked is skipped: for example, a handler has acknowledged in a transaction
-    that is still open. Another worker cannot take it meanwhile. If this call waited for it, the other leases would
-    expire.
+    Another worker cannot take a locked lease. If this call waited for it, the other leases would expire.
     """
 
     def work(cursor: CursorWrapper) -> int:

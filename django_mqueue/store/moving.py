@@ -31,11 +31,9 @@ class PendingMessage:
 
 
 def lock_group(cursor: CursorWrapper, group: str, topic: str, life: int) -> bool:
-    """Lock a group's registration until this transaction ends, so that no claim begins. Workers then reread their
-    state.
+    """Lock a group's registration, so that no claim is in progress or begins. Workers then read their state again.
 
-    Return False if the group is not registered or is being reset, or if its registration generation is not ``life``. A
-    claim locks the same row, so no claim is in progress either.
+    Return False if the group is not registered or is being reset, or has another generation than ``life``.
     """
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"

@@ -20,10 +20,9 @@ COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, pau
 class Registration:
     """A group's registration for a topic.
 
-    ``life``: the registration generation. It changes when the group unsubscribes and subscribes again. ``changed``:
-    changes when an operator changes the group by hand, for example pauses it. ``reads_log``: the group reads the log
-    directly; nothing is delivered to it, and its start moves with its progress. ``resetting``: nothing is delivered
-    until the group's old state is removed. Then the registration gets another ``life``.
+    ``life``: changes when the group is reset or subscribes again. ``changed``: changes when an operator changes the
+    group, for example pauses it. ``reads_log``: the group reads the log directly, and its start moves with its
+    progress. ``resetting``: nothing is delivered until the group's old state is removed.
     """
 
     life: int
@@ -133,8 +132,7 @@ def settled(using: str, topic: str) -> int:
 
 
 def store_settled(using: str, topic: str, newest: MessageIdentity) -> int | None:
-    """Store ``newest`` as settled, for all workers. Return what is stored then; None, without waiting, if the row is
-    locked.
+    """Store ``newest`` as settled, for all workers. Return what is stored then; None if the row is locked.
 
     It stores nothing if the log no longer holds the message ``newest``, because the database may have been restored.
     Then offsets up to ``newest`` may be unassigned, or belong to open transactions.
@@ -283,8 +281,7 @@ def pauses(using: str, topic: str) -> dict[str, bool]:
 
 
 def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: bool = False) -> bool:
-    """Delete a group's registration and its heartbeats. Return whether it was registered. ``removal`` deletes the
-    rest.
+    """Delete a group's registration and heartbeats. Return whether it was registered. ``removal`` deletes the rest.
 
     While the row is locked, no claim and no move of a watermark is in progress, and none begins. ``members_stay``
     keeps the heartbeats. They show which of two subscribers with the same name is the younger.

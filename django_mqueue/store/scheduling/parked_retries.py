@@ -22,9 +22,8 @@ from ..log import INSERT_COLUMNS
 class Aside:
     """A message that is to be parked for its group.
 
-    ``offset``: its offset in the log. ``life``: the generation of the group's registration. After a reset, the group
-    receives the message from the log instead, if the log still holds it. ``id``: a new id for the scheduled row,
-    because the log still holds the message's own id.
+    ``offset``: its offset in the log. ``life``: the registration generation. After a reset, the group receives the
+    message from the log instead. ``id``: a new id, because the log still holds the message's own id.
     """
 
     group: str
