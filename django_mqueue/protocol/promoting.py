@@ -11,7 +11,7 @@ from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from ..policy import names
-from ..store import garbage
+from ..store import garbage, offsets
 from ..store.connection import errors, session, timeouts
 from ..store.scheduling import due
 from ..store.scheduling.due import DueMessage
@@ -138,7 +138,7 @@ def _not_needed(cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]) -
     the original, which is delivered again, or if the original is not above the group's new start. Other parked retries
     are promoted, because the group has never finished them.
     """
-    lives = due.registrations(cursor, topic, {row.group for row in rows if row.group})
+    lives = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
     gone = [row for row in rows if row.group and row.group not in lives]
     older = [row for row in rows if row.life and row.group in lives and row.life != lives[row.group][0]]
     there = due.existing_offsets(cursor, {row.before for row in older})

@@ -279,7 +279,10 @@ class Tailer:
         if len(tail.holes) > RANGES and not tail.compacted:
             self._compact(tail)
         else:
-            self._look(tail)
+            tail.sweep_from = self._read_holes(tail, tail.sweep_from)
+            if not tail.sweep_from:
+                tail.holes.drop_settled(tail.sweep_settled)
+                tail.compacted = False
         now = time.monotonic()
         pause = (now - started) / SHARE
         tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))
@@ -288,26 +291,18 @@ class Tailer:
         """Read all holes before new rows go to a strict listener: their rows may have been committed earlier."""
         while len(tail.holes) > RANGES and tail.compacted_to < tail.position:
             self._compact(tail)
-        start = 0
-        while ranges := tail.holes.some(start, RANGES):
-            rows = log.within(self.using, tail.topic, ranges, ROWS)
-            self._take(tail, rows)
-            if len(rows) < ROWS and len(ranges) < RANGES:
-                return
-            start = rows[-1][0] + 1 if len(rows) == ROWS else ranges[-1][1] + 1
+        start = self._read_holes(tail, 0)
+        while start:
+            start = self._read_holes(tail, start)
 
-    def _look(self, tail: Tail) -> None:
-        """Do one part of a pass: up to ``RANGES`` holes and up to ``ROWS`` rows."""
-        ranges = tail.holes.some(tail.sweep_from, RANGES)
+    def _read_holes(self, tail: Tail, start: int) -> int:
+        """Read up to ``RANGES`` holes and ``ROWS`` rows. Return the offset where to continue; 0 at the end."""
+        ranges = tail.holes.some(start, RANGES)
         rows = log.within(self.using, tail.topic, ranges, ROWS) if ranges else []
         self._take(tail, rows)
         if len(rows) == ROWS:
-            tail.sweep_from = rows[-1][0] + 1
-        elif len(ranges) == RANGES:
-            tail.sweep_from = ranges[-1][1] + 1
-        else:
-            tail.holes.drop_settled(tail.sweep_settled)
-            tail.sweep_from, tail.compacted = 0, False
+            return rows[-1][0] + 1
+        return ranges[-1][1] + 1 if len(ranges) == RANGES else 0
 
     def _compact(self, tail: Tail) -> None:
         """Remove the committed offsets of other topics from the holes, up to ``ROWS`` at a time. Read each row once."""

@@ -20,7 +20,7 @@ from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import letter_filter
 from ..policy.ids import uuid7
 from ..protocol import events
-from ..store import dead_letters, garbage, log
+from ..store import dead_letters, garbage, log, offsets
 from ..store.connection import session
 from ..store.dead_letters import Return, Wanted
 from ..store.message_rows import message_fields
@@ -213,8 +213,8 @@ class DeadLetterSelection:
         fitting = [letter for letter in found if self.wanted(letter)][:left]
         homeless = len(fitting)
         if fitting and back is not None:
-            there = dead_letters.lock_registered(
-                cursor, self.topic, {one.row["failed_group"] for one in fitting}
+            there = offsets.registered_among(
+                cursor, self.topic, {one.row["failed_group"] for one in fitting}, locking=True
             )
             fitting = [letter for letter in fitting if letter.row["failed_group"] in there]
         homeless -= len(fitting)

@@ -124,17 +124,6 @@ def groups(using: str, topic: str) -> set[str]:
         last = group
 
 
-def lock_registered(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
-    """Return the groups that are registered for a topic. Their registrations are locked until this transaction ends."""
-    cursor.execute(
-        "SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''"
-        " LOCK IN SHARE MODE",
-        [*sorted(groups), topic],
-    )
-    return {group for (group,) in cursor.fetchall()}
-
-
 def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
     """Return the dead letters in offset order, each a mapping by ``COLUMNS``."""
     cursor.execute(

@@ -59,21 +59,15 @@ def _lock(cursor: CursorWrapper, me: Holder) -> bool:
     return cursor.fetchone() is not None
 
 
-def incarnation(using: str, me: Holder) -> str | None:
-    """Return the incarnation in the subscriber's row; None if there is no row."""
-    rows = session.fetch(
-        using, f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW}", [me.group, me.topic, me.name]
-    )
-    return str(rows[0][0]) if rows else None
-
-
-def living(using: str, me: Holder, alive_ms: int) -> str | None:
-    """Return the incarnation whose heartbeat is younger than ``alive_ms`` and that has not deregistered."""
+def incarnation(using: str, me: Holder, alive_ms: int | None = None) -> str | None:
+    """Return the incarnation in the subscriber's row. ``alive_ms``: only if it has not deregistered or expired."""
+    alive, params = "", list[int]()
+    if alive_ms is not None:
+        alive, params = f" AND deregistered_at IS NULL AND heartbeat_at > {NOW_MS} - %s", [alive_ms]
     rows = session.fetch(
         using,
-        f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW} AND deregistered_at IS NULL"
-        f" AND heartbeat_at > {NOW_MS} - %s",
-        [me.group, me.topic, me.name, alive_ms],
+        f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW}{alive}",
+        [me.group, me.topic, me.name, *params],
     )
     return str(rows[0][0]) if rows else None
 

@@ -74,25 +74,32 @@ def registration_and_settled(using: str, group: str, topic: str) -> tuple[Regist
     return found, settled
 
 
-def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
-    """Return the groups that are registered for the topic."""
+def registered_among(
+    cursor: CursorWrapper, topic: str, groups: Collection[str], *, locking: bool = False
+) -> dict[str, tuple[int, int]]:
+    """Return (generation, start) of the groups that are registered. ``locking``: until this transaction ends."""
+    if not groups:
+        return {}
     cursor.execute(
-        "SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group IN ({marks(list(groups))}) AND topic = %s AND partition_key = ''",
-        [*groups, topic],
+        "SELECT consumer_group, id, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''"
+        f"{' LOCK IN SHARE MODE' if locking else ''}",
+        [*sorted(groups), topic],
     )
-    return {group for (group,) in cursor.fetchall()}
+    return {group: (int(generation), int(start)) for group, generation, start in cursor.fetchall()}
 
 
 def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
     """Add to ``registered_among`` the groups that were registered since the transaction's snapshot."""
     using = cursor.db.alias
-    known = registered_among(cursor, topic, groups)
+    known = set(registered_among(cursor, topic, groups))
     rest = set(groups) - known
     with outside_snapshot(using) as now:
         if now == using or not rest:
             return known
-        return known | session.single(now, lambda beside: registered_among(beside, topic, rest), locks=False)
+        return known | set(
+            session.single(now, lambda beside: registered_among(beside, topic, rest), locks=False)
+        )
 
 
 def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:

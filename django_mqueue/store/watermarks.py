@@ -30,12 +30,7 @@ def first_open(
 
 @dataclass(frozen=True)
 class Backlog:
-    """The backlog of a group, in one snapshot.
-
-    ``settled`` and ``places``: the settled offset and the positions in the tables. ``opens``: the first message of
-    each partition that is above a position and not acknowledged, as (offset, has delivery state). Partitions without
-    one are missing.
-    """
+    """In one snapshot: the settled offset, positions, and first open messages (offset, has delivery state)."""
 
     opens: dict[str, tuple[int, bool]]
     places: dict[str, Position]

@@ -52,11 +52,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
 
 @contextmanager
 def _still_there() -> Iterator[None]:
-    """Raise ``BrokenTransaction`` if the savepoint of the block inside does not exist at its end.
-
-    A deadlock rolls back the whole transaction. A COMMIT, or a statement that commits implicitly such as CREATE TABLE,
-    ends it. Both remove the savepoint, and later writes belong to another transaction.
-    """
+    """Raise ``BrokenTransaction`` if a deadlock, a COMMIT or an implicit commit ended the block's transaction."""
     try:
         yield
     except DatabaseError as error:

@@ -180,7 +180,7 @@ def check_newest(me: Holder, is_later: Callable[[str], bool], *, using: str) -> 
 
     ``is_later`` takes an incarnation, and returns whether it is later than that of ``me``.
     """
-    found = heartbeats.living(using, me, ALIVE_MS)
+    found = heartbeats.incarnation(using, me, ALIVE_MS)
     if found is not None and is_later(found):
         raise GroupTaken(me.topic, me.group, _started_again(me), [me.name])
 

@@ -61,9 +61,7 @@ def values_table(columns: Sequence[str], count: int) -> str:
 
 
 def names_table(name: str) -> str:
-    """Return a derived table with the column ``partition_key``. Its one parameter is a JSON list of names, of any
-    length.
-    """
+    """Return a derived table with the column ``partition_key``. Its one parameter is a JSON list of names."""
     column = "partition_key VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
     return f"JSON_TABLE(%s, '$[*]' COLUMNS ({column} PATH '$')) {name}"
 

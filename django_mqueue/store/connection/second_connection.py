@@ -32,9 +32,7 @@ def outside_snapshot(using: str) -> Iterator[str]:
 
 
 def keeps_snapshot(using: str) -> bool:
-    """Return whether a transaction is open that reads from a snapshot. Such a transaction also locks gaps between
-    rows.
-    """
+    """Return whether a transaction is open that reads from a snapshot. It also locks gaps between rows."""
     level = getattr(connections[using], "isolation_level", None)
     return session.in_transaction(using) and level not in WITHOUT_SNAPSHOTS
 

@@ -82,10 +82,7 @@ def run(
 
 @contextmanager
 def ended_whole(using: str) -> Iterator[None]:
-    """Close the connection if a transaction in this block ended only partly; see ``_close_half_ended``.
-
-    A caller's transaction is left as it is.
-    """
+    """Close the connection if a transaction that began in this block ended only partly."""
     connection, joined = connections[using], in_transaction(using)
     try:
         yield
@@ -97,18 +94,13 @@ def ended_whole(using: str) -> Iterator[None]:
 
 
 def _close_half_ended(connection: BaseDatabaseWrapper) -> None:
-    """Close a connection that was lost between a COMMIT and Django's return to autocommit.
-
-    Otherwise it would look like a connection with a caller's transaction.
-    """
+    """Close a connection that was lost between a COMMIT and Django's return to autocommit."""
     if connection.connection is not None and not connection.in_atomic_block and not connection.autocommit:
         connection.close()
 
 
 def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
-    """Run one statement, and return the number of matched rows. It commits by itself, or joins the caller's
-    transaction.
-    """
+    """Run one statement, and return the number of matched rows, as ``single`` does."""
 
     def work(cursor: CursorWrapper) -> int:
         cursor.execute(sql, params)
@@ -206,18 +198,13 @@ _lost: dict[str, object] = {}
 
 
 def _note_lost(using: str, error: Error) -> None:
-    """Record a lost connection. A server that refuses statements counts as lost: a failover may have made it a
-    replica.
-    """
+    """Record a lost connection. A server that refuses statements counts: a failover may have made it a replica."""
     if errors.is_temporary(error) and not errors.is_retriable(error):
         _lost[using] = object()
 
 
 def _again(using: str, error: Error, attempt: int, *, lock_waits: bool = True) -> None:
-    """Wait for a random, growing time. Raise the error if it is not retriable, or if this was the last attempt.
-
-    A worker's loop does not retry lock waits.
-    """
+    """Wait for a random, growing time; or raise the error. A worker's loop does not retry lock waits."""
     if not errors.is_retriable(error) or attempt == ATTEMPTS:
         raise error
     if errors.is_lock_wait(error) and (waits_briefly(using) or not lock_waits):
@@ -255,9 +242,7 @@ class Watched:
         return self._now() not in self._noted
 
     def was_lost(self) -> bool:
-        """Return whether a connection has failed since the last call of ``note``. Connections closed on purpose do not
-        count.
-        """
+        """Return whether a connection has failed, and was not closed on purpose, since the last ``note``."""
         return _lost.get(self.using) is not self._lost
 
     def _now(self) -> Any:

@@ -38,9 +38,7 @@ def latest_rows(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def _fails_on_changes(connection: Any) -> bool:
-    """Return whether snapshot isolation is on. Queries each connection once, and only at an isolation level that it
-    affects.
-    """
+    """Return whether snapshot isolation is on and matters. Queries each connection once."""
     if not getattr(connection, "mysql_is_mariadb", False) or connection.isolation_level in WITHOUT_SNAPSHOTS:
         return False
     asked, fails = getattr(connection, "_mqueue_snapshot", (None, False))

@@ -132,9 +132,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "redrive locks the registrations of the groups",
         "a group unsubscribes between the check and the publish, and its dead letters are lost",
-        "store/dead_letters.py",
-        '        " LOCK IN SHARE MODE",\n',
-        '        "",\n',
+        "store/offsets.py",
+        "' LOCK IN SHARE MODE' if locking",
+        "'' if locking",
         f"{_BY_HAND}::test_redrive_holds_the_registrations_that_it_needs",
     ),
     mutation(

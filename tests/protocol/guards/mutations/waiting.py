@@ -61,10 +61,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if an old row is not purged yet, a neighbour's ack in an open transaction blocks the worker, which"
         " loses its leases",
         "store/leases.py",
-        'AND l.topic = %s AND l.partition_key = p.partition_key)",\n            [me.group, me.topic, me.name,',
+        'AND l.topic = %s AND l.partition_key = p.partition_key)",\n',
         'AND l.topic = %s AND l.partition_key = p.partition_key)"\n'
-        '            " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",\n'
-        "            [me.group, me.topic, me.name,",
+        '            " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",\n',
         f"{_NOBODY}::test_a_lease_beside_one_whose_delivery_is_acked_in_an_open_transaction",
     ),
     mutation(
