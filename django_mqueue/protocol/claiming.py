@@ -124,10 +124,7 @@ class Claiming:
                     context.suspected[partition.name] = None
 
     def _choose(self, capacity: int, most: int) -> Claimable:
-        """Choose messages from the ready partitions in turn: up to ``batch_size`` of each, or one with ``strict``.
-
-        With ``batch``, ``capacity`` counts batches, and partitions with a batch in flight are skipped.
-        """
+        """Choose messages of ready partitions in turn. With ``batch``, one batch of each partition, none in flight."""
         context, choice, now = self.context, Claimable(), self.context.clock.now()
         batch, strict = context.options.batch, context.options.strict and not context.options.batch
         later: list[str] = []

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """An estimate of the database's time: the last known value, advanced by this machine's monotonic clock.
-
-    SQL compares the time again. A wrong estimate costs a statement and breaks no guarantee.
-    """
+    """An estimate of the database's time. SQL compares it again: a wrong estimate breaks no guarantee."""
 
     def __init__(self) -> None:
         self._offset = 0.0
@@ -209,10 +206,7 @@ class Context:
                 self.unconfirmed |= {d.hold.ticket: partial(note, [d]) for d in deliveries}
 
     def confirm(self) -> None:
-        """Run the waiting callbacks whose transaction has committed. Call this before a claim.
-
-        The database shows it: the delivery has the same token and is no longer in flight.
-        """
+        """Run the waiting callbacks whose transaction has committed, before a claim. The database shows it."""
         if not self.unconfirmed:
             return
         there = session.run(self.using, Deliveries(self.me, self.unconfirmed).states)

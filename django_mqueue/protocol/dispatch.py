@@ -28,10 +28,7 @@ NOTE_AGAIN = 1.0
 
 
 class Dispatch:
-    """Decides which subscribers of a process may claim, and how much.
-
-    ``at_work`` counts the deliveries that run or may start at any moment. The default counts all in flight.
-    """
+    """Decides which subscribers of a process may claim. ``at_work`` counts the deliveries that run or may start."""
 
     def __init__(
         self, engines: list[Engine], solitude: Quarantine, at_work: Callable[[], int] | None = None
@@ -90,11 +87,7 @@ class Dispatch:
         return alone is not None
 
     def let_others_run(self, delivery: Delivery) -> None:
-        """Let other messages run while this quarantined message runs.
-
-        Its row is updated later if another transaction has locked it. If the process dies before the update, the death
-        counts as a failure of this message.
-        """
+        """Let other messages run beside this quarantined one. Its row is updated when no transaction has locked it."""
         delivery.hold.alone = False
         self._not_noted.append(delivery)
         self._note_at = -math.inf

@@ -49,10 +49,7 @@ Change = Callable[[CursorWrapper, Deliveries], int]
 
 
 class Acknowledger:
-    """Settles the deliveries of one subscriber.
-
-    Any thread may call the methods. Each thread uses its own database connection.
-    """
+    """Settles the deliveries of one subscriber. Any thread may call it, on a connection of its own."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -121,11 +118,7 @@ class Acknowledger:
         return self._dead_letter(delivery, "reject", reason)
 
     def put_back(self, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None) -> bool:
-        """Nack deliveries that have attempts left, in one transaction. If ``error`` is None, postpone them.
-
-        All are due again after ``delay`` (seconds or a ``timedelta``). Raises ``StaleDelivery`` with the deliveries
-        that this subscriber no longer owns; the others are put back.
-        """
+        """Nack (with ``error``) or postpone deliveries. Raises ``StaleDelivery`` with those that are stale."""
         delay_ms = to_ms("delay", delay)
         verb, outcome = "postpone" if error is None else "nack", Outcome(error, delay_ms)
         if is_long(self.context, delay_ms):
@@ -252,10 +245,7 @@ class Acknowledger:
         return locked, stale
 
     def end_quarantine(self, delivery: Delivery) -> bool:
-        """Let other messages run beside a quarantined delivery. Return False while its row is locked.
-
-        If the worker dies later, that does not count as a failure of this message.
-        """
+        """Let other messages run beside a quarantined delivery. Return False while its row is locked."""
         mine = self._of([delivery])
 
         def work(cursor: CursorWrapper) -> bool:
@@ -358,11 +348,7 @@ def is_long(context: Context, delay_ms: int) -> bool:
 def _not_settled(
     cursor: CursorWrapper, mine: Deliveries, changed: int, after: Mapping[Receipt, tuple[bool, bool, int]]
 ) -> set[Receipt]:
-    """Return the receipts of deliveries that neither this try nor an earlier one has settled.
-
-    ``changed``: how many this try has settled. ``after``: their states afterwards. A delivery with this state and the
-    same token was settled by an earlier try, which committed and whose result was lost.
-    """
+    """Return the receipts that neither this try nor an earlier one, whose result was lost, has settled."""
     if changed == len(after):
         return set()
     there = mine.states(cursor)
