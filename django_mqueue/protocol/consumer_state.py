@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 
-from .. import signals
 from ..store.acknowledgements import Deliveries
 from ..store.connection import session
 from ..store.delivery_state import Receipt
@@ -174,7 +173,7 @@ class Context:
         """Forget partitions, and mark their deliveries as lost. ``reason`` goes to ``lease_lost``; '' sends none."""
         gone = set(names)
         if reason:
-            events.leases_changed(self, signals.lease_lost, gone & self.partitions.keys(), reason=reason)
+            events.leases_lost(self, gone & self.partitions.keys(), reason)
         for offset in [o for o, d in self.flying.items() if d.hold.ticket.partition in gone]:
             self.flying.pop(offset).hold.lost = True
         for name in gone:

@@ -63,14 +63,21 @@ class EventQueue:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a delivery: its error, if it failed, and milliseconds until the next, if there is one."""
+    """The outcome of a delivery.
+
+    ``error``: the error of a failed attempt; None if it did not fail. ``again_in``: milliseconds until the message is
+    delivered again; None for never.
+    """
 
     error: str | None = None
     again_in: int | None = None
 
 
 def after_commit(using: str, send: Callable[[], None]) -> None:
-    """Call ``send`` after the commit; never if autocommit is off, because Django then runs no hook."""
+    """Call ``send`` after the commit: now, or when the caller's transaction commits.
+
+    In a transaction that was begun by turning autocommit off, never call it: Django runs no hook at its commit.
+    """
     if connections[using].in_atomic_block:
         transaction.on_commit(send, using=using, robust=True)
     elif not session.in_transaction(using):
@@ -147,11 +154,11 @@ def ended(context: Context, deliveries: Iterable[Delivery], end: Outcome) -> Non
             _tell(context, signals.failed, delivery, end, {"error": clip(end.error)})
             if end.again_in is None:
                 failures = delivery.hold.failures + 1
-                _dead_lettered(context, delivery.offset, delivery.id, delivery.key, failures, end.error)
+                _buried(context, delivery.offset, delivery.id, delivery.key, failures, end.error)
     context.outbox.send()
 
 
-def dead_lettered(context: Context, ticket: Receipt, failures: int, error: str) -> None:
+def buried(context: Context, ticket: Receipt, failures: int, error: str) -> None:
     """Queue ``dead_lettered`` for a message that is in no handler: its worker died, or it cannot be decoded."""
     if not signals.dead_lettered.has_listeners(context.topic):
         return
@@ -160,11 +167,18 @@ def dead_lettered(context: Context, ticket: Receipt, failures: int, error: str) 
         row = Row.objects.using(context.using).filter(offset=ticket.offset).first()
         if row is not None:
             message_id = row.message_id if row.original_id is None else row.original_id
-    _dead_lettered(context, ticket.offset, message_id, names.key_of(ticket.partition), failures, error)
+    _buried(context, ticket.offset, message_id, names.key_of(ticket.partition), failures, error)
 
 
-def leases_changed(context: Context, signal: TopicSignal, partitions: Iterable[str], **more: str) -> None:
-    """Queue ``lease_won`` or ``lease_lost``."""
+def leases_won(context: Context, partitions: Iterable[str]) -> None:
+    _lease(context, signals.lease_won, partitions, {})
+
+
+def leases_lost(context: Context, partitions: Iterable[str], reason: str) -> None:
+    _lease(context, signals.lease_lost, partitions, {"reason": reason})
+
+
+def _lease(context: Context, signal: TopicSignal, partitions: Iterable[str], more: dict[str, str]) -> None:
     if signal.receivers and (names := tuple(sorted(partitions))) and signal.has_listeners(context.topic):
         context.outbox.put(Event(signal, context.topic, {**_who(context), "partitions": names, **more}))
 
@@ -180,7 +194,7 @@ def _tell(
     context.outbox.put(Event(signal, context.topic, {**_of(context, delivery), **more}))
 
 
-def _dead_lettered(
+def _buried(
     context: Context, offset: int, message_id: str | None, key: str | None, failures: int, error: str
 ) -> None:
     if signals.dead_lettered.has_listeners(context.topic):

@@ -11,7 +11,7 @@ from functools import partial
 
 from django.db.backends.utils import CursorWrapper
 
-from .. import conf, signals
+from .. import conf
 from ..exceptions import FencedSubscription, GroupReadsLog, NotRegistered
 from ..policy.batching import PER_STATEMENT, batches
 from ..policy.shares import fair_share, owner_of_new
@@ -296,7 +296,7 @@ class Membership:
     def _load(self, names: Iterable[str]) -> None:
         for some in batches(list(names)):
             load(self.context, some)
-            events.leases_changed(self.context, signals.lease_won, some)
+            events.leases_won(self.context, some)
 
     def _leave(self, count: int) -> None:
         """Mark ``count`` partitions as leaving, idle ones first. A busy one is released later."""

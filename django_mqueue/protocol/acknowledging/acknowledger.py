@@ -276,7 +276,7 @@ class Acknowledger:
             with self.context.lock:
                 self.context.mark_dirty(receipt.partition)
         if done:
-            events.dead_lettered(self.context, receipt, failures, error)
+            events.buried(self.context, receipt, failures, error)
         return done
 
     def _dead_letter(self, delivery: Delivery, verb: str, error: str) -> bool:
