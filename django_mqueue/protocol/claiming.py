@@ -114,14 +114,11 @@ class Claiming:
     def expire(self) -> None:
         """Quarantine deliveries whose visibility timeout has expired: their consumer hangs, or has lost them."""
         context, now = self.context, self.context.clock.now()
-        for offset, delivery in list(context.flying.items()):
+        for delivery in list(context.flying.values()):
             hold = delivery.hold
             if hold.expires <= now:
-                del context.flying[offset]
-                if partition := context.partitions.get(hold.ticket.partition):
-                    partition.in_flight.discard(offset)
-                    partition.suspects.append(Suspect(hold.ticket, hold.alone, hold.failures))
-                    context.suspected[partition.name] = None
+                context.remove_in_flight(hold.ticket)
+                context.quarantine(hold.ticket, hold.alone, hold.failures)
 
     def _choose(self, capacity: int, most: int) -> Claimable:
         """Choose messages of ready partitions in turn. With ``batch``, one batch of each partition, none in flight."""
@@ -251,8 +248,7 @@ class Claiming:
         with suppress(DatabaseError):
             done = self.answering.dead_letter(ticket, f"the message cannot be decoded: {error}", failures + 1)
         if done is None:
-            partition.suspects.append(Suspect(ticket, False, failures))
-            context.suspected[partition.name] = None
+            context.quarantine(ticket, False, failures)
         context.touch(partition)
 
     def _note_missing(self, choice: Claimable, mine: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
@@ -269,8 +265,7 @@ class Claiming:
             partition = context.partitions.get(name)
             if partition and (name, offset) not in got | self._busy:
                 self._let_go(partition, offset)
-                partition.waiting_more = True
-                context.stale_waiting[name] = None
+                context.reread_retries(partition)
                 context.set_timer(name, soon)
                 context.mark_dirty(name)
 
@@ -287,8 +282,7 @@ class Claiming:
             if partition := context.partitions.get(name):
                 self._let_go(partition, offset)
                 partition.late(offset)
-                partition.waiting_more = True
-                context.stale_waiting[name] = None
+                context.reread_retries(partition)
                 if wait_ms:
                     context.ready.pop(name, None)
                     context.set_timer(name, context.clock.now() + wait_ms)

@@ -18,7 +18,7 @@ from ..store.delivery_state import Receipt
 from ..store.leases import Holder
 from . import events
 from .events import EventQueue, Outcome
-from .partition_state import Partition
+from .partition_state import Partition, Suspect
 
 if TYPE_CHECKING:
     from .delivery import Delivery
@@ -169,6 +169,16 @@ class Context:
             partition.in_flight.discard(receipt.offset)
         return partition
 
+    def quarantine(self, receipt: Receipt, alone: bool, failures: int) -> None:
+        if partition := self.partitions.get(receipt.partition):
+            partition.suspects.append(Suspect(receipt, alone, failures))
+            self.suspected[partition.name] = None
+
+    def reread_retries(self, partition: Partition) -> None:
+        """Read the retries of a partition again: the table may hold others than memory."""
+        partition.waiting_more = True
+        self.stale_waiting[partition.name] = None
+
     def drop(self, names: Iterable[str], reason: str = "lost") -> None:
         """Forget partitions, and mark their deliveries as lost. ``reason`` goes to ``lease_lost``; '' sends none."""
         gone = set(names)
@@ -272,7 +282,6 @@ class Context:
                     delivery.hold.lost = True
                 if partition := self.remove_in_flight(receipt):
                     # Another thread may have settled it, and now finds no delivery to update: read the state again.
-                    partition.waiting_more = True
-                    self.stale_waiting[receipt.partition] = None
+                    self.reread_retries(partition)
                     self.mark_dirty(receipt.partition)
                     self.touch(partition)

@@ -10,7 +10,7 @@ from ..policy.batching import PER_STATEMENT
 from ..store import delivery_state, log, offsets
 from ..store.delivery_state import Receipt
 from .consumer_state import Context
-from .partition_state import READ_AHEAD, Partition, Suspect
+from .partition_state import READ_AHEAD, Partition
 
 logger = logging.getLogger("django_mqueue")
 
@@ -54,8 +54,7 @@ def _load(context: Context, names: Sequence[str]) -> None:
         if mine.pop(ticket, None):
             context.partitions[name].in_flight.add(ticket.offset)
             continue
-        context.partitions[name].suspects.append(Suspect(ticket, bool(alone), int(failures)))
-        context.suspected[name] = None
+        context.quarantine(ticket, bool(alone), int(failures))
         if ticket not in known:
             news.append(ticket.offset)
     if news:

@@ -116,22 +116,21 @@ def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence
     Locks and returns no lease if the group is paused or being reset, or has another generation than ``life``. While the
     locks last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
     """
-    found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))
-    rest = [partition for partition in partitions if partition not in found]
-    return LockedLeases(found, _mine(cursor, me, life, rest, "") if rest else set())
-
-
-def _mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str], locking: str) -> set[str]:
-    cursor.execute(
-        "SELECT l.partition_key FROM queue_offsets r FORCE INDEX (queue_offsets_partition)"
-        " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
-        " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
-        " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
-        f" AND r.scan_offset <> {REMOVING}"
-        f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}",
-        [me.group, me.topic, life, *sorted(partitions), me.incarnation],
-    )
-    return {partition for (partition,) in cursor.fetchall()}
+    found: list[set[str]] = []
+    for locking in (sharing(cursor.db.alias), ""):
+        cursor.execute(
+            "SELECT l.partition_key FROM queue_offsets r FORCE INDEX (queue_offsets_partition)"
+            " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+            " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
+            " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
+            f" AND r.scan_offset <> {REMOVING}"
+            f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}",
+            [me.group, me.topic, life, *sorted(partitions), me.incarnation],
+        )
+        found.append({partition for (partition,) in cursor.fetchall()})
+        if len(found[0]) == len(partitions):
+            return LockedLeases(found[0], set())
+    return LockedLeases(found[0], found[1] - found[0])
 
 
 def renew(using: str, me: Holder) -> int:

@@ -93,8 +93,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "another worker takes the partition between the check and the claim, and both deliver a message as"
         " new",
         "store/leases.py",
-        "found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))",
-        'found = _mine(cursor, me, life, partitions, "")',
+        'for locking in (sharing(cursor.db.alias), ""):',
+        'for locking in ("", ""):',
         f"{_HELD}::test_a_claim_holds_its_lease",
     ),
     mutation(

@@ -255,7 +255,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a claim skips a group that is being reset",
         "new deliveries are removed with the old state, or old state hides messages",
         "store/leases.py",
-        '        f" AND r.scan_offset <> {REMOVING}"\n        f" AND l.partition_key',
+        '            f" AND r.scan_offset <> {REMOVING}"\n            f" AND l.partition_key',
         '        f" AND l.partition_key',
         f"{_REMOVAL}::test_a_claim_under_the_new_life_gets_nothing_before_all_is_removed",
     ),
