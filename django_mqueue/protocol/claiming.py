@@ -15,10 +15,10 @@ from ..store import delivery_state, leases, offsets
 from ..store.connection import errors, session
 from ..store.delivery_state import Claim, Receipt
 from .acknowledging.acknowledger import WORKER_DIED, Acknowledger
-from .consumer_state import Context
+from .consumer_state import ConsumerState
 from .delivery import Delivery, DeliveryStatus, make_delivery
 from .fetching import read_on, refill
-from .partition_state import Partition, Suspect
+from .partition_state import Partition, QuarantinedDelivery
 
 logger = logging.getLogger("django_mqueue")
 
@@ -35,25 +35,25 @@ class Claimable:
 
     due: list[tuple[str, int]] = field(default_factory=list)
     fresh: list[tuple[str, int]] = field(default_factory=list)
-    suspects: list[Suspect] = field(default_factory=list)
+    quarantined: list[QuarantinedDelivery] = field(default_factory=list)
 
     def messages(self) -> list[tuple[str, int]]:
-        return [*self.due, *self.fresh, *((s.ticket.partition, s.ticket.offset) for s in self.suspects)]
+        return [*self.due, *self.fresh, *((s.receipt.partition, s.receipt.offset) for s in self.quarantined)]
 
     def within(self, partitions: set[str]) -> Claimable:
         return Claimable(
             [m for m in self.due if m[0] in partitions],
             [m for m in self.fresh if m[0] in partitions],
-            [s for s in self.suspects if s.ticket.partition in partitions],
+            [s for s in self.quarantined if s.receipt.partition in partitions],
         )
 
 
 class Claiming:
     """Claims messages for one subscriber. One thread calls it, and holds ``context.lock``."""
 
-    def __init__(self, context: Context, answering: Acknowledger) -> None:
+    def __init__(self, context: ConsumerState, acknowledger: Acknowledger) -> None:
         self.context = context
-        self.answering = answering
+        self.acknowledger = acknowledger
         self._unsure: tuple[int, Claimable] | None = None
         self._busy: set[tuple[str, int]] = set()
         """The messages that the last claim skipped because another transaction had locked them."""
@@ -69,7 +69,7 @@ class Claiming:
         if context.paused:
             return []
         context.ring()
-        if context.thin or context.stale_waiting:
+        if context.needs_log_read or context.stale_waiting:
             refill(context)
         if context.options.batch:
             read_on(context, capacity)
@@ -81,31 +81,31 @@ class Claiming:
         context = self.context
         if context.paused:
             return []
-        for name in list(context.suspected):
+        for name in list(context.quarantined):
             partition = context.partitions.get(name)
-            if partition is None or not partition.suspects:
-                context.suspected.pop(name, None)
+            if partition is None or not partition.quarantined:
+                context.quarantined.pop(name, None)
                 continue
             if context.options.strict and partition.in_flight:
                 continue  # A subscriber that was not strict left several of this key. Another one runs.
-            suspect = min(partition.suspects, key=lambda s: s.ticket.offset)
-            failures = suspect.failures + suspect.alone
+            one = min(partition.quarantined, key=lambda s: s.receipt.offset)
+            failures = one.failures + one.alone
             got: list[Delivery] = []
             self._busy = set()
             if failures < context.options.max_attempts:
-                got = self._claim(Claimable(suspects=[suspect]), 1, alone=alone)
+                got = self._claim(Claimable(quarantined=[one]), 1, alone=alone)
                 if self.context.paused:
                     return got  # It was not claimed, and stays in quarantine.
-            elif self.answering.dead_letter(suspect.ticket, WORKER_DIED, failures) is None:
-                self._busy = {(name, suspect.ticket.offset)}
+            elif self.acknowledger.dead_letter(one.receipt, WORKER_DIED, failures) is None:
+                self._busy = {(name, one.receipt.offset)}
             if self._busy:
-                context.suspected.pop(name)
+                context.quarantined.pop(name)
                 context.set_timer(name, context.clock.now() + LOCKED_AGAIN_MS)
                 continue
-            if suspect in partition.suspects:
-                partition.suspects.remove(suspect)
-            if not partition.suspects:
-                context.suspected.pop(name, None)
+            if one in partition.quarantined:
+                partition.quarantined.remove(one)
+            if not partition.quarantined:
+                context.quarantined.pop(name, None)
             context.touch(partition)
             if got or context.paused:
                 return got
@@ -114,11 +114,11 @@ class Claiming:
     def expire(self) -> None:
         """Quarantine deliveries whose visibility timeout has expired: their consumer hangs, or has lost them."""
         context, now = self.context, self.context.clock.now()
-        for delivery in list(context.flying.values()):
+        for delivery in list(context.in_flight.values()):
             hold = delivery.hold
             if hold.expires <= now:
-                context.remove_in_flight(hold.ticket)
-                context.quarantine(hold.ticket, hold.alone, hold.failures)
+                context.remove_in_flight(hold.receipt)
+                context.quarantine(hold.receipt, hold.alone, hold.failures)
 
     def _choose(self, capacity: int, most: int) -> Claimable:
         """Choose messages of ready partitions in turn. With ``batch``, one batch of each partition, none in flight."""
@@ -134,8 +134,8 @@ class Claiming:
                 continue
             if strict and partition.more and not partition.fresh:
                 # A waiting message may have been sent to the front, past messages that are not read yet.
-                context.thin[name] = None
-            if strict and (name in context.stale_waiting or name in context.thin):
+                context.needs_log_read[name] = None
+            if strict and (name in context.stale_waiting or name in context.needs_log_read):
                 later.append(name)  # The tables may hold an earlier message than memory does.
                 continue
             if strict:
@@ -164,28 +164,31 @@ class Claiming:
         wanted = choice.messages()
         if not wanted:
             return []
-        claim = Claim(context.group, context.topic, context.me.name, new_token(), options.visible_ms, alone)
+        claim = Claim(
+            context.group, context.topic, context.holder.name, new_token(), options.visible_ms, alone
+        )
 
         def work(
             cursor: CursorWrapper,
         ) -> tuple[leases.LockedLeases, set[int], list[dict[str, Any]], set[str]]:
-            mine = leases.lock_mine(cursor, context.me, context.life, sorted({name for name, _ in wanted}))
+            names = sorted({name for name, _ in wanted})
+            mine = leases.lock_mine(cursor, context.holder, context.registration_generation, names)
             self._busy = set(choice.within(mine.busy).messages())
             allowed = choice.within(mine.locked)
-            if allowed.suspects:
-                left = [suspect.ticket for suspect in allowed.suspects]
+            if allowed.quarantined:
+                left = [one.receipt for one in allowed.quarantined]
                 free, busy = delivery_state.lock_unanswered(cursor, context.group, context.topic, left)
-                allowed.suspects = [suspect for suspect in allowed.suspects if suspect.ticket in free]
-                self._busy |= {(ticket.partition, ticket.offset) for ticket in busy}
+                allowed.quarantined = [one for one in allowed.quarantined if one.receipt in free]
+                self._busy |= {(receipt.partition, receipt.offset) for receipt in busy}
             offsets = sorted(offset for _, offset in allowed.messages())
             if not offsets:
                 return mine, set(), [], set()
             handed = offsets if options.batch else offsets[:start_now]
             if allowed.fresh:
                 delivery_state.claim_fresh(cursor, claim, allowed.fresh, handed)
-            if allowed.due or allowed.suspects:
-                tickets = [suspect.ticket for suspect in allowed.suspects]
-                delivery_state.claim_again(cursor, claim, allowed.due, tickets, handed)
+            if allowed.due or allowed.quarantined:
+                receipts = [one.receipt for one in allowed.quarantined]
+                delivery_state.claim_again(cursor, claim, allowed.due, receipts, handed)
             rows = delivery_state.claimed(cursor, context.group, offsets, claim.token)
             got, wanted_now = _places(rows), set(allowed.messages())
             # Finished and deleted at this moment: the INSERT still saw the message, and waited for the deletion.
@@ -226,29 +229,31 @@ class Claiming:
     def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery | None:
         """Return the delivery of a claimed row. If it cannot be decoded, dead-letter it and return None."""
         context, offset = self.context, int(row["offset"])
-        ticket, failures = Receipt(row["partition"], offset, claim.token), int(row["failure_count"])
+        receipt, failures = Receipt(row["partition"], offset, claim.token), int(row["failure_count"])
         hold = DeliveryStatus(
-            self.answering, ticket, int(row["invisible_until"]), failures, claim.alone, handed
+            self.acknowledger, receipt, int(row["invisible_until"]), failures, claim.alone, handed
         )
         try:
             delivery = make_delivery(row, context.group, context.topic, hold)
         except Exception as error:
-            self._undecodable(ticket, failures, error)
+            self._undecodable(receipt, failures, error)
             return None
-        context.flying[offset] = delivery
-        context.partitions[ticket.partition].in_flight.add(offset)
+        context.in_flight[offset] = delivery
+        context.partitions[receipt.partition].in_flight.add(offset)
         return delivery
 
-    def _undecodable(self, ticket: Receipt, failures: int, error: Exception) -> None:
+    def _undecodable(self, receipt: Receipt, failures: int, error: Exception) -> None:
         """Dead-letter a message that cannot be decoded. If that fails, quarantine it, so that it is retried."""
-        context, partition = self.context, self.context.partitions[ticket.partition]
-        logger.error("%s@%s cannot be decoded: %s", context.topic, ticket.offset, error)
-        partition.in_flight.discard(ticket.offset)
+        context, partition = self.context, self.context.partitions[receipt.partition]
+        logger.error("%s@%s cannot be decoded: %s", context.topic, receipt.offset, error)
+        partition.in_flight.discard(receipt.offset)
         done: bool | None = None
         with suppress(DatabaseError):
-            done = self.answering.dead_letter(ticket, f"the message cannot be decoded: {error}", failures + 1)
+            done = self.acknowledger.dead_letter(
+                receipt, f"the message cannot be decoded: {error}", failures + 1
+            )
         if done is None:
-            context.quarantine(ticket, False, failures)
+            context.quarantine(receipt, False, failures)
         context.touch(partition)
 
     def _note_missing(self, choice: Claimable, mine: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
@@ -271,8 +276,8 @@ class Claiming:
 
     def _let_go(self, partition: Partition, offset: int) -> None:
         """Remove an unclaimed message from ``in_flight``, unless a delivery of this subscriber is still open."""
-        flying = self.context.flying.get(offset)
-        if flying is None or flying.hold.ticket.partition != partition.name:
+        here = self.context.in_flight.get(offset)
+        if here is None or here.hold.receipt.partition != partition.name:
             partition.in_flight.discard(offset)
 
     def _undo(self, choice: Claimable, wait_ms: int = 0) -> None:

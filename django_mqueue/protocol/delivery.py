@@ -34,8 +34,8 @@ class DeliveryStatus:
     ``skipped``: the filter did not match, and the handler does not run.
     """
 
-    answering: Acknowledger
-    ticket: Receipt
+    acknowledger: Acknowledger
+    receipt: Receipt
     expires: int
     failures: int
     alone: bool
@@ -61,7 +61,7 @@ class Delivery(Message):
 
     def ack(self) -> bool:
         """Acknowledge the message: this group does not receive it again."""
-        return self.hold.answering.ack([self])
+        return self.hold.acknowledger.ack([self])
 
     def atomic(self) -> AbstractContextManager[None]:
         """Return a context manager for a block that commits together with the ack, or not at all.
@@ -77,19 +77,19 @@ class Delivery(Message):
 
         ``delay``: seconds or a ``timedelta``. ``error``: a text that is stored with the message.
         """
-        return self.hold.answering.nack(self, delay, error)
+        return self.hold.acknowledger.nack(self, delay, error)
 
     def reject(self, reason: str = "") -> bool:
         """Dead-letter the message now, for ``reason``, because another attempt cannot succeed."""
-        return self.hold.answering.reject(self, reason)
+        return self.hold.acknowledger.reject(self, reason)
 
     def postpone(self, delay: float | timedelta = 0) -> bool:
         """Deliver the message again after ``delay`` (seconds or a ``timedelta``), and count no attempt."""
-        return self.hold.answering.put_back([self], delay, None)
+        return self.hold.acknowledger.put_back([self], delay, None)
 
     def extend(self, seconds: float | timedelta) -> bool:
         """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""
-        return self.hold.answering.extend([self], seconds)
+        return self.hold.acknowledger.extend([self], seconds)
 
     def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
         """Reply to a request, in the caller's transaction. Return whether the reply is stored.

@@ -19,7 +19,7 @@ from ..store import garbage, heartbeats, leases, log, offsets
 from ..store.connection import session
 from ..store.leases import Holder
 from . import events
-from .consumer_state import Context
+from .consumer_state import ConsumerState
 from .fetching import load, load_again, read_anew
 from .tailer import Tailer
 
@@ -37,7 +37,7 @@ RELEASE_TIMEOUT = 2.0
 class Membership:
     """One subscriber's membership, called from one thread. All but ``tick`` need the context's lock."""
 
-    def __init__(self, context: Context, feed: Tailer) -> None:
+    def __init__(self, context: ConsumerState, feed: Tailer) -> None:
         self.context, self.feed = context, feed
         self.members: list[str] = []
         self.candidates: dict[str, int] = {}
@@ -62,8 +62,8 @@ class Membership:
         context = self.context
 
         def work(cursor: CursorWrapper) -> Holder | None:
-            before = heartbeats.announce(cursor, context.me)
-            predecessor = replace(context.me, incarnation=before) if before else None
+            before = heartbeats.announce(cursor, context.holder)
+            predecessor = replace(context.holder, incarnation=before) if before else None
             return None if predecessor is None or leases.release_free(cursor, predecessor) else predecessor
 
         self._predecessor = session.run(context.using, work)
@@ -78,8 +78,8 @@ class Membership:
         context = self.context
 
         def work(cursor: CursorWrapper) -> bool:
-            heartbeats.deregister(cursor, context.me)
-            return leases.release_free(cursor, context.me)
+            heartbeats.deregister(cursor, context.holder)
+            return leases.release_free(cursor, context.holder)
 
         deadline = time.monotonic() + RELEASE_TIMEOUT
         while not session.run(context.using, work):
@@ -123,19 +123,19 @@ class Membership:
         """Renew the leases and send a heartbeat if a renewal is due. Do nothing else."""
         context, now = self.context, time.monotonic()
         if now >= self._renew_at:
-            if leases.renew(context.using, context.me) != len(context.partitions):
+            if leases.renew(context.using, context.holder) != len(context.partitions):
                 context.doubt = True
-            heartbeats.beat(context.using, context.me)
+            heartbeats.beat(context.using, context.holder)
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
     def _renew(self) -> None:
         context = self.context
-        if leases.renew(context.using, context.me) != len(context.partitions):
+        if leases.renew(context.using, context.holder) != len(context.partitions):
             self._compare()
 
     def _compare(self) -> None:
         """Compare memory with the lease table: drop partitions that are lost, load other leases of this subscriber."""
-        mine = leases.held(self.context.using, self.context.me)
+        mine = leases.held(self.context.using, self.context.holder)
         self.context.drop([name for name in self.context.partitions if name not in mine])
         self._load(mine - self.context.partitions.keys())
 
@@ -150,18 +150,24 @@ class Membership:
         if registration.reads_log:
             self.stop(patient=False)
             raise GroupReadsLog(context.topic, context.group)
-        if context.life and registration.life != context.life:
+        if context.registration_generation and registration.generation != context.registration_generation:
             context.drop(list(context.partitions))  # Memory is of an earlier registration.
             context.doubt, self._scan_at = True, -math.inf
-        if registration.life == context.life and registration.changed != context.changed:
+        if (
+            registration.generation == context.registration_generation
+            and registration.changed != context.changed
+        ):
             read_anew(context)
-        context.life, context.start = registration.life, registration.start
+        context.registration_generation, context.start = registration.generation, registration.start
         context.paused, context.resetting = registration.is_held, registration.resetting
         context.changed = registration.changed
-        if not heartbeats.beat(context.using, context.me):
-            if heartbeats.incarnation(context.using, context.me) not in (None, context.me.incarnation):
+        if not heartbeats.beat(context.using, context.holder):
+            if heartbeats.incarnation(context.using, context.holder) not in (
+                None,
+                context.holder.incarnation,
+            ):
                 context.drop(list(context.partitions))
-                raise FencedSubscription(context.topic, context.group, context.me.name)
+                raise FencedSubscription(context.topic, context.group, context.holder.name)
             self.start()
 
     def look_again(self) -> bool:
@@ -192,7 +198,7 @@ class Membership:
         self._check_candidates()
         leased, free, now_ms = leases.overview(context.using, context.group, context.topic, self.lease_ms)
         context.clock.set(now_ms)
-        share = fair_share(leased + len(self.candidates), self.members, context.me.name)
+        share = fair_share(leased + len(self.candidates), self.members, context.holder.name)
         self._free_for = self._free_for + 1 if free else 0
         wanted = share - len(context.partitions)
         self._leave(max(-wanted, 0))
@@ -227,7 +233,7 @@ class Membership:
                 self._known[name] = now
 
     def _mine_by_rank(self, name: str) -> bool:
-        return self.context.me.name == owner_of_new(name, self.members)
+        return self.context.holder.name == owner_of_new(name, self.members)
 
     def _take_new(self) -> None:
         """Take new partitions at once, without a discovery, if ``owner_of_new`` assigns them to this subscriber."""
@@ -256,7 +262,9 @@ class Membership:
             )
             self._forget([name for _, name in some])
             most = min(count, PER_STATEMENT)
-            take = partial(leases.take_over, me=context.me, free=some, lease_ms=self.lease_ms, most=most)
+            take = partial(
+                leases.take_over, holder=context.holder, free=some, lease_ms=self.lease_ms, most=most
+            )
             if not some or not self._begin(session.run(context.using, take)):
                 return
             count -= most
@@ -265,7 +273,7 @@ class Membership:
         """Acquire leases on the partitions that have no owner. Return how many are new to this subscriber."""
         context, wanted = self.context, list(names)
         self._forget(wanted)
-        mine = leases.acquire(context.using, context.me, wanted, self.lease_ms)
+        mine = leases.acquire(context.using, context.holder, wanted, self.lease_ms)
         if mine is None:
             # The registration is gone, locked or resetting. The partitions stay candidates for the next discovery.
             self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})
@@ -289,7 +297,7 @@ class Membership:
         if fresh:
             logger.info(
                 "%s: group %s, topic %s: took %s partitions, has %s now",
-                context.me.name, context.group, context.topic, len(fresh), len(context.partitions),
+                context.holder.name, context.group, context.topic, len(fresh), len(context.partitions),
             )  # fmt: skip
         return len(fresh)
 
@@ -315,12 +323,12 @@ class Membership:
         context = self.context
         share_is_enough = [p.name for p in context.partitions.values() if p.leaving and not p.in_flight]
         for some in batches(share_is_enough):
-            left = leases.release(context.using, context.me, some)
+            left = leases.release(context.using, context.holder, some)
             context.drop(left, "shared")
             self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
             logger.info(
                 "%s: group %s, topic %s: left %s partitions to others",
-                context.me.name, context.group, context.topic, len(left),
+                context.holder.name, context.group, context.topic, len(left),
             )  # fmt: skip
 
     def _give_up_drained(self) -> None:
@@ -336,7 +344,7 @@ class Membership:
         context = self.context
 
         def work(cursor: CursorWrapper) -> list[str]:
-            if gone := leases.delete_drained(cursor, context.me, names):
+            if gone := leases.delete_drained(cursor, context.holder, names):
                 garbage.delete_empty_positions(cursor, context.topic, gone)
             return gone
 

@@ -14,10 +14,10 @@ READ_AHEAD = 50
 
 
 @dataclass(frozen=True)
-class Suspect:
+class QuarantinedDelivery:
     """A quarantined delivery: its worker died or was too slow. ``alone``: it ran alone at that time."""
 
-    ticket: Receipt
+    receipt: Receipt
     alone: bool
     failures: int
 
@@ -50,7 +50,7 @@ class Partition:
     waiting_more: bool = False
     horizon: int | None = None
     timer: int | None = None
-    suspects: list[Suspect] = field(default_factory=list)
+    quarantined: list[QuarantinedDelivery] = field(default_factory=list)
     in_flight: set[int] = field(default_factory=set)
     uncounted: dict[int, int] = field(default_factory=dict)
     dirty: bool = False
@@ -92,7 +92,7 @@ class Partition:
         return (
             offset in self.in_flight
             or any(offset == known for _, known in self.waiting)
-            or any(offset == suspect.ticket.offset for suspect in self.suspects)
+            or any(offset == one.receipt.offset for one in self.quarantined)
         )
 
     def read(self, offsets: list[int], limit: int, tail: int) -> None:
@@ -131,7 +131,7 @@ class Partition:
 
     def take_head(self, now: int) -> tuple[list[int], list[int]]:
         """Remove the lowest open message, for strict order, if it is due and none is in flight."""
-        if self.in_flight or self.suspects:
+        if self.in_flight or self.quarantined:
             return [], []
         head = self._head() if self.waiting else None
         if head and (not self.fresh or head[1] < self.fresh[0]):
@@ -160,7 +160,7 @@ class Partition:
             or self.more
             or self.waiting
             or self.waiting_more
-            or self.suspects
+            or self.quarantined
             or self.in_flight
             or self.dirty
         )

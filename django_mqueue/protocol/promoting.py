@@ -140,7 +140,9 @@ def _not_needed(cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]) -
     """
     lives = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
     gone = [row for row in rows if row.group and row.group not in lives]
-    older = [row for row in rows if row.life and row.group in lives and row.life != lives[row.group][0]]
+    older = [
+        row for row in rows if row.generation and row.group in lives and row.generation != lives[row.group][0]
+    ]
     there = due.existing_offsets(cursor, {row.before for row in older})
     gone += [row for row in older if row.before in there or row.before <= lives[row.group][1]]
     return dict.fromkeys(gone, GROUP_NOT_REGISTERED)

@@ -87,7 +87,7 @@ class Tail:
     stale: bool = False
     reload_at: float = -math.inf
 
-    def tell(self, rows: Sequence[tuple[int, str, str]]) -> None:
+    def notify(self, rows: Sequence[tuple[int, str, str]]) -> None:
         if rows:
             for listener in list(self.listeners):
                 listener.arrived(rows)
@@ -123,9 +123,9 @@ class Tailer:
     def settled(self, topic: str) -> int:
         return self.tails[topic].settler.settled
 
-    def told(self, topic: str) -> int:
+    def shared_settled(self, topic: str) -> int:
         """Return the settled offset as the topic's row has it: the value that all workers share."""
-        return self.tails[topic].settler.told
+        return self.tails[topic].settler.shared_settled
 
     def update_shared_settled(self, topic: str, known: int) -> None:
         """Take over the settled offset ``known``, which the caller has read from the topic's row."""
@@ -256,7 +256,7 @@ class Tailer:
             for first, last in gaps(tail.position, [offset for offset, _, _ in news]):
                 tail.holes.add(first, last)
             tail.position = news[-1][0]
-            tail.tell(news)
+            tail.notify(news)
         return any(len(news) == ROWS for news in by_topic.values()), due
 
     def settle(self, topic: str) -> int:
@@ -316,4 +316,4 @@ class Tailer:
 
     def _take(self, tail: Tail, rows: list[tuple[int, str, str]]) -> None:
         late = tail.holes.take(offset for offset, _, _ in rows)
-        tail.tell([row for row in rows if row[0] in late])
+        tail.notify([row for row in rows if row[0] in late])

@@ -12,7 +12,7 @@ from ..policy.batching import PER_STATEMENT
 from ..store import leases, watermarks
 from ..store.connection import session
 from ..store.offsets import Position
-from .consumer_state import Context
+from .consumer_state import ConsumerState
 from .fetching import load_again
 from .partition_state import Partition
 from .tailer import Tailer
@@ -42,7 +42,7 @@ class _Advance:
 class Watermarks:
     """Moves the watermarks of one subscriber's changed partitions, never above the settled offset."""
 
-    def __init__(self, context: Context, feed: Tailer) -> None:
+    def __init__(self, context: ConsumerState, feed: Tailer) -> None:
         self.context, self.feed = context, feed
         self._settled = 0
         self._next = -math.inf
@@ -63,7 +63,7 @@ class Watermarks:
     def _hear_settled(self) -> int:
         """Return the shared settled offset. If it has changed, mark the partitions that wait for it as dirty."""
         context = self.context
-        settled = self.feed.told(context.topic)
+        settled = self.feed.shared_settled(context.topic)
         if settled != self._settled:
             self._settled = settled
             context.dirty.update(context.unsettled)
@@ -85,7 +85,7 @@ class Watermarks:
         partitions = {name: context.partitions[name] for name in names}
 
         def work(cursor: CursorWrapper) -> _Advance:
-            mine = leases.lock_mine(cursor, context.me, context.life, names)
+            mine = leases.lock_mine(cursor, context.holder, context.registration_generation, names)
             if not mine.locked:
                 return _Advance(settled, busy=mine.busy)
             look = self._look(cursor, {name: partitions[name] for name in sorted(mine.locked)}, settled)

@@ -70,13 +70,13 @@ def claim_again(
     cursor: CursorWrapper,
     claim: Claim,
     due: Sequence[tuple[str, int]],
-    suspects: Sequence[Receipt],
+    quarantined: Sequence[Receipt],
     handed: Sequence[int],
 ) -> None:
     """Claim due retries, and deliveries that their last holder left in flight. ``handed``: they start now."""
     one_due = "(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {now})"
-    one_suspect = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
-    which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_suspect] * len(suspects))
+    one_quarantined = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
+    which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_quarantined] * len(quarantined))
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
         " SET s.errors = IF(s.alone, " + failures.grown() + ", s.errors),"
@@ -88,13 +88,13 @@ def claim_again(
             failures.WORKER_DIED, failures.WORKER_DIED,
             claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name,
             claim.group, claim.topic,
-            *flat(due), *flat((s.partition, s.offset, s.token) for s in suspects),
+            *flat(due), *flat((s.partition, s.offset, s.token) for s in quarantined),
         ],
     )  # fmt: skip
 
 
 def lock_unanswered(
-    cursor: CursorWrapper, group: str, topic: str, tickets: Sequence[Receipt]
+    cursor: CursorWrapper, group: str, topic: str, receipts: Sequence[Receipt]
 ) -> tuple[set[Receipt], set[Receipt]]:
     """Lock deliveries that were left in flight. Return (locked here, locked by another transaction)."""
     one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
@@ -102,12 +102,12 @@ def lock_unanswered(
     for locking in (" FOR UPDATE SKIP LOCKED", ""):
         cursor.execute(
             "SELECT partition_key, message_offset, delivery_token FROM queue_delivery_state FORCE INDEX (PRIMARY)"
-            f" WHERE consumer_group = %s AND topic = %s AND ({' OR '.join([one] * len(tickets))})"
+            f" WHERE consumer_group = %s AND topic = %s AND ({' OR '.join([one] * len(receipts))})"
             f" AND acked = 0 AND in_flight = 1{locking}",
-            [group, topic, *flat((t.partition, t.offset, t.token) for t in tickets)],
+            [group, topic, *flat((t.partition, t.offset, t.token) for t in receipts)],
         )
         found.append({Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()})
-        if len(found[0]) == len(tickets):
+        if len(found[0]) == len(receipts):
             return found[0], set()
     return found[0], found[1] - found[0]
 

@@ -31,7 +31,7 @@ Free = tuple[int, str]
 """A lease's row id and its partition."""
 
 
-def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) -> list[str] | None:
+def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int) -> list[str] | None:
     """Take the leases that do not exist, are free or have expired. Return the partitions that this holder has then.
 
     Return None, and take none, if the registration is missing, is being reset, or is locked by another transaction
@@ -45,7 +45,7 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
             " WHERE consumer_group = %s AND topic = %s AND partition_key = ''"
             f" AND scan_offset <> {REMOVING} {sharing(using)}",
-            [me.group, me.topic],
+            [holder.group, holder.topic],
         )
         if cursor.fetchone() is None:
             return None
@@ -56,18 +56,26 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             # No ON DUPLICATE KEY: if a deleted row of this partition is not purged yet, the server also locks the next
             # partition's lease, and waits for a transaction that has acknowledged a delivery of that partition.
             " WHERE l.consumer_group = %s AND l.topic = %s AND l.partition_key = p.partition_key)",
-            [me.group, me.topic, me.name, me.incarnation, *wanted, me.group, me.topic],
+            [
+                holder.group,
+                holder.topic,
+                holder.name,
+                holder.incarnation,
+                *wanted,
+                holder.group,
+                holder.topic,
+            ],
         )
         cursor.execute(
             "SELECT id, partition_key, holder = %s FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
             f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(wanted)})"
             f" AND (holder IN ('', %s) OR lease_renewed_at <= {NOW_MS} - %s)",
-            [me.incarnation, me.group, me.topic, *wanted, me.incarnation, lease_ms],
+            [holder.incarnation, holder.group, holder.topic, *wanted, holder.incarnation, lease_ms],
         )
         found = cursor.fetchall()
         free = [(int(number), partition) for number, partition, is_mine in found if not is_mine]
         return [partition for _, partition, is_mine in found if is_mine] + take_over(
-            cursor, me, free, lease_ms, len(free)
+            cursor, holder, free, lease_ms, len(free)
         )
 
     for _ in range(RACES):
@@ -80,7 +88,9 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
     return []
 
 
-def take_over(cursor: CursorWrapper, me: Holder, free: Sequence[Free], lease_ms: int, most: int) -> list[str]:
+def take_over(
+    cursor: CursorWrapper, holder: Holder, free: Sequence[Free], lease_ms: int, most: int
+) -> list[str]:
     """Take up to ``most`` of the leases that ``takeable`` has returned. Return the partitions of the leases taken."""
     if not free:
         return []
@@ -97,7 +107,7 @@ def take_over(cursor: CursorWrapper, me: Holder, free: Sequence[Free], lease_ms:
             "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
             f" SET leased_by = %s, holder = %s, leased_at = {NOW_MS}, lease_renewed_at = {NOW_MS}"
             f" WHERE id IN ({marks(taken)})",
-            [me.name, me.incarnation, *(number for number, _ in taken)],
+            [holder.name, holder.incarnation, *(number for number, _ in taken)],
         )
     return [partition for _, partition in taken]
 
@@ -110,11 +120,13 @@ class LockedLeases:
     busy: set[str]
 
 
-def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> LockedLeases:
+def lock_mine(
+    cursor: CursorWrapper, holder: Holder, generation: int, partitions: Sequence[str]
+) -> LockedLeases:
     """Lock the group's registration and this holder's leases in share mode until the transaction ends. Never waits.
 
-    Locks and returns no lease if the group is paused or being reset, or has another generation than ``life``. While the
-    locks last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
+    Locks and returns no lease if the group is paused or being reset, or has another generation. While the locks
+    last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
     """
     found: list[set[str]] = []
     for locking in (sharing(cursor.db.alias), ""):
@@ -125,7 +137,7 @@ def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence
             " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
             f" AND r.scan_offset <> {REMOVING}"
             f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}",
-            [me.group, me.topic, life, *sorted(partitions), me.incarnation],
+            [holder.group, holder.topic, generation, *sorted(partitions), holder.incarnation],
         )
         found.append({partition for (partition,) in cursor.fetchall()})
         if len(found[0]) == len(partitions):
@@ -133,14 +145,14 @@ def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence
     return LockedLeases(found[0], found[1] - found[0])
 
 
-def renew(using: str, me: Holder) -> int:
+def renew(using: str, holder: Holder) -> int:
     """Renew this holder's leases that are not locked. Return how many.
 
     Another worker cannot take a locked lease. If this call waited for it, the other leases would expire.
     """
 
     def work(cursor: CursorWrapper) -> int:
-        mine = _lock_free(cursor, me)
+        mine = _lock_free(cursor, holder)
         if mine:
             cursor.execute(
                 f"UPDATE queue_partition_leases FORCE INDEX (PRIMARY) SET lease_renewed_at = {NOW_MS}"
@@ -152,23 +164,23 @@ def renew(using: str, me: Holder) -> int:
     return session.run(using, work)
 
 
-def _lock_free(cursor: CursorWrapper, me: Holder) -> list[int]:
+def _lock_free(cursor: CursorWrapper, holder: Holder) -> list[int]:
     """Lock this holder's leases that no other transaction has locked. Return their ids."""
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
         " WHERE consumer_group = %s AND topic = %s AND holder = %s FOR UPDATE SKIP LOCKED",
-        [me.group, me.topic, me.incarnation],
+        [holder.group, holder.topic, holder.incarnation],
     )
     return [int(number) for (number,) in cursor.fetchall()]
 
 
-def _lock_some(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> dict[str, int]:
+def _lock_some(cursor: CursorWrapper, holder: Holder, partitions: Sequence[str]) -> dict[str, int]:
     """Lock this holder's leases on partitions that no other transaction has locked. Return row ids by partition."""
     cursor.execute(
         "SELECT partition_key, id FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)}) AND holder = %s"
         " FOR UPDATE SKIP LOCKED",
-        [me.group, me.topic, *sorted(partitions), me.incarnation],
+        [holder.group, holder.topic, *sorted(partitions), holder.incarnation],
     )
     return {partition: int(number) for partition, number in cursor.fetchall()}
 
@@ -182,12 +194,12 @@ def _set_free(cursor: CursorWrapper, ids: Sequence[int]) -> None:
     )
 
 
-def held(using: str, me: Holder) -> set[str]:
+def held(using: str, holder: Holder) -> set[str]:
     rows = session.fetch(
         using,
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
         " WHERE consumer_group = %s AND topic = %s AND holder = %s",
-        [me.group, me.topic, me.incarnation],
+        [holder.group, holder.topic, holder.incarnation],
     )
     return {partition for (partition,) in rows}
 
@@ -228,11 +240,11 @@ def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[
     return {partition for (partition,) in rows}
 
 
-def release(using: str, me: Holder, partitions: Sequence[str]) -> list[str]:
+def release(using: str, holder: Holder, partitions: Sequence[str]) -> list[str]:
     """Release this holder's leases on the partitions, except leases that others have locked. Return the partitions."""
 
     def work(cursor: CursorWrapper) -> list[str]:
-        found = _lock_some(cursor, me, partitions)
+        found = _lock_some(cursor, holder, partitions)
         if found:
             _set_free(cursor, sorted(found.values()))
         return list(found)
@@ -240,9 +252,9 @@ def release(using: str, me: Holder, partitions: Sequence[str]) -> list[str]:
     return session.run(using, work)
 
 
-def delete_drained(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
+def delete_drained(cursor: CursorWrapper, holder: Holder, partitions: Sequence[str]) -> list[str]:
     """Delete this holder's leases on drained partitions that no other has locked. Return the partitions."""
-    found = _lock_some(cursor, me, partitions)
+    found = _lock_some(cursor, holder, partitions)
     if found:
         cursor.execute(
             f"DELETE l FROM queue_partition_leases l FORCE INDEX (PRIMARY) WHERE l.id IN ({marks(list(found))})",
@@ -251,14 +263,14 @@ def delete_drained(cursor: CursorWrapper, me: Holder, partitions: Sequence[str])
     return list(found)
 
 
-def release_free(cursor: CursorWrapper, me: Holder) -> bool:
+def release_free(cursor: CursorWrapper, holder: Holder) -> bool:
     """Release this holder's leases that no other transaction has locked. Return whether it has no leases left."""
-    if free := _lock_free(cursor, me):
+    if free := _lock_free(cursor, holder):
         _set_free(cursor, free)
     cursor.execute(
         "SELECT 1 FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
         " WHERE consumer_group = %s AND topic = %s AND holder = %s LIMIT 1",
-        [me.group, me.topic, me.incarnation],
+        [holder.group, holder.topic, holder.incarnation],
     )
     return cursor.fetchone() is None
 

@@ -30,16 +30,16 @@ class PendingMessage:
     errors: str | None = None
 
 
-def lock_group(cursor: CursorWrapper, group: str, topic: str, life: int) -> bool:
+def lock_group(cursor: CursorWrapper, group: str, topic: str, generation: int) -> bool:
     """Lock a group's registration, so that no claim is in progress or begins. Workers then read their state again.
 
-    Return False if the group is not registered or is being reset, or has another generation than ``life``.
+    Return False if the group is not registered or is being reset, or has another generation than ``generation``.
     """
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" SET updated_at = GREATEST(updated_at + 1, {NOW_MS})"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' AND scan_offset <> {REMOVING} AND id = %s",
-        [group, topic, life],
+        [group, topic, generation],
     )
     return bool(cursor.rowcount)
 

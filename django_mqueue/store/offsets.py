@@ -20,12 +20,12 @@ COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, pau
 class Registration:
     """A group's registration for a topic.
 
-    ``life``: changes when the group is reset or subscribes again. ``changed``: changes when an operator changes the
-    group, for example pauses it. ``reads_log``: the group reads the log directly, and its start moves with its
+    ``generation``: changes when the group is reset or subscribes again. ``changed``: changes when an operator
+    changes the group. ``reads_log``: the group reads the log directly, and its start moves with its
     progress. ``resetting``: nothing is delivered until the group's old state is removed.
     """
 
-    life: int
+    generation: int
     start: int
     paused: bool
     changed: int
@@ -239,13 +239,13 @@ def was_delivered_to(cursor: CursorWrapper, group: str, topic: str) -> bool:
     return bool(cursor.fetchone()[0])
 
 
-def move_start(cursor: CursorWrapper, group: str, topic: str, life: int, to: int) -> bool:
-    """Move the start of a group that reads the log forward. Return False if its generation is not ``life``."""
+def move_start(cursor: CursorWrapper, group: str, topic: str, generation: int, to: int) -> bool:
+    """Move the start of a group that reads the log forward. Return False if its generation is not ``generation``."""
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" SET offset_acked = GREATEST(offset_acked, %s), updated_at = {NOW_MS}"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = '' AND id = %s AND scan_offset = %s",
-        [to, group, topic, life, READS_LOG],
+        [to, group, topic, generation, READS_LOG],
     )
     return bool(cursor.rowcount)
 

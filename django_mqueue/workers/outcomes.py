@@ -87,7 +87,7 @@ def _undone(handler: Handler, exception: BaseException) -> bool:
 
 def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseException) -> Verdict | None:
     """Return a verdict that counts no attempt; None if the messages had too many such attempts."""
-    partition = deliveries[0].hold.answering.context.partitions.get(deliveries[0].hold.ticket.partition)
+    partition = deliveries[0].hold.acknowledger.context.partitions.get(deliveries[0].hold.receipt.partition)
     if partition is None:  # The lease is lost: these deliveries are stale.
         return None
     times = 1 + max(partition.uncounted.get(delivery.offset, 0) for delivery in deliveries)

@@ -141,4 +141,4 @@ class HandlerPool:
 
 
 def _of(job: Job) -> Acknowledger:
-    return job.deliveries[0].hold.answering
+    return job.deliveries[0].hold.acknowledger

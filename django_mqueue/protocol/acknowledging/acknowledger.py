@@ -28,7 +28,7 @@ from ...store.failures import clip
 from ...store.scheduling import parked_retries
 from ...store.scheduling.parked_retries import Aside
 from .. import events
-from ..consumer_state import Context
+from ..consumer_state import ConsumerState
 from ..delivery import Delivery
 from ..events import Outcome
 from .replying import report_failure
@@ -51,7 +51,7 @@ Change = Callable[[CursorWrapper, Deliveries], int]
 class Acknowledger:
     """Settles the deliveries of one subscriber. Any thread may call it, on a connection of its own."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ConsumerState) -> None:
         self.context = context
 
     def ack(
@@ -65,7 +65,7 @@ class Acknowledger:
         """
         ended = [d for d in deliveries if d.hold.answer not in ("", "ack")]
         todo = [d for d in deliveries if not d.hold.answer]
-        after = {d.hold.ticket: (True, False, d.hold.failures) for d in todo}
+        after = {d.hold.receipt: (True, False, d.hold.failures) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine, handed = self._of(todo), self._of(starting)
@@ -79,10 +79,10 @@ class Acknowledger:
             return stale
 
         stale = session.run(self.context.using, work) if todo or starting else set()
-        gone = [d for d in todo if d.hold.ticket in stale] + ended
+        gone = [d for d in todo if d.hold.receipt in stale] + ended
         if whole and gone:
             raise StaleDelivery(gone, "ack")
-        self.context.after_commit([d for d in todo if d.hold.ticket not in stale], self.note_ack)
+        self.context.after_commit([d for d in todo if d.hold.receipt not in stale], self.note_ack)
         self.context.lose(stale)
         for delivery in starting:
             delivery.hold.handed = True
@@ -101,7 +101,7 @@ class Acknowledger:
         with suppress(Error):
             there = session.run(self.context.using, self._of(deliveries).states)
             self.note_ack(
-                [d for d in deliveries if there.get(d.hold.ticket) == (True, False, d.hold.failures)]
+                [d for d in deliveries if there.get(d.hold.receipt) == (True, False, d.hold.failures)]
             )
 
     def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool:
@@ -137,10 +137,9 @@ class Acknowledger:
         for receipt in mine.receipts:
             # A postponement leaves the same failure count as an ack. A new token distinguishes the two.
             token = new_token() if error is None else None
-            if Deliveries(context.me, [receipt]).finish(cursor, error, token, is_aside=True):
-                what = Aside(
-                    context.group, context.topic, receipt.partition, receipt.offset, context.life, uuid7()
-                )
+            if Deliveries(context.holder, [receipt]).finish(cursor, error, token, is_aside=True):
+                generation, partition = context.registration_generation, receipt.partition
+                what = Aside(context.group, context.topic, partition, receipt.offset, generation, uuid7())
                 parked_retries.park(cursor, what, delay_ms, counted=error is not None)
                 parked += 1
         return parked
@@ -161,15 +160,15 @@ class Acknowledger:
             return set() if moved == len(todo) else set(mine.receipts) - mine.held(cursor, locking=True)
 
         if todo and session.in_transaction(context.using) and not context.options.eager:
-            stale = self._extend_beside({d.hold.ticket for d in todo}, visible_ms)
+            stale = self._extend_beside({d.hold.receipt for d in todo}, visible_ms)
         else:
             stale = session.run(context.using, work) if todo else set()
         for delivery in todo:
-            if delivery.hold.ticket not in stale:
+            if delivery.hold.receipt not in stale:
                 delivery.hold.expires = context.clock.now() + visible_ms
-        context.take_back([d for d in todo if d.hold.ticket not in stale])
+        context.take_back([d for d in todo if d.hold.receipt not in stale])
         self.context.lose(stale)
-        if gone := [d for d in deliveries if d.hold.answer or d.hold.ticket in stale]:
+        if gone := [d for d in deliveries if d.hold.answer or d.hold.receipt in stale]:
             raise StaleDelivery(gone, "extend")
         return True
 
@@ -183,17 +182,17 @@ class Acknowledger:
         deadline = time.monotonic() + LOCKED_WAIT
 
         def work(cursor: CursorWrapper) -> tuple[set[Receipt], set[Receipt]]:
-            free = Deliveries(context.me, left).lock_free(cursor)
+            free = Deliveries(context.holder, left).lock_free(cursor)
             free.extend(cursor, visible_ms)
             extended = set(free.receipts)
-            return extended, Deliveries(context.me, left - extended).held(cursor, locking=False)
+            return extended, Deliveries(context.holder, left - extended).held(cursor, locking=False)
 
         with second_connection(context.using) as beside:
             while True:
                 extended, locked = session.run(beside, work)
                 stale |= left - extended - locked
                 left = locked
-                there = session.run(context.using, Deliveries(context.me, left).states) if left else {}
+                there = session.run(context.using, Deliveries(context.holder, left).states) if left else {}
                 settled_here = {r for r, (acked, in_flight, _) in there.items() if acked or not in_flight}
                 if left <= settled_here or time.monotonic() > deadline:
                     return stale | left
@@ -209,7 +208,7 @@ class Acknowledger:
 
         extended = session.run(self.context.using, work)
         for delivery in deliveries:
-            if delivery.hold.ticket in extended:
+            if delivery.hold.receipt in extended:
                 delivery.hold.expires = self.context.clock.now() + visible_ms
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
@@ -232,16 +231,16 @@ class Acknowledger:
 
         def work(cursor: CursorWrapper) -> tuple[list[Delivery], list[Delivery]]:
             free = self._of(deliveries).lock_free(cursor).receipts
-            rest = self._of(d for d in deliveries if d.hold.ticket not in free)
+            rest = self._of(d for d in deliveries if d.hold.receipt not in free)
             taken = {receipt for receipt, (_, in_flight, _) in rest.states(cursor).items() if in_flight}
             busy = rest.held(cursor, locking=False) & taken if taken else set()
-            locked = [d for d in deliveries if d.hold.ticket in busy and not d.hold.answer]
-            lost = [d for d in deliveries if d.hold.ticket in taken - busy and not d.hold.answer]
+            locked = [d for d in deliveries if d.hold.receipt in busy and not d.hold.answer]
+            lost = [d for d in deliveries if d.hold.receipt in taken - busy and not d.hold.answer]
             given = [d for d in deliveries if d not in locked and d not in lost]
             return locked, [*lost, *(answer(given) if given else ())]
 
         locked, stale = session.run(self.context.using, work)
-        self.context.lose({d.hold.ticket for d in stale})
+        self.context.lose({d.hold.receipt for d in stale})
         return locked, stale
 
     def end_quarantine(self, delivery: Delivery) -> bool:
@@ -263,7 +262,7 @@ class Acknowledger:
 
         Return False if this subscriber does not own it, and None while another transaction has the row locked.
         """
-        mine = Deliveries(self.context.me, [receipt])
+        mine = Deliveries(self.context.holder, [receipt])
 
         def work(cursor: CursorWrapper) -> bool | None:
             if not mine.lock_free(cursor).receipts and mine.held(cursor, locking=False):
@@ -315,27 +314,27 @@ class Acknowledger:
         """
         counted = int(outcome.error is not None)
         todo = [d for d in deliveries if not d.hold.answer]
-        after = {d.hold.ticket: (due_in is None, False, d.hold.failures + counted) for d in todo}
+        after = {d.hold.receipt: (due_in is None, False, d.hold.failures + counted) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
             return _not_settled(cursor, mine, change(cursor, mine), after)
 
         stale = session.run(self.context.using, work) if todo else set()
-        settled = [d for d in todo if d.hold.ticket not in stale]
+        settled = [d for d in todo if d.hold.receipt not in stale]
         self.context.after_commit(
             settled, partial(self.context.settled, verb=verb, due_in=due_in, outcome=outcome)
         )
         self.context.lose(stale)
-        if gone := [d for d in deliveries if d.hold.ticket in stale or d.hold.answer not in ("", verb)]:
+        if gone := [d for d in deliveries if d.hold.receipt in stale or d.hold.answer not in ("", verb)]:
             raise StaleDelivery(gone, verb)
         return True
 
     def _of(self, deliveries: Iterable[Delivery]) -> Deliveries:
-        return Deliveries(self.context.me, [d.hold.ticket for d in deliveries])
+        return Deliveries(self.context.holder, [d.hold.receipt for d in deliveries])
 
 
-def is_long(context: Context, delay_ms: int) -> bool:
+def is_long(context: ConsumerState, delay_ms: int) -> bool:
     """Return whether a retry after ``delay_ms`` is parked.
 
     With ``strict`` it is not: the message must hold back its key. Dead letters are not parked either, because nothing

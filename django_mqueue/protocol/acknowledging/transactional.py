@@ -30,23 +30,25 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     if ended := [delivery for delivery in deliveries if delivery.hold.answer]:
         # A repeated ack succeeds, so the block would commit its effects a second time.
         raise StaleDelivery(ended, "atomic")
-    answering = deliveries[0].hold.answering
-    using = answering.context.using
+    acknowledger = deliveries[0].hold.acknowledger
+    using = acknowledger.context.using
     acked = False
     try:
         with session.ended_whole(using), _writes_to(using), transaction.atomic(using=using):
             # Registered before the hooks of the block: if one of those raises, the consumer state is still updated.
             if session.calls_hooks(using):
-                transaction.on_commit(lambda: answering.note_ack(deliveries) if acked else None, using=using)
+                transaction.on_commit(
+                    lambda: acknowledger.note_ack(deliveries) if acked else None, using=using
+                )
             with _still_there(), transaction.atomic(using=using):
                 yield
                 if transaction.get_rollback(using=using):
                     raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
             if overdue := [delivery for delivery in deliveries if delivery.hold.overdue]:
                 raise StaleDelivery(overdue, "ack")
-            acked = answering.ack(deliveries, whole=True)
+            acked = acknowledger.ack(deliveries, whole=True)
     except StaleDelivery:
-        answering.reconcile_acks(deliveries)
+        acknowledger.reconcile_acks(deliveries)
         raise
 
 

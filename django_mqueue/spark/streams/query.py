@@ -189,4 +189,4 @@ class Query:
             self._settlers[using, topic] = Settler(using, topic)
         settler = self._settlers[using, topic]
         settler.advance()
-        return settler.told if self._follower else settler.settled
+        return settler.shared_settled if self._follower else settler.settled

@@ -28,7 +28,7 @@ class DueMessage:
     id: str
     group: str
     size: int
-    life: int
+    generation: int
     before: int
 
 
@@ -62,8 +62,8 @@ def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit:
         [scheduled_topic(topic), *sorted(without)],
     )
     return [
-        DueMessage(int(o), p, i, g, int(size), int(life or 0), int(before or 0))
-        for o, p, i, g, size, life, before in cursor.fetchall()
+        DueMessage(int(o), p, i, g, int(size), int(generation or 0), int(before or 0))
+        for o, p, i, g, size, generation, before in cursor.fetchall()
     ]
 
 

@@ -22,7 +22,7 @@ from ..log import INSERT_COLUMNS
 class Aside:
     """A message that is to be parked for its group.
 
-    ``offset``: its offset in the log. ``life``: the registration generation. After a reset, the group receives the
+    ``offset``: its offset in the log. ``generation``: that of its registration. After a reset, the group receives the
     message from the log instead. ``id``: a new id, because the log still holds the message's own id.
     """
 
@@ -30,7 +30,7 @@ class Aside:
     topic: str
     partition: str
     offset: int
-    life: int
+    generation: int
     id: str
 
 
@@ -56,7 +56,7 @@ def park(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bool) -
         "count": int(retries) + (int(handed) if counted else 0),
         "failures": int(failures),
         "errors": json.loads(errors) if errors else [],
-        "life": aside.life,
+        "life": aside.generation,
     }
     cursor.execute(
         f"INSERT INTO queue_messages ({INSERT_COLUMNS})"

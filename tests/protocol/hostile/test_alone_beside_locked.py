@@ -25,7 +25,7 @@ from django_mqueue.messages import Message
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from django_mqueue.policy.quarantine import Quarantine
 from django_mqueue.protocol import dispatch, engine
-from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers import runner as runner_module
 from django_mqueue.workers import time_limits
 from django_mqueue.workers.options import RunOptions
@@ -64,7 +64,7 @@ def loop(*doors: threading.Event, threads: int = 4) -> Iterator[Runner]:
             running.result()
 
 
-def engine_of(runner: Runner, group: str) -> Engine:
+def engine_of(runner: Runner, group: str) -> Subscriber:
     return next(one for one in runner._handlers if one.context.group == group)
 
 
@@ -216,7 +216,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
                 wait_until(lambda: runner._answers.finished, "its time is over")
                 gone.close()
                 second = engine_of(runner, "B")
-                wait_until(lambda: second.has_suspects, "B's suspect waits")
+                wait_until(lambda: second.has_quarantined, "B's suspect waits")
                 the_loop_turns()
                 assert not b.messages
                 door.set()
@@ -245,10 +245,10 @@ def test_suspects_of_a_paused_group_stop_no_other_group(monkeypatch: pytest.Monk
             wait_until(lambda: slow.messages, "B's handler runs")
             gone.close()
             first = engine_of(runner, "A")
-            wait_until(lambda: first.has_suspects, "A's suspect waits")
+            wait_until(lambda: first.has_quarantined, "A's suspect waits")
             pause("ta", "A")
             wait_until(lambda: first.context.paused, "A is paused")
-            assert first.context.suspected
+            assert first.context.quarantined
             publish_many("tb", range(20))
             wait_until(lambda: len(slow.messages) == 21, "the other group continues")
             assert not a.messages

@@ -76,8 +76,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker that stops releases only its own leases",
         "its successor loses the leases of partitions that it is processing",
         "store/leases.py",
-        "    if free := _lock_free(cursor, me):\n",
-        "    if free := [one.id for one in find_held(cursor.db.alias, me.group, me.topic, None, None, None)]:\n",
+        "    if free := _lock_free(cursor, holder):\n",
+        "    if free := [one.id for one in find_held(cursor.db.alias, holder.group, holder.topic, *[None] * 3)]:\n",
         f"{_STALE}::test_a_fenced_subscriber_that_closes_leaves_its_successors_leases_alone",
     ),
     mutation(
@@ -139,8 +139,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a subscriber takes over the leases of its predecessor with the same name",
         "a restarted worker waits until its own leases expire",
         "protocol/membership.py",
-        "replace(context.me, incarnation=before) if before else None",
-        "replace(context.me, incarnation=before) if not before else None",
+        "replace(context.holder, incarnation=before) if before else None",
+        "replace(context.holder, incarnation=before) if not before else None",
         f"{_STALE}::test_a_subscriber_of_the_same_name_takes_over_at_once_and_the_older_is_told",
     ),
     mutation(
@@ -236,7 +236,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a subscriber that learns of a committed ack updates the consumer state",
         "a strict key waits until the delivery's visibility timeout expires, although its message is done",
         "protocol/acknowledging/transactional.py",
-        "        answering.reconcile_acks(deliveries)\n",
+        "        acknowledger.reconcile_acks(deliveries)\n",
         "",
         "features/atomic/test_by_hand.py"
         "::test_a_strict_subscription_goes_on_behind_an_ack_whose_commit_was_not_heard_of",

@@ -141,7 +141,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a former owner writes positions of an earlier registration generation, and messages of the new"
         " generation are lost",
         "protocol/watermarks.py",
-        "mine = leases.lock_mine(cursor, context.me, context.life, names)",
+        "mine = leases.lock_mine(cursor, context.holder, context.registration_generation, names)",
         "mine = leases.LockedLeases(set(names), set())",
         f"{_LIVES}::test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing",
     ),
@@ -167,8 +167,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "protocol/membership.py",
-                "if context.life and registration.life != context.life:",
-                "if not registration.life:",
+                "if context.registration_generation and registration.generation != context.registration_generation:",
+                "if not registration.generation:",
             ),
             Edit(
                 "protocol/membership.py",

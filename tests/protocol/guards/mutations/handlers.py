@@ -53,8 +53,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker fails a hanging handler without waiting for its locks",
         "the worker hangs with it and loses all its leases",
         "workers/completer.py",
-        "        if alike[0].overdue or self._engine_of[answering].careful:\n",
-        "        if self._engine_of[answering].careful:\n",
+        "        if alike[0].overdue or self._engine_of[acknowledger].careful:\n",
+        "        if self._engine_of[acknowledger].careful:\n",
         f"{_HANGING}::test_a_handler_with_open_transactions_of_its_own",
     ),
     mutation(

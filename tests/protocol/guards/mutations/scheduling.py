@@ -116,7 +116,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a parked retry belongs to its registration generation",
         "after a reset, a message is delivered twice: from the log and as a parked retry",
         "protocol/promoting.py",
-        "row.life != lives[row.group][0]",
+        "row.generation != lives[row.group][0]",
         "False",
         f"{_ASIDE}::test_reset_forgets_what_was_set_aside_before",
     ),

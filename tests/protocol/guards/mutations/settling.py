@@ -71,7 +71,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "it passes a message that is not committed yet, and the message is never delivered",
         (
             Edit(
-                "protocol/watermarks.py", "settled = self.feed.told(context.topic)", "settled = context.tail"
+                "protocol/watermarks.py",
+                "settled = self.feed.shared_settled(context.topic)",
+                "settled = context.tail",
             ),
             Edit("protocol/watermarks.py", "        settled = min(settled, found.settled)\n", ""),
         ),

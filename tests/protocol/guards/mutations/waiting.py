@@ -120,7 +120,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group rests after a lock wait timeout",
         "each round of the loop waits one second, and all other groups wait with it",
-        "protocol/engine.py",
+        "protocol/subscriber.py",
         "if self.expires or not errors.is_lock_wait(error):",
         "if self.expires or errors.is_lock_wait(error):",
         f"{_HELD}::test_an_ack_that_has_to_wait_stops_no_other_group",
@@ -162,9 +162,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the worker's loop reads a copy of the deliveries in flight",
         "an atomic handler's ack in another thread changes them during the read, and the worker exits with"
         " an error",
-        "protocol/engine.py",
-        "for d in self.flying() if d.hold.alone",
-        "for d in self.context.flying.values() if d.hold.alone",
+        "protocol/subscriber.py",
+        "for d in self.deliveries() if d.hold.alone",
+        "for d in self.context.in_flight.values() if d.hold.alone",
         f"{_ACKS}::test_an_ack_while_the_loop_asks_who_runs_alone",
     ),
     mutation(

@@ -10,7 +10,7 @@ from django.db import DatabaseError
 
 from ..policy.quarantine import Mode, Quarantine, alone_for
 from .delivery import Delivery
-from .engine import Engine
+from .subscriber import Subscriber
 
 
 def jobs(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
@@ -18,20 +18,20 @@ def jobs(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
     found: dict[object, list[Delivery]] = {}
     for delivery in deliveries:
         hold = delivery.hold
-        batch = (hold.answering, hold.ticket.partition)
-        found.setdefault(batch if hold.answering.context.options.batch else delivery, []).append(delivery)
+        batch = (hold.acknowledger, hold.receipt.partition)
+        found.setdefault(batch if hold.acknowledger.context.options.batch else delivery, []).append(delivery)
     return list(found.values())
 
 
 NOTE_AGAIN = 1.0
-"""Seconds until ``Dispatch`` tries again to update a row that another transaction has locked."""
+"""Seconds until ``ClaimScheduler`` tries again to update a row that another transaction has locked."""
 
 
-class Dispatch:
+class ClaimScheduler:
     """Decides which subscribers of a process may claim. ``at_work`` counts the deliveries that run or may start."""
 
     def __init__(
-        self, engines: list[Engine], solitude: Quarantine, at_work: Callable[[], int] | None = None
+        self, engines: list[Subscriber], solitude: Quarantine, at_work: Callable[[], int] | None = None
     ) -> None:
         self.engines, self.solitude = engines, solitude
         self._at_work = at_work or (lambda: sum(engine.in_flight for engine in engines))
@@ -40,7 +40,7 @@ class Dispatch:
         self._not_noted: list[Delivery] = []
         self._note_at = -math.inf
 
-    def suspects(self, free: int) -> list[Delivery] | None:
+    def claim_quarantined(self, free: int) -> list[Delivery] | None:
         """Claim a quarantined message if it may run now and at least one thread is ``free``.
 
         Returns its delivery in a list. None: the caller may claim as usual. An empty list: it must claim nothing.
@@ -49,18 +49,18 @@ class Dispatch:
         if mode in (Mode.ALONE, Mode.BESIDE) and free > 0:
             for engine in self.engines:
                 with engine.resting_after_lock_wait(), engine.context.lock:
-                    if engine.has_suspects and (
-                        suspect := engine.claiming.claim_quarantined(alone=mode is Mode.ALONE)
+                    if engine.has_quarantined and (
+                        one := engine.claiming.claim_quarantined(alone=mode is Mode.ALONE)
                     ):
-                        return suspect
+                        return one
             return None
         return None if mode is Mode.CROWD else []
 
     def claim(self, capacity: int) -> list[Delivery]:
         """Claim up to ``capacity`` deliveries that start at once. A batch counts as one."""
-        suspects = self.suspects(capacity)
-        if suspects is not None:
-            return suspects
+        quarantined = self.claim_quarantined(capacity)
+        if quarantined is not None:
+            return quarantined
         got: list[Delivery] = []
         for place in range(len(self.engines)):
             engine = self.engines[(self._turn + place) % len(self.engines)]
@@ -96,14 +96,14 @@ class Dispatch:
     def _note(self, now: float) -> None:
         """Record in the database which quarantined messages no longer run alone."""
         if self._not_noted and now >= self._note_at:
-            self._not_noted = [d for d in self._not_noted if not d.hold.answering.end_quarantine(d)]
+            self._not_noted = [d for d in self._not_noted if not d.hold.acknowledger.end_quarantine(d)]
             self._note_at = now + NOTE_AGAIN
 
     def _mode(self) -> Mode:
         return self.solitude.mode(
             alone=self.alone(),
             in_flight=self._at_work(),
-            suspects=any(e.has_suspects for e in self.engines),
+            quarantined=any(e.has_quarantined for e in self.engines),
             now=time.monotonic(),
         )
 

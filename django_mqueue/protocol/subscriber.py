@@ -16,7 +16,7 @@ from ..store.leases import Holder
 from ..store.queries import unfinished
 from .acknowledging.acknowledger import Acknowledger
 from .claiming import UNLIMITED, Claiming
-from .consumer_state import Context, Options
+from .consumer_state import ConsumerState, Options
 from .delivery import Delivery
 from .membership import Membership
 from .retention.garbage_collection import Collector
@@ -29,7 +29,7 @@ REST = 5.0
 """Seconds for which a group rests after the lock wait timeout of one of its statements."""
 
 
-class Engine:
+class Subscriber:
     """The protocol for one subscriber: one group, topic and name.
 
     ``expires``: quarantine deliveries whose visibility timeout has expired. A ``Subscription`` sets it. A worker
@@ -39,10 +39,12 @@ class Engine:
     def __init__(
         self, topic: str, group: str, name: str, options: Options, feed: Tailer, *, expires: bool
     ) -> None:
-        self.context = Context(Holder(group, topic, name, new_incarnation()), options, outbox=feed.outbox)
+        self.context = ConsumerState(
+            Holder(group, topic, name, new_incarnation()), options, outbox=feed.outbox
+        )
         self.feed, self.expires = feed, expires
-        self.answering = Acknowledger(self.context)
-        self.claiming = Claiming(self.context, self.answering)
+        self.acknowledger = Acknowledger(self.context)
+        self.claiming = Claiming(self.context, self.acknowledger)
         self.membership = Membership(self.context, feed)
         self.watermarks = Watermarks(self.context, feed)
         self.collector = Collector(options.using, topic)
@@ -60,7 +62,7 @@ class Engine:
         """Leave the group, and put back ``unstarted``, which reached no handler. ``patient``: see ``Membership``."""
         with self.context.lock:
             self.claiming.make_sure()
-            self.answering.give_back(unstarted)
+            self.acknowledger.give_back(unstarted)
             self.watermarks.finish()
             self.membership.stop(patient=patient)
             self.leave_feed()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
@@ -152,24 +154,24 @@ class Engine:
             return False
         with context.lock:
             context.ring()
-        return bool(context.ready or context.thin or context.stale_waiting)
+        return bool(context.ready or context.needs_log_read or context.stale_waiting)
 
     @property
     def in_flight(self) -> int:
-        return len(self.context.flying)
+        return len(self.context.in_flight)
 
     @property
-    def has_suspects(self) -> bool:
-        return bool(self.context.suspected) and not (self.resting or self.context.paused)
+    def has_quarantined(self) -> bool:
+        return bool(self.context.quarantined) and not (self.resting or self.context.paused)
 
     def alone(self) -> Delivery | None:
         """Return the delivery that runs alone now, or None."""
-        return next((d for d in self.flying() if d.hold.alone), None)
+        return next((d for d in self.deliveries() if d.hold.alone), None)
 
-    def flying(self) -> list[Delivery]:
+    def deliveries(self) -> list[Delivery]:
         """Return a copy of the deliveries in flight. Threads that commit an ack remove theirs at any moment."""
         with self.context.lock:
-            return list(self.context.flying.values())
+            return list(self.context.in_flight.values())
 
     def find_work(self) -> bool:
         """Search all partitions again. Return whether this subscriber has work, or could take some, now."""
@@ -178,15 +180,17 @@ class Engine:
             free = self.membership.look_again()
             context.ring()
             if context.paused:
-                return bool(context.flying) or context.resetting
+                return bool(context.in_flight) or context.resetting
             now, strict = context.clock.now(), context.options.strict
             return free or bool(
-                context.flying or context.suspected or context.thin or context.stale_waiting
+                context.in_flight or context.quarantined or context.needs_log_read or context.stale_waiting
                 or self.membership.candidates
-                or any(p.suspects or p.has_due(now, strict=strict) for p in context.partitions.values())
+                or any(p.quarantined or p.has_due(now, strict=strict) for p in context.partitions.values())
             )  # fmt: skip
 
     def left_to_others(self) -> int:
         """Count messages that could be handled now, but whose partitions other subscribers have leased."""
         context = self.context
-        return 0 if context.paused else unfinished.left_to_others(context.using, context.me, context.start)
+        return (
+            0 if context.paused else unfinished.left_to_others(context.using, context.holder, context.start)
+        )
