@@ -87,7 +87,7 @@ class ClaimScheduler:
         return alone is not None
 
     def let_others_run(self, delivery: Delivery) -> None:
-        """Let other messages run beside this quarantined one. Its row is updated when no transaction has locked it."""
+        """Allow other messages beside this quarantined one. Its row is updated when no transaction has locked it."""
         delivery.hold.alone = False
         self._not_noted.append(delivery)
         self._note_at = -math.inf

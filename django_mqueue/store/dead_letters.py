@@ -23,7 +23,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Copied:
-    """What is now a dead letter: its original id and its metadata."""
+    """The original id and the metadata of a new dead letter."""
 
     original_id: str
     metadata: str

@@ -42,7 +42,7 @@ def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> No
 
 @dataclass(frozen=True)
 class Groups:
-    """The registered groups: their starts, those that read the log directly, and those that are being reset."""
+    """The registered groups: starts, groups that read the log directly, and groups in a reset."""
 
     starts: Mapping[str, int]
     readers: frozenset[str]

@@ -1,4 +1,4 @@
-"""Read and move the positions of a group, in partitions that one of its workers owns."""
+"""Read and move the positions of a group."""
 
 from __future__ import annotations
 

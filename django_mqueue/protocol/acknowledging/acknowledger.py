@@ -118,7 +118,7 @@ class Acknowledger:
         return self._dead_letter(delivery, "reject", reason)
 
     def put_back(self, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None) -> bool:
-        """Nack (with ``error``) or postpone deliveries. Raises ``StaleDelivery`` with those that are stale."""
+        """Nack (with ``error``) or postpone deliveries. Raises ``StaleDelivery`` with the stale ones."""
         delay_ms = to_ms("delay", delay)
         verb, outcome = "postpone" if error is None else "nack", Outcome(error, delay_ms)
         if is_long(self.context, delay_ms):
@@ -244,7 +244,7 @@ class Acknowledger:
         return locked, stale
 
     def end_quarantine(self, delivery: Delivery) -> bool:
-        """Let other messages run beside a quarantined delivery. Return False while its row is locked."""
+        """Allow other messages beside a quarantined delivery. Return False while its row is locked."""
         mine = self._of([delivery])
 
         def work(cursor: CursorWrapper) -> bool:
