@@ -45,7 +45,12 @@ class ClaimScheduler:
 
         Returns its delivery in a list. None: the caller may claim as usual. An empty list: it must claim nothing.
         """
-        mode = self._mode()
+        mode = self.solitude.mode(
+            alone=self.alone(),
+            in_flight=self._at_work(),
+            quarantined=any(engine.has_quarantined for engine in self.engines),
+            now=time.monotonic(),
+        )
         if mode in (Mode.ALONE, Mode.BESIDE) and free > 0:
             for engine in self.engines:
                 with engine.resting_after_lock_wait(), engine.context.lock:
@@ -81,7 +86,9 @@ class ClaimScheduler:
         now = time.monotonic()
         self._note(now)
         alone = next((found for engine in self.engines if (found := engine.alone())), None)
-        if alone and self._alone_long_enough(alone, now):
+        if alone and (self._alone_since is None or self._alone_since[0] is not alone):
+            self._alone_since = (alone, now)
+        if alone and self._alone_since and now - self._alone_since[1] >= alone_for(alone.attempt):
             self.let_others_run(alone)
             return False
         return alone is not None
@@ -98,16 +105,3 @@ class ClaimScheduler:
         if self._not_noted and now >= self._note_at:
             self._not_noted = [d for d in self._not_noted if not d.hold.acknowledger.end_quarantine(d)]
             self._note_at = now + NOTE_AGAIN
-
-    def _mode(self) -> Mode:
-        return self.solitude.mode(
-            alone=self.alone(),
-            in_flight=self._at_work(),
-            quarantined=any(e.has_quarantined for e in self.engines),
-            now=time.monotonic(),
-        )
-
-    def _alone_long_enough(self, delivery: Delivery, now: float) -> bool:
-        if self._alone_since is None or self._alone_since[0] is not delivery:
-            self._alone_since = (delivery, now)
-        return now - self._alone_since[1] >= alone_for(delivery.attempt)

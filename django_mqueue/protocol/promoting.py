@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from ..policy import names
+from ..policy.batching import batches_by_weight
 from ..store import garbage, offsets
 from ..store.connection import errors, session, timeouts
 from ..store.scheduling import due
@@ -95,7 +97,7 @@ class Promoter:
         now = time.monotonic()
         self._avoided = {offset: until for offset, until in self._avoided.items() if until > now}
         found = due.lock_due(cursor, self.topic, self._avoided, self._rows)
-        rows = list(_light_enough(found))
+        rows = next(batches_by_weight(found, attrgetter("size"), BYTES, ROWS), [])
         # A transaction that cancels or moves a message has locked its id, and waits for the row locked here. Skip it.
         free = garbage.lock_free(cursor, [row.offset for row in rows]) if rows else set()
         self._avoided |= {row.offset: now + DOUBTED_FOR for row in rows if row.offset not in free}
@@ -119,16 +121,6 @@ class Promoter:
         result.promoted = len(moving)
         result.more = bool(ended or doubtful) and (len(found) == self._rows or len(rows) < len(found))
         return result
-
-
-def _light_enough(rows: Sequence[DueMessage]) -> Iterator[DueMessage]:
-    """Yield the first rows, up to ``BYTES`` in total, but at least one."""
-    weight = 0
-    for place, row in enumerate(rows):
-        weight += row.size
-        if place and weight > BYTES:
-            return
-        yield row
 
 
 def _not_needed(cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]) -> dict[DueMessage, str]:

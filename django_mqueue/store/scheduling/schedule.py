@@ -136,23 +136,20 @@ def page(
 ) -> list[dict[str, Any]]:
     """Return the next ``limit`` rows after (due time, offset), in this order. ``before``: the due time to stop at."""
     until, bounds = ("", []) if before is None else (" AND available_at < %s", [before])
-    rows = session.fetch(
-        using,
-        "SELECT `offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"
-        f" FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
+    where = (
+        f"FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
         f" AND available_at >= %s AND (available_at > %s OR `offset` > %s){until}"
-        f" ORDER BY available_at, `offset` LIMIT {limit:d}",
-        [scheduled_topic(topic), after[0], after[0], after[1], *bounds],
+        f" ORDER BY available_at, `offset` LIMIT {limit:d}"
     )
-    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    return _read(using, where, [scheduled_topic(topic), after[0], after[0], after[1], *bounds])
 
 
 def by_place(using: str, topic: str, place: MessageKey) -> list[dict[str, Any]]:
     """Return the scheduled message at this place, or an empty list."""
-    rows = session.fetch(
-        using,
-        "SELECT `offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"
-        f" FROM queue_messages m FORCE INDEX (queue_messages_dedupe){_AT_PLACE}",
-        [scheduled_topic(topic), *place],
-    )
+    return _read(using, f"FORCE INDEX (queue_messages_dedupe){_AT_PLACE}", [scheduled_topic(topic), *place])
+
+
+def _read(using: str, where: str, params: list[Any]) -> list[dict[str, Any]]:
+    columns = "`offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"
+    rows = session.fetch(using, f"SELECT {columns} FROM queue_messages m {where}", params)
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
