@@ -150,22 +150,18 @@ class Membership:
         if registration.reads_log:
             self.stop(patient=False)
             raise GroupReadsLog(context.topic, context.group)
-        if context.registration_generation and registration.generation != context.registration_generation:
+        known, generation = context.registration_generation, registration.generation
+        if known and generation != known:
             context.drop(list(context.partitions))  # Memory is of an earlier registration.
             context.doubt, self._scan_at = True, -math.inf
-        if (
-            registration.generation == context.registration_generation
-            and registration.changed != context.changed
-        ):
+        elif registration.changed != context.changed:
             read_anew(context)
-        context.registration_generation, context.start = registration.generation, registration.start
+        context.registration_generation, context.start = generation, registration.start
         context.paused, context.resetting = registration.is_held, registration.resetting
         context.changed = registration.changed
         if not heartbeats.beat(context.using, context.holder):
-            if heartbeats.incarnation(context.using, context.holder) not in (
-                None,
-                context.holder.incarnation,
-            ):
+            incarnation = heartbeats.incarnation(context.using, context.holder)
+            if incarnation not in (None, context.holder.incarnation):
                 context.drop(list(context.partitions))
                 raise FencedSubscription(context.topic, context.group, context.holder.name)
             self.start()
@@ -262,10 +258,8 @@ class Membership:
             )
             self._forget([name for _, name in some])
             most = min(count, PER_STATEMENT)
-            take = partial(
-                leases.take_over, holder=context.holder, free=some, lease_ms=self.lease_ms, most=most
-            )
-            if not some or not self._begin(session.run(context.using, take)):
+            take = partial(leases.take_over, holder=context.holder, lease_ms=self.lease_ms, most=most)
+            if not some or not self._begin(session.run(context.using, partial(take, free=some))):
                 return
             count -= most
 

@@ -167,8 +167,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "protocol/membership.py",
-                "if context.registration_generation and registration.generation != context.registration_generation:",
-                "if not registration.generation:",
+                "if known and generation != known:",
+                "if not generation:",
             ),
             Edit(
                 "protocol/membership.py",
