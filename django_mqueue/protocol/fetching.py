@@ -49,7 +49,7 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
             known.update(one.receipt for one in before.quarantined)
         context.partitions[name] = new
     news: list[int] = []
-    for name, offset, _, _, token, _, alone, failures in left:
+    for name, offset, token, alone, failures in left:
         receipt = Receipt(name, int(offset), int(token))
         if mine.pop(receipt, None):
             context.partitions[name].in_flight.add(receipt.offset)
@@ -78,7 +78,7 @@ def read_waiting(context: ConsumerState, names: Sequence[str]) -> None:
         context.using, context.group, context.topic, names, WAITING_READ, by_offset=context.options.strict
     )
     found: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
-    for name, offset, _, due, *_ in rows:
+    for name, offset, due in rows:
         found[name].append((int(due), int(offset)))
     for name, items in found.items():
         partition = context.partitions[name]

@@ -156,16 +156,12 @@ def unclaim(using: str, group: str, topic: str, token: int, messages: Sequence[t
     )
 
 
-PENDING_COLUMNS = (
-    "partition_key, message_offset, in_flight, invisible_until, delivery_token, handed, alone, failure_count"
-)
-
-
 def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> list[Row]:
-    """Return all deliveries in flight of the partitions. Their number is limited by what workers claim at once."""
+    """Return (partition, offset, token, alone, failures) of all deliveries in flight of the partitions."""
     return session.fetch(
         using,
-        f"SELECT {PENDING_COLUMNS} FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
+        "SELECT partition_key, message_offset, delivery_token, alone, failure_count"
+        " FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})"
         " AND acked = 0 AND in_flight = 1",
         [group, topic, *partitions],
@@ -175,10 +171,11 @@ def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> 
 def waiting(
     using: str, group: str, topic: str, partitions: Sequence[str], limit: int, *, by_offset: bool
 ) -> list[Row]:
-    """Return the first ``limit`` retries of each partition, by due time or (for strict order) by offset."""
+    """Return (partition, offset, due) of each partition's first retries, by due time or, if strict, by offset."""
     order = "message_offset" if by_offset else "invisible_until"
     branch = (
-        f"SELECT {PENDING_COLUMNS} FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
+        "SELECT partition_key, message_offset, invisible_until"
+        " FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = %s AND acked = 0 AND in_flight = 0"
         f" ORDER BY {order} LIMIT {limit:d}"
     )
