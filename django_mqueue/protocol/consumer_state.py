@@ -268,8 +268,8 @@ class ConsumerState:
     def lose(self, stale: set[Receipt]) -> None:
         """Mark deliveries that this subscriber no longer owns as lost, and forget them.
 
-        Inside a caller's transaction only ``doubt`` is set, and the next lease renewal finds them. That transaction has
-        locked rows. A thread that holds ``lock`` may wait for these rows, so taking the lock could deadlock.
+        Inside a caller's transaction only ``doubt`` is set: a thread that holds ``lock`` may wait for rows that this
+        transaction has locked.
         """
         if not stale:
             return

@@ -52,10 +52,9 @@ class Promoter:
     def promote(self) -> Promotion:
         """Move up to 500 due messages, or 4 MiB, into the log in one transaction, in the order of their due times.
 
-        One worker promotes a topic at a time; the others skip it. A message is skipped while an open transaction
-        cancels, moves or replaces it, or publishes its id. If a statement still waits for a publisher's lock, it fails
-        after a second, and a smaller batch is tried next time. A message is dropped if the log holds its id already,
-        or if its group is not registered.
+        One worker promotes a topic at a time. A message is skipped while an open transaction changes it or publishes
+        its id. After a lock wait timeout, a smaller batch is tried. A message is dropped if the log holds its id, or if
+        its group is not registered.
         """
         tried: list[int] = []
         try:
@@ -124,11 +123,9 @@ class Promoter:
 
 
 def _not_needed(cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]) -> dict[DueMessage, str]:
-    """Return the rows to drop because their group is gone, or because it no longer needs them.
+    """Return the rows to drop because their group is gone, or because it no longer needs a parked retry.
 
-    The second kind are parked retries of an earlier registration. The group does not need one if the log still holds
-    the original, which is delivered again, or if the original is not above the group's new start. Other parked retries
-    are promoted, because the group has never finished them.
+    That is one of an earlier registration whose original is still in the log, or not above the group's new start.
     """
     lives = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
     gone = [row for row in rows if row.group and row.group not in lives]

@@ -16,10 +16,8 @@ from ..store.log import MessageIdentity
 class Settler:
     """Finds the settled offset of one topic, one step per call, and shares it with all workers.
 
-    ``shared_settled``: the settled offset in the topic's row. ``settled`` and ``shared_settled`` move back only if
-    the database is restored to an earlier state, for example by a failover to a server that lagged behind.
-    ``went_back``: ``shared_settled`` has moved back. ``ends_early``: the log has lost an unsettled offset that the
-    caller has read. The cause is a restore, or the message was deleted.
+    ``shared_settled``: the settled offset in the topic's row. It moves back only after a restore (``went_back``).
+    ``ends_early``: the log has lost an unsettled offset that the caller has read: by a restore, or by deletion.
     """
 
     def __init__(self, using: str, topic: str) -> None:

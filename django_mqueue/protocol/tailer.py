@@ -168,9 +168,8 @@ class Tailer:
     def _read_anew(self) -> None:
         """Read topics again after a restore of the database, and all topics on a new connection.
 
-        A new connection may lead to another server. After a restore, new messages may have offsets that were read
-        before. If other workers have settled these offsets, only the new connection reveals the restore. Memory decides
-        only what to try: watermarks are computed from the tables.
+        A new connection may lead to another server. If other workers have settled the offsets that it hands out again,
+        only the connection reveals the restore.
         """
         now = time.monotonic()
         is_new = self._connection.is_new() and (now >= self._anew_at or self._connection.was_lost())

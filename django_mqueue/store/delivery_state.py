@@ -44,11 +44,10 @@ def _parked_value(what: str, otherwise: str) -> str:
 def claim_fresh(
     cursor: CursorWrapper, claim: Claim, fresh: Sequence[tuple[str, int]], handed: Sequence[int]
 ) -> None:
-    """Insert the delivery state of messages that have none. Existing state is left unchanged.
+    """Insert the delivery state of messages that have none. ``handed``: offsets that go to a handler now.
 
-    If the database was restored, an offset may belong to a message of another partition, which another worker owns, or
-    of another group. Such a message is skipped. If it is of another of these partitions, the caller must detect this,
-    undo the claim with ``forget_claim``, and read that partition again. ``handed``: offsets that go to a handler now.
+    After a restore of the database, an offset may belong to another group, or to a partition that another worker owns.
+    Such a message is skipped. If it belongs to another of these partitions, the caller must undo it (``forget_claim``).
     """
     names, offsets = sorted({name for name, _ in fresh}), [offset for _, offset in fresh]
     cursor.execute(

@@ -126,8 +126,7 @@ def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
 def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Sequence[tuple[str, int]]) -> None:
     """Delete log rows, given as (partition, offset), and the delivery state that ``groups`` keep for them.
 
-    The statements find each row by its key. With a list of offsets, the servers scan the whole table if these rows are
-    much of it. The scan takes locks, and waits for every publisher with an open transaction, of any topic.
+    Each row is found by its key. With a list of offsets, a server may scan the table, and wait for every publisher.
     """
     doomed, offsets = numbers_table("doomed", "o"), json.dumps([offset for _, offset in rows])
     for group in groups:
@@ -145,11 +144,10 @@ def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Seque
 
 
 def delete_empty_positions(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> None:
-    """Delete the positions of partitions that have no rows in the log and no lease.
+    """Delete the positions of partitions that have no rows in the log and no lease, if they are not locked.
 
-    A separate statement reads the log. Inside the DELETE this read would take locks, and wait for every publisher with
-    an open transaction. If such a publisher now commits a message, workers find it without a position. Positions that
-    another transaction has locked (an ``unsubscribe`` of the group) are skipped.
+    A separate statement reads the log: inside the DELETE it would wait for every publisher with an open transaction.
+    Workers find a message that such a publisher commits now without a position.
     """
     cursor.execute(
         f"SELECT p.partition_key, ({NEWEST}) FROM {names_table('p')}", [topic, json.dumps(list(partitions))]

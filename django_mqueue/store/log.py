@@ -68,8 +68,8 @@ class NewRow:
 def insert(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
     """Append rows whose ids are not used yet. Return the first row's offset; the others follow without gaps.
 
-    One INSERT ... VALUES reserves all its offsets at once on both servers. Raises ``IntegrityError`` 1062 for an id
-    that exists, and 1048 for a group that is not registered.
+    One INSERT ... VALUES reserves all its offsets at once. Raises ``IntegrityError`` for an id that exists, and for a
+    group that is not registered.
     """
     gate, gate_params = locking_topic(topic)
     first, *others = rows

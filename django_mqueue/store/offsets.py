@@ -141,8 +141,7 @@ def settled(using: str, topic: str) -> int:
 def store_settled(using: str, topic: str, newest: MessageIdentity) -> int | None:
     """Store ``newest`` as settled, for all workers. Return what is stored then; None if the row is locked.
 
-    It stores nothing if the log no longer holds the message ``newest``, because the database may have been restored.
-    Then offsets up to ``newest`` may be unassigned, or belong to open transactions.
+    It stores nothing if the log no longer holds this message: after a restore, lower offsets may be handed out again.
     """
 
     def work(cursor: CursorWrapper) -> int | None:
@@ -290,8 +289,8 @@ def pauses(using: str, topic: str) -> dict[str, bool]:
 def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: bool = False) -> bool:
     """Delete a group's registration and heartbeats. Return whether it was registered. ``removal`` deletes the rest.
 
-    While the row is locked, no claim and no move of a watermark is in progress, and none begins. ``members_stay``
-    keeps the heartbeats. They show which of two subscribers with the same name is the younger.
+    While the row is locked, no claim and no move of a watermark is in progress. ``members_stay`` keeps the heartbeats:
+    they show which of two subscribers with the same name is the younger.
     """
     cursor.execute(
         "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_partition)"

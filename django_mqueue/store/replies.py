@@ -112,8 +112,7 @@ def lock_expired(cursor: CursorWrapper, offsets: Sequence[int], linger_ms: int) 
 
 
 def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
-    """Return whether this group alone can still reply to a message. All other registered groups have finished it, or
-    it was published for this group only.
+    """Return whether this group alone can still reply: the others have finished the message, or it was for this group.
 
     A message that was sent back to this group shows nothing about what other groups do with the original.
     """

@@ -175,8 +175,7 @@ class Acknowledger:
     def _extend_beside(self, left: set[Receipt], visible_ms: int) -> set[Receipt]:
         """Extend deliveries on a second connection. Return the receipts that are stale or stay locked.
 
-        A lock in the caller's transaction would last until its end. It would prevent the lease's renewal, and a
-        takeover, while the handler runs. The ack at the end of that transaction fences the writes of the handler.
+        A lock in the caller's transaction would prevent the lease's renewal, and a takeover, while the handler runs.
         """
         context, stale = self.context, set[Receipt]()
         deadline = time.monotonic() + LOCKED_WAIT
@@ -308,9 +307,8 @@ class Acknowledger:
     ) -> bool:
         """Apply ``change`` to deliveries that are not settled, and update the consumer state.
 
-        ``outcome``: what signals report. ``due_in``: milliseconds until the retry, or None if the message is finished
-        in the log. Raises ``StaleDelivery`` with the deliveries that another verb has settled, or that this subscriber
-        no longer owns.
+        ``outcome``: what signals report. ``due_in``: milliseconds until the retry; None if the message is finished in
+        the log.
         """
         counted = int(outcome.error is not None)
         todo = [d for d in deliveries if not d.hold.answer]
@@ -337,8 +335,8 @@ class Acknowledger:
 def is_long(context: ConsumerState, delay_ms: int) -> bool:
     """Return whether a retry after ``delay_ms`` is parked.
 
-    With ``strict`` it is not: the message must hold back its key. Dead letters are not parked either, because nothing
-    in their topic is deleted. Messages of a topic with a name longer than ``TOPIC_MAX`` are not parked.
+    With ``strict`` the message must hold back its key. Dead letters, and topics with a long name, are not parked
+    either.
     """
     kept = context.topic.endswith(conf.dead_letter_suffixes()) or len(context.topic) > names.TOPIC_MAX
     return delay_ms > LONG_MS and not (context.options.strict or kept)

@@ -39,10 +39,7 @@ def keeps_snapshot(using: str) -> bool:
 
 @contextmanager
 def second_connection(using: str) -> Iterator[str]:
-    """Yield an alias of the same database whose statements are not part of the caller's transaction.
-
-    The first statement opens the connection. It is closed at the end of the block.
-    """
+    """Yield an alias of the database outside the caller's transaction. The first statement connects."""
     alias = f"django_mqueue.beside.{next(_numbers)}"
     wrapper = connections[using].copy(alias)
     wrapper.settings_dict["AUTOCOMMIT"] = True

@@ -42,11 +42,7 @@ def waits_briefly(using: str) -> bool:
 
 
 def calls_hooks(using: str) -> bool:
-    """Return whether Django calls ``on_commit`` hooks when the caller's transaction is committed, and only then.
-
-    It does so for an ``atomic`` block. If the transaction began by turning autocommit off, it may call them late or
-    never.
-    """
+    """Return whether Django calls ``on_commit`` hooks when, and only when, the caller's transaction commits."""
     connection = connections[using]
     return connection.in_atomic_block and connection.commit_on_exit
 
@@ -130,12 +126,7 @@ _seen: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("seen", 
 
 @contextmanager
 def cached_queries() -> Iterator[None]:
-    """Let ``fetch`` run each statement once in this block. It is for pages that only read, and whose parts repeat
-    queries.
-
-    The database's time is also read once, so that queries with the time as a parameter are repeated exactly. A nested
-    block belongs to the outer one.
-    """
+    """Let ``fetch`` run each statement once in this block, for pages whose parts repeat queries."""
     if _seen.get() is not None:
         yield
         return
@@ -224,10 +215,7 @@ def migration_errors(using: str) -> Iterator[None]:
 
 
 class Watched:
-    """Detects that this thread has a connection that was never noted. It may lead to another server.
-
-    Each thread has a separate connection. Threads that take turns therefore return with connections that were noted.
-    """
+    """Detects that this thread has a connection that was never noted. It may lead to another server."""
 
     def __init__(self, using: str) -> None:
         self.using = using

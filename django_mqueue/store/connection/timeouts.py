@@ -19,12 +19,9 @@ LOCK_WAIT = 1
 def worker_timeouts(using: str, seconds: float) -> Iterator[Callable[[], None]]:
     """Set the idle timeout of this thread's connection to ``seconds``, unless ``wait_timeout`` is lower.
 
-    A worker may stop in the middle of a transaction, because its machine is paused or lost. Its locks then keep its
-    partitions from other workers, even after its leases have expired. Statements wait at most ``LOCK_WAIT`` seconds
-    for a lock (see ``session.waits_briefly``), because the worker renews the leases of all groups.
-
-    Yields a function to call before each use of the connection; it also sets up a new connection. The end of the block
-    restores the former values.
+    If a worker stops in a transaction, its locks would keep its partitions from others even without its leases.
+    Statements wait at most ``LOCK_WAIT`` seconds for a lock. Yields a function to call before each use of the
+    connection.
     """
     seen: Any = None
     before: tuple[int, int] = (0, 0)

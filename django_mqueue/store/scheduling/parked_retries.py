@@ -22,8 +22,8 @@ from ..log import INSERT_COLUMNS
 class Aside:
     """A message that is to be parked for its group.
 
-    ``offset``: its offset in the log. ``generation``: that of its registration. After a reset, the group receives the
-    message from the log instead. ``id``: a new id, because the log still holds the message's own id.
+    ``offset``: its offset in the log. ``generation``: that of the registration. ``id``: a new id, because the log still
+    holds the message's own id.
     """
 
     group: str

@@ -115,10 +115,8 @@ def move(cursor: CursorWrapper, topic: str, place: MessageKey, due: Due) -> bool
 def _locate(cursor: CursorWrapper, topic: str, place: MessageKey) -> tuple[str, str, list[Any]] | None:
     """Return the index, the WHERE and its values, with which a statement locks the message at this place.
 
-    A caller's transaction at REPEATABLE READ would lock the gap where an id is missing, and block publishers of any
-    topic. In this case a second connection reads first, and None means that there is no such row. It reads uncommitted
-    rows, so it finds what the caller's transaction has scheduled, and does not find what another transaction is
-    deleting.
+    A caller's transaction at REPEATABLE READ would lock the gap where an id is missing, and block publishers. So a
+    second connection reads first, also rows that the caller has not committed. None: there is no such row.
     """
     params = [scheduled_topic(topic), *place]
     using = cursor.db.alias
