@@ -22,10 +22,9 @@ _SECRET = re.compile(r"key|secret|passw|pwd|token|credentials?$|^sig$|^sas$|sign
 
 
 def check_place(to: str | os.PathLike[str]) -> str:
-    """Return the place as an absolute path, or as a URI for ``object_store``.
+    """Return the place as an absolute path, or as a URI for ``object_store``. Raises ``OptionError``.
 
-    Raises ``OptionError`` for an empty place, an impossible place, and a URI with keys. The error does not repeat the
-    keys.
+    An error for a URI with keys does not repeat the keys.
     """
     place = os.fspath(to)
     if not place:
@@ -67,8 +66,7 @@ def _check_keys(scheme: str, rest: str) -> None:
 def check_as_of(as_of: int | datetime | None, archive: object, *, live: bool) -> None:
     """Raise ``OptionError`` unless ``as_of`` is None, a version, or an aware datetime, and an archive is given.
 
-    ``live``: whether the log is read after the archive. This also raises the error for an earlier state, because the
-    log continues only the newest state.
+    ``live``: whether the log is read after the archive. It continues only the newest state.
     """
     if as_of is None:
         return
@@ -83,10 +81,7 @@ def check_as_of(as_of: int | datetime | None, archive: object, *, live: bool) ->
 
 
 def _has_keys(scheme: str, rest: str) -> bool:
-    """Return whether the URI has an account's name and key before an ``@``.
-
-    A key may hold a slash, or another character that ends a host.
-    """
+    """Return whether the URI has an account and key before an ``@``. A key may hold characters that end a host."""
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     user, at, _ = unquote(authority).rpartition("@")
     if at:

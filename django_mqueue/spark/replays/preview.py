@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -56,54 +57,43 @@ def preview(
 
     Raises ``OptionError``.
     """
-    with choice.asked(frame.sparkSession):
-        return _preview(choice.of(frame), name=name, topic=topic, to=to, groups=groups, stored=stored)
-
-
-def _preview(frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int) -> Preview:
     from pyspark.sql import functions as f
 
-    hour = f.floor(f.unix_millis("published_at") / 3_600_000).alias("hour")
+    from ..reader.columns import VALUE
+
     at = f.unix_millis("published_at")
-    counted = collect_all(
-        frame.groupBy("kind", hour).agg(
-            f.count("*").alias("n"),
-            f.min(f.struct("offset", at.alias("at"))).alias("first"),
-            f.max(f.struct("offset", at.alias("at"))).alias("last"),
+    hour = f.floor(at / 3_600_000).alias("hour")
+    end = f.struct("offset", at.alias("at"))
+    with choice.asked(frame.sparkSession):
+        chosen = choice.of(frame)
+        counted = collect_all(
+            chosen.groupBy("kind", hour).agg(
+                f.count("*").alias("n"), f.min(end).alias("first"), f.max(end).alias("last")
+            )
         )
-    )
-    kinds: dict[str, int] = {}
-    hours: dict[datetime, int] = {}
-    for row in sorted(counted, key=lambda row: (row["hour"], row["kind"] or "")):
-        kinds[row["kind"] or ""] = kinds.get(row["kind"] or "", 0) + row["n"]
-        began = EPOCH + timedelta(hours=row["hour"])
-        hours[began] = hours.get(began, 0) + row["n"]
-    keys = collect_all(frame.groupBy("key").count().orderBy(f.desc("count"), "key").limit(KEYS))
+        by_key = collect_all(chosen.groupBy("key").count().orderBy(f.desc("count"), "key").limit(KEYS))
+        cut = f.substring(VALUE, 1, CUT).alias("payload")
+        columns = chosen.select("offset", "key", "id", "kind", at.alias("published_at"), cut)
+        sample = collect_all(columns.orderBy("offset").limit(SAMPLE))
+    kinds: Counter[str] = Counter()
+    hours: Counter[datetime] = Counter()
+    for row in sorted(counted, key=lambda row: row["hour"]):
+        kinds[row["kind"] or ""] += row["n"]
+        hours[EPOCH + timedelta(hours=row["hour"])] += row["n"]
     return Preview(
         name=name,
         topic=topic,
         to=to,
         groups=tuple(groups),
-        total=sum(kinds.values()),
+        total=kinds.total(),
         first=_end(min((row["first"] for row in counted), default=None)),
         last=_end(max((row["last"] for row in counted), default=None)),
         kinds=dict(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
-        hours=hours,
-        keys={row["key"]: row["count"] for row in keys},
-        sample=tuple(_sample(frame)),
+        hours=dict(hours),
+        keys={row["key"]: row["count"] for row in by_key},
+        sample=tuple({**row.asDict(), "published_at": _time(row["published_at"])} for row in sample),
         stored=stored,
     )
-
-
-def _sample(frame: DataFrame) -> list[dict[str, Any]]:
-    from pyspark.sql import functions as f
-
-    from ..reader.columns import VALUE
-
-    at = f.unix_millis("published_at").alias("published_at")
-    cut = f.substring(VALUE, 1, CUT).alias("payload")
-    rows = collect_all(frame.select("offset", "key", "id", "kind", at, cut).orderBy("offset").limit(SAMPLE))
-    return [{**row.asDict(), "published_at": _time(row["published_at"])} for row in rows]
 
 
 def _end(found: Any) -> End | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from django.db.backends.utils import CursorWrapper
@@ -20,14 +21,11 @@ from ..database import copying, following
 from ..database.copying import CopyRun
 from ..errors import ArchiveError, ReplayBegun
 from ..sql.copies import Progress
-from . import guards
-from .choice import ConditionFailed, MessageFilter
-from .held import GuardedSource, hash_of
-from .originals import Originals
+from .choice import ConditionFailed, MessageFilter, hash_of
+from .originals import GuardedSource, Originals, guard_of_replay
 from .preview import Preview, preview
 from .requests import check_replay
-from .stoppable import computed, parallelism
-from .storing import CopyTask, stored, with_lanes
+from .storing import lanes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,34 +113,27 @@ def replay(
         spark,
         topic,
         source,
-        as_of,
-        live or source is None,
-        choice,
         given,
-        CopyRun(KIND, name, to, group=group or ""),
+        guard_of_replay(name, topic, to),
+        as_of,
+        rate,
+        stopping,
+        watch,
+        live=live or source is None,
+        choice=choice,
+        run=CopyRun(KIND, name, to, group=group or ""),
     )
-    try:
+    with closing(one.line):
         if dry_run:
             return one.preview()
-        return one.run_to_end(rate, fail_on_data_loss, stopping, watch)
-    finally:
-        one.line.close()
+        return one.run_to_end(fail_on_data_loss)
 
 
+@dataclass(kw_only=True)
 class _Replay(GuardedSource):
-    def __init__(
-        self,
-        spark: SparkSession,
-        topic: str,
-        source: str | os.PathLike[str] | None,
-        as_of: int | datetime | None,
-        live: bool,
-        choice: MessageFilter,
-        options: Mapping[str, str],
-        run: CopyRun,
-    ) -> None:
-        super().__init__(spark, topic, source, options, guards.of_replay(run.name, topic, run.topic), as_of)
-        self.live, self.choice, self.run = live, choice, run
+    live: bool
+    choice: MessageFilter
+    run: CopyRun
 
     @cached_property
     def number(self) -> int:
@@ -151,12 +142,12 @@ class _Replay(GuardedSource):
 
     def preview(self) -> Preview:
         head, groups = self.line.run(self._known)
-        found = self._looked(head)
-        lanes = self.line.run(lambda using: copying.lanes_of(using, self.run))
-        done = self.line.run(lambda using: copying.copied(using, with_lanes(self.run, lanes))) if lanes else 0
+        frame = self._originals(head).frame(self.spark, self.options, targeted=self.choice.targeted)
+        lanes = self.line.run(partial(copying.lanes_of, run=self.run))
+        done = self.copied(replace(self.run, lanes=lanes)) if lanes else 0
         return preview(
             self.choice,
-            found.frame(self.spark, self.options, targeted=self.choice.targeted),
+            frame,
             name=self.run.name,
             topic=self.topic,
             to=self.run.topic,
@@ -164,45 +155,31 @@ class _Replay(GuardedSource):
             stored=self._total() if head and head.finished else done,
         )
 
-    def run_to_end(
-        self,
-        rate: float | None,
-        fail_on_data_loss: bool,
-        stopping: threading.Event | None,
-        watch: Callable[[int], object] | None,
-    ) -> Replayed:
+    def run_to_end(self, fail_on_data_loss: bool) -> Replayed:
         head, _ = self.line.run(self._known)
-        if head is not None and head.finished:
-            return self._before()
-        # Raise errors before anything is noted.
-        found, begun = self._looked(head), head is not None
-        self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted))
-        if self.live:
-            found = self.hold(fail_on_data_loss, begun=begun)
-        head, lanes = self.line.run(lambda using: self._begin(using, found, begun))
+        begun = head is not None
+        if head is None or not head.finished:
+            # Raise errors before anything is noted.
+            found = self._originals(head)
+            self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted))
+            if self.live:
+                hold = partial(self.hold, begun=begun, gap_is_error=fail_on_data_loss)
+                found = self.line.run(hold)
+            head, lanes = self.line.run(partial(self._begin, found=found, begun=begun))
         if head.finished:
-            return self._before()
-        run = with_lanes(self.run, lanes)
-        frame = self._upto(found, head).frame(self.spark, self.options, targeted=self.choice.targeted)
-
-        def tell() -> None:
-            if watch is not None:
-                watch(self.line.run(lambda using: copying.copied(using, run)))
-
+            self._end()
+            return Replayed(self.run.name, self.run.topic, 0, self._total(), True, True)
+        run = replace(self.run, lanes=lanes)
         try:
-            with self.choice.asked(self.spark):
-                # Build the table in this block: a Spark Connect server may keep its analysis of the condition.
-                wanted = stored(self.choice.of(frame), CopyTask(self.how, run, self.topic, rate))
-                numbers = computed(self.spark, wanted, stopping, tell)
+            made = self.store(run, self._upto(found, head), self.choice)
         except ConditionFailed:  # For other errors the replay can continue later.
-            self.line.run(lambda using: self._give_up(using, run))
+            self.line.run(partial(self._give_up, run=run))
             raise
-        if numbers is None:
-            total = self.line.run(lambda using: copying.copied(using, run))
-            return Replayed(run.name, run.topic, 0, total, False)
-        self.line.run(lambda using: self._finish(using, run))
+        if made is None:
+            return Replayed(run.name, run.topic, 0, self.copied(run), False)
+        self.line.run(partial(self._finish, run=run))
         self._end()
-        return Replayed(run.name, run.topic, sum(numbers), self._total(), True)
+        return Replayed(run.name, run.topic, made, self._total(), True)
 
     def _known(self, using: str) -> tuple[Progress | None, list[str]]:
         """Return what an earlier run of this name has noted, and the groups that will get the copies.
@@ -219,8 +196,8 @@ class _Replay(GuardedSource):
             raise self._other()
         return head, [group] if group else groups
 
-    def _looked(self, head: Progress | None) -> Originals:
-        found = self.look(live=self.live)
+    def _originals(self, head: Progress | None) -> Originals:
+        found = self.line.run(partial(self.look, live=self.live))
         return found if head is None else self._upto(found, head)
 
     def _upto(self, found: Originals, head: Progress) -> Originals:
@@ -236,7 +213,7 @@ class _Replay(GuardedSource):
 
         If an earlier run, or another process at the same time, has already noted it, return that note.
         """
-        lanes = with_lanes(self.run, parallelism(self.spark)).lanes
+        lanes = lanes_of(self.spark)
 
         def work(cursor: CursorWrapper) -> Progress:
             head = copying.lock_head(using, cursor, self.run)
@@ -246,7 +223,7 @@ class _Replay(GuardedSource):
                 return head
             if begun or not self._is_held(using, found):
                 raise self._given_up()  # The group that held messages for this run is gone.
-            copying.begin(cursor, with_lanes(self.run, lanes), found.upto, self.number)
+            copying.begin(cursor, replace(self.run, lanes=lanes), found.upto, self.number)
             return Progress(found.upto, self.number, False, 0)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
@@ -281,20 +258,16 @@ class _Replay(GuardedSource):
             if head is None or head.finished or head.number != self.number:
                 return
             if copying.give_up(cursor, run) and self.live:
-                following.forget(self.topic, self.guard, using=using)
+                self.let_go(using)
 
         session.run(using, work)
 
-    def _before(self) -> Replayed:
-        self._end()
-        return Replayed(self.run.name, self.run.topic, 0, self._total(), True, True)
-
     def _total(self) -> int:
-        return self.line.run(lambda using: copying.total(using, self.run))
+        return self.line.run(partial(copying.total, run=self.run))
 
     def _end(self) -> None:
         if self.live:
-            self.let_go()
+            self.line.run(self.let_go)
 
     def _other(self) -> ReplayBegun:
         return ReplayBegun(

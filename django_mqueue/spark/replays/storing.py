@@ -1,14 +1,20 @@
-"""Store copies in tasks. Each task has one or several lanes, and stores their messages in the order of offsets."""
+"""Store copies in a Spark job that can be stopped. Each task stores the messages of its lanes in order of offsets."""
 
 from __future__ import annotations
 
+import threading
 import time
+import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, wait
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT
 from ...store.log import NewRow
+from ..collecting import collect_all
 from ..connecting import ConnectionParameters, RetryingConnection
 from ..database import backfilling, copying
 from ..database.copied_content import Original, copied, copy_id, headers_of
@@ -17,25 +23,23 @@ from ..sql.copies import Copy
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = ("offset", "partition", "id", "kind", "encoding", "payload", "headers", "published_ms")
 LANE = "lane"
+WATCH_EVERY = 1.0
 STEP = 0.25
 """With a rate, one statement stores at most the messages of so many seconds."""
 
 
 @dataclass(frozen=True)
 class CopyTask:
-    """The instructions for a task.
-
-    ``topic``: the topic of the originals. ``rate``: the maximum number of messages a second, of all tasks together.
-    """
+    """The instructions for a task."""
 
     connecting: ConnectionParameters
     run: CopyRun
-    topic: str
-    rate: float | None = None
+    topic: str  # Of the originals.
+    rate: float | None = None  # The maximum number of messages a second, of all tasks together.
 
     @property
     def at_once(self) -> int:
@@ -45,10 +49,7 @@ class CopyTask:
 
 
 def stored(frame: DataFrame, orders: CopyTask) -> DataFrame:
-    """Return a frame that stores its messages when it is computed.
-
-    Its only column has the number of messages that each task has stored.
-    """
+    """Return a frame that stores its messages when it is computed: the number of messages that each task stored."""
     from pyspark.sql import functions as f
 
     lane = f.pmod(f.hash("partition"), f.lit(orders.run.lanes))
@@ -59,57 +60,43 @@ def stored(frame: DataFrame, orders: CopyTask) -> DataFrame:
         .repartition(orders.run.lanes, "partition")
         .sortWithinPartitions("offset")
     )
-    return rows.mapInArrow(task(orders), "stored BIGINT")
-
-
-def task(orders: CopyTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that Spark runs on executors."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # Only executors need it here.
 
-        storing = CopyWriter(orders)
-        try:
+        with closing(RetryingConnection(orders.connecting)) as line:
+            storing = CopyWriter(orders, line)
             for batch in batches:
                 for row in batch.to_pylist():
                     storing.put(row)
             storing.flush()
-        finally:
-            storing.close()
         yield pa.RecordBatch.from_pydict({"stored": pa.array([storing.stored], pa.int64())})
 
-    return work
+    return rows.mapInArrow(work, "stored BIGINT")
 
 
 class CopyWriter:
     """Gathers the rows of each lane, and stores one statement at a time. ``stored``: the number of new copies."""
 
-    def __init__(self, orders: CopyTask) -> None:
-        self.orders = orders
+    def __init__(self, orders: CopyTask, line: RetryingConnection) -> None:
+        self.orders, self._line = orders, line
         self.stored = 0
-        self._line = RetryingConnection(orders.connecting)
-        self._held: dict[int, list[Copy]] = {}
-        self._sizes: dict[int, int] = {}
+        self._held: dict[int, list[Copy]] = defaultdict(list)
+        self._sizes: dict[int, int] = defaultdict(int)
 
     def put(self, row: Mapping[str, Any]) -> None:
         lane = int(row[LANE])
         copy = self._copy(row)
         size = len(copy.row.content.body) + len(copy.row.content.metadata)
-        held = self._held.setdefault(lane, [])
-        if held and (
-            len(held) == self.orders.at_once or self._sizes.get(lane, 0) + size > BYTES_PER_STATEMENT
-        ):
+        full = len(self._held[lane]) == self.orders.at_once
+        if full or (self._held[lane] and self._sizes[lane] + size > BYTES_PER_STATEMENT):
             self._store(lane)
-            held = self._held.setdefault(lane, [])
-        held.append(copy)
-        self._sizes[lane] = self._sizes.get(lane, 0) + size
+        self._held[lane].append(copy)
+        self._sizes[lane] += size
 
     def flush(self) -> None:
         for lane in list(self._held):
             self._store(lane)
-
-    def close(self) -> None:
-        self._line.close()
 
     def _copy(self, row: Mapping[str, Any]) -> Copy:
         run = self.orders.run
@@ -129,8 +116,7 @@ class CopyWriter:
         return Copy(one.offset, NewRow(one.partition, copy_id(run.name, one.offset), content, run.group))
 
     def _store(self, lane: int) -> None:
-        copies = self._held.pop(lane)
-        self._sizes.pop(lane, None)
+        copies, _ = self._held.pop(lane), self._sizes.pop(lane)
         run, rate = self.orders.run, self.orders.rate
         copies = self._line.run(lambda using: copying.not_stored(using, run, lane, copies))
         if not copies:
@@ -142,5 +128,53 @@ class CopyWriter:
         self.stored += self._line.run(lambda using: copying.append(using, run, lane, copies))
 
 
-def with_lanes(run: CopyRun, lanes: int) -> CopyRun:
-    return replace(run, lanes=max(1, min(copying.LANES_MAX, lanes)))
+def lanes_of(spark: SparkSession) -> int:
+    """Return the number of lanes of a new run: about as many as tasks that run at once."""
+    from ..archives.jobs import parallelism
+
+    return max(1, min(copying.LANES_MAX, parallelism(spark, "spark.sql.shuffle.partitions")))
+
+
+def computed(
+    spark: SparkSession,
+    frame: DataFrame,
+    stopping: threading.Event | None,
+    watch: Callable[[], None],
+) -> list[int] | None:
+    """Return the numbers in the only column of a frame; None if the job was stopped.
+
+    ``watch`` is called every second while the job runs.
+    """
+    tag, job, stopped = f"mqueue-{uuid.uuid4().hex}", Future[list[int]](), False
+    add, cancel = _tags(spark)
+
+    def work() -> None:
+        try:
+            add(tag)
+            job.set_result([int(row[0]) for row in collect_all(frame)])
+        except BaseException as error:
+            job.set_exception(error)
+
+    threading.Thread(target=work, name="mqueue-replay", daemon=True).start()
+    try:
+        while not wait([job], WATCH_EVERY).done:
+            watch()
+            if stopping is not None and stopping.is_set():
+                stopped = True
+                cancel(tag)  # Repeat until it ends: before the job begins, this cancels nothing.
+    except BaseException:
+        cancel(tag)
+        raise
+    return None if stopped and job.exception() else job.result()
+
+
+def _tags(spark: SparkSession) -> tuple[Callable[[str], object], Callable[[str], object]]:
+    """Return the function that tags this thread's jobs, and the function that cancels all jobs with a tag.
+
+    In PySpark 4.3, ``interruptTag`` finds jobs only on a Spark Connect server.
+    """
+    try:
+        context = spark.sparkContext
+    except Exception:
+        return spark.addTag, spark.interruptTag
+    return context.addJobTag, context.cancelJobsWithTag

@@ -32,7 +32,7 @@ from .requests import ReportRequest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..archives import Archive
+    from ..archives.catalog import Archive
 
 TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
 """The tables in the order in which they are read.
@@ -192,7 +192,7 @@ def _together(parts: Sequence[DataFrame]) -> DataFrame:
 def _archive(wanted: ReportRequest) -> Archive | None:
     if wanted.archive is None:
         return None
-    from ..archives import Archive
+    from ..archives.catalog import Archive
 
     return Archive.open(wanted.archive, as_of=wanted.as_of)
 
