@@ -76,26 +76,21 @@ def archive(
 
     The run starts where the archive ends, and stops at the offset that was settled when the run began.
 
+    * ``topics`` and ``pattern``: give one of them: a name or several names; or a regular expression for whole names.
     * ``to``: a path, or the URI of a folder in an object store.
-    * ``topics`` and ``pattern``: give one of them. ``topics`` is a name or several names. ``pattern`` is a regular
-      expression; it selects the topics whose whole name it matches.
     * ``options``: connection options of ``format("mqueue")``, and ``deadLetterSuffix``. Default: Django's settings.
     * ``group``: the consumer group that holds back deletion for the archive.
     * ``batch_rows``: the maximum number of messages in a batch.
-    * ``history_after``: seconds. The delivery history of a message of that age is archived even if a group is not
-      done with the message.
+    * ``history_after``: seconds. The delivery history of a message of that age waits for no group.
     * ``fail_on_data_loss``: whether to raise ``LogGap`` if messages may be missing.
     * ``moved``: the database moved to another server, and replaces the database on the earlier server.
     * ``stopping``: an event. When it is set, the run ends after the current batch.
     * ``progress``: called with the number of offsets done and the total.
 
-    Returns an ``Archived`` for each topic.
-
     Raises ``OptionError``, ``NoConnection``, ``NoSuchTopic``, ``NoSpark`` (``deltalake`` is not installed),
-    ``GroupTaken`` (another run of the group is alive, or workers consume for the group), ``LogGap`` (messages may be
-    missing, and ``fail_on_data_loss`` is true) or ``ArchiveError`` (the folder cannot be written or holds something
-    else, a file is damaged, the archive belongs to another database, server or group, or another run was faster). If it
-    raises before the first batch, it has added nothing to the archive.
+    ``GroupTaken`` (another run of the group is alive, or workers consume for the group), ``LogGap``, or
+    ``ArchiveError`` (the folder cannot be written or holds something else, a file is damaged, the archive belongs to
+    another database, server or group, or another run was faster).
     """
     wanted = archive_request(
         options or {}, topics, pattern, group, batch_rows, history_after,
@@ -172,7 +167,18 @@ class Run:
         try:
             found = Archive.open(self._storage.uri)
         except NoArchive:
-            self._check_empty()
+            begun = tuple(
+                f"{table}/_delta_log/" for table in TABLES
+            )  # Of a run that was killed at its start.
+            try:
+                others = [path for path in held(self._storage) if not path.startswith(begun)]
+            except OSError as error:
+                raise ArchiveError(f"{self._storage.uri} cannot be written: {error}") from error
+            if others:
+                raise ArchiveError(
+                    f"{self._storage.uri} is not an archive and is not empty (it holds {', '.join(others[:3])}): give"
+                    " an empty folder, or a new one"
+                ) from None
             return None
         where = self._storage.uri
         if found.properties.get(INSTALLATION) != database.id:
@@ -191,19 +197,6 @@ class Run:
                 " another folder"
             )
         return found
-
-    def _check_empty(self) -> None:
-        """Raise ``ArchiveError`` if the folder holds files. A run that was killed at its start leaves empty tables."""
-        try:
-            there = held(self._storage)
-        except OSError as error:
-            raise ArchiveError(f"{self._storage.uri} cannot be written: {error}") from error
-        begun = tuple(f"{table}/_delta_log/" for table in TABLES)
-        if others := [path for path in there if not path.startswith(begun)]:
-            raise ArchiveError(
-                f"{self._storage.uri} is not an archive and is not empty (it holds {', '.join(others[:3])}): give an"
-                " empty folder, or a new one"
-            )
 
     def _probe(self, *, is_new: bool) -> None:
         """Raise ``ArchiveError`` unless the driver can write, read and delete files; and executors, in a new folder.

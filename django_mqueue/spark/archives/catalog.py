@@ -58,7 +58,14 @@ class Archive:
         storage = storage_at(to)
         # Open messages first: a batch commits them last, so the other tables have all rows that belong to them.
         if (messages := opened(storage, "messages", as_of)) is None:
-            raise NoArchive(_instead(storage))
+            try:
+                there = held(storage)
+            except OSError as error:
+                raise NoArchive(f"there is no archive at {storage.uri}: {error}") from error
+            what = ", ".join(there[:5] or ["no file"]) + (" and more" if len(there) > 5 else "")
+            raise NoArchive(
+                f"there is no archive at {storage.uri}: it holds {what}, but no Delta table messages"
+            )
         if (found := messages.properties.get(FORMAT_PROPERTY)) != FORMAT:
             raise ArchiveError(
                 f"{storage.uri}: the archive's format is {found}, but this version of django_mqueue supports"
@@ -154,13 +161,3 @@ def frame(spark: SparkSession, storage: Storage, table: Table, entries: Sequence
                         yield from group.to_batches()
 
     return spark.range(0, len(entries), 1, len(entries)).mapInArrow(read, schema(table))
-
-
-def _instead(storage: Storage) -> str:
-    """Return the text that says why there is no archive."""
-    try:
-        there = held(storage)
-    except OSError as error:
-        return f"there is no archive at {storage.uri}: {error}"
-    what = ", ".join(there[:5]) + (" and more" if len(there) > 5 else "") if there else "no file"
-    return f"there is no archive at {storage.uri}: it holds {what}, but no Delta table messages"

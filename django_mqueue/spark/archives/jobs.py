@@ -45,7 +45,12 @@ def spread(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                outcome = _outcome(work, items[number])
+                try:
+                    results: Sequence[Any] = work(items[number])
+                    found = [each if isinstance(each, str) else asdict(each) for each in results]
+                    outcome = json.dumps({"found": found})
+                except MQueueError as error:
+                    outcome = json.dumps({"error": type(error).__name__, "text": str(error)})
                 yield pa.RecordBatch.from_pydict(
                     {"number": pa.array([number], pa.int64()), "outcome": pa.array([outcome], pa.string())}
                 )
@@ -68,14 +73,6 @@ def parallelism(spark: SparkSession, setting: str = "spark.default.parallelism")
         return int(spark.sparkContext.defaultParallelism)
     except Exception:
         return int(spark.conf.get(setting, "8") or 8)
-
-
-def _outcome(work: Callable[[Any], Sequence[Any]], item: Any) -> str:
-    try:
-        found = work(item)
-    except MQueueError as error:
-        return json.dumps({"error": type(error).__name__, "text": str(error)})
-    return json.dumps({"found": [each if isinstance(each, str) else asdict(each) for each in found]})
 
 
 def _found(outcome: Any, kind: type[Result]) -> list[Result]:

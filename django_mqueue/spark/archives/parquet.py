@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 from hashlib import blake2b
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..connecting import ConnectionParameters
 from ..errors import ArchiveError
 from ..reader.columns import schema_of
 from ..reader.options import ReadOptions, Table
-from .storage import Storage
+from .storage import Output, Storage
 
 BYTES_PER_FILE = 512 * 1_048_576
 OPEN_DAYS = 2
@@ -41,8 +41,7 @@ REPEATED = (
 WITH_BOUNDS = ("offset", "published_at", "created_at", "failed_at", "delivered_at", "done_at")
 """Columns whose minimum and maximum each row group stores, so that readers can skip row groups."""
 
-_DAY = 86_400_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECONDS_OF_DAY = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,6 @@ class Files:
         self._storage, self._path, self._schema = storage, path, schema
         self._topic, self._compression = topic, compression
         self._open: dict[str, NewFile] = {}
-        self._number = 0
         self.entries: list[FileEntry] = []
 
     def __enter__(self) -> Files:
@@ -124,8 +122,8 @@ class Files:
     def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
-                for date in list(self._open):
-                    self._close(date)
+                for day in list(self._open):
+                    self._close(day)
                 return
         except BaseException:
             self._abandon()
@@ -141,33 +139,29 @@ class Files:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows with a column ``published_at``, and divide them by its day in UTC."""
-        days = pc.divide(batch.column("published_at").cast(pa.int64()), _DAY)
-        bounds = pc.min_max(days).as_py()
-        if bounds["min"] == bounds["max"]:
-            self.put(_date(bounds["min"]), batch)
-            return
-        for day in pc.unique(days).to_pylist():
-            self.put(_date(day), batch.filter(pc.equal(days, day)))
+        days = pc.divide(batch.column("published_at").cast(pa.int64()), MICROSECONDS_OF_DAY)
+        different = pc.unique(days).to_pylist()
+        for day in different:
+            some = batch if len(different) == 1 else batch.filter(pc.equal(days, day))
+            self.put((date(1970, 1, 1) + timedelta(days=day)).isoformat(), some)
 
-    def put(self, date: str, rows: pa.RecordBatch | pa.Table) -> None:
+    def put(self, day: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Add rows of one day."""
-        if date in self._open and self._open[date].is_full:
-            self._close(date)
-        if date not in self._open:
+        if day in self._open and self._open[day].output.bytes > BYTES_PER_FILE and self._open[day].rows:
+            self._close(day)
+        if day not in self._open:
             if len(self._open) == OPEN_DAYS:
                 self._close(next(iter(self._open)))
-            path = self._path.format(date=date, number=self._number)
-            self._number += 1
-            self._open[date] = NewFile(self._storage, path, self._schema, self._compression)
-        self._open[date].add(rows.select(self._schema.names))
+            path = self._path.format(date=day, number=len(self.entries) + len(self._open))
+            self._open[day] = NewFile(self._storage, path, self._schema, self._compression)
+        self._open[day].add(rows.select(self._schema.names))
 
-    def _close(self, date: str) -> None:
-        file = self._open[date]
+    def _close(self, day: str) -> None:
+        file = self._open[day]
         file.close()
-        del self._open[date]
-        self.entries.append(
-            FileEntry(file.path, self._topic, date, file.rows, file.first, file.last, file.bytes)
-        )
+        del self._open[day]
+        size = file.output.bytes
+        self.entries.append(FileEntry(file.path, self._topic, day, file.rows, file.first, file.last, size))
 
 
 def files_of(storage: Storage, table: Table, topic: str, schema: pa.Schema) -> Files:
@@ -177,20 +171,16 @@ def files_of(storage: Storage, table: Table, topic: str, schema: pa.Schema) -> F
     return Files(storage, path, schema, topic)
 
 
-def _date(day: int) -> str:
-    return (_EPOCH + timedelta(days=day)).date().isoformat()
-
-
 class NewFile:
     """A Parquet file that is being written. ``first`` and ``last``: offsets, if the file has them."""
 
     def __init__(self, storage: Storage, path: str, schema: pa.Schema, compression: str) -> None:
         self.path, self.rows, self.first, self.last = path, 0, 0, 0
         self._storage, self._stack = storage, ExitStack()
-        self._output = self._stack.enter_context(storage.create(path))
+        self.output: Output = self._stack.enter_context(storage.create(path))
         self._offset = schema.get_field_index("offset")
         self._writer = pq.ParquetWriter(
-            self._output,
+            self.output,
             schema,
             compression=compression,
             use_dictionary=[name for name in REPEATED if name in schema.names],
@@ -200,14 +190,6 @@ class NewFile:
         )
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
-
-    @property
-    def bytes(self) -> int:
-        return int(self._output.bytes)
-
-    @property
-    def is_full(self) -> bool:
-        return self.rows > 0 and self.bytes > BYTES_PER_FILE
 
     def add(self, rows: pa.RecordBatch | pa.Table) -> None:
         if self._offset >= 0 and rows.num_rows:
@@ -229,7 +211,7 @@ class NewFile:
         with self._storage.open(self.path) as stream:
             while data := stream.read(1 << 22):
                 size, crc = size + len(data), zlib.crc32(data, crc)
-        if (size, crc) != (self._output.bytes, self._output.crc):
+        if (size, crc) != (self.output.bytes, self.output.crc):
             raise ArchiveError(
                 f"{self._storage.uri}: the stored content of {self.path} differs from what was written"
             )
@@ -297,10 +279,5 @@ def row_groups(stream: Any, schema: pa.Schema | None = None) -> Iterator[pa.Tabl
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the rows with the columns of ``schema``. A column that an older file does not have is null."""
-    columns = [
-        table.column(field.name).cast(field.type)
-        if field.name in table.schema.names
-        else pa.nulls(table.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+    whole = pa.concat_tables([schema.empty_table(), table], promote_options="permissive")
+    return whole.select(schema.names).cast(schema)

@@ -83,8 +83,6 @@ def compact(
     * ``stopping``: an event. When it is set, the compaction ends after the current table of a topic.
     * ``progress``: called with the number of files done and the total.
 
-    Returns a ``Compacted`` for each topic.
-
     Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
     ``ArchiveError`` if a file is damaged, or if another compaction or erasure was faster.
     """
@@ -125,17 +123,12 @@ def erase(
 
     * ``to``: a path, or the URI of a folder in an object store.
     * ``topic``: the name of one topic.
-    * ``key`` and ``where``: give one of them. ``key`` selects the messages with this key. ``where`` is a condition in
-      Spark's SQL over the columns of messages and ``value``, the payload as text, such as
-      ``get_json_object(value, '$.customer') = 'ada'``. It also selects dead letters, by the dead
-      letters' own columns.
-    * ``keep_hours``: hours, from 0 to 87,600 (ten years). How long the replaced files stay; rounded up to whole hours.
+    * ``key`` and ``where``: give one of them: the key of the messages; or a condition in Spark's SQL over the columns
+      of messages and ``value``, the payload as text, such as ``get_json_object(value, '$.customer') = 'ada'``.
+    * ``keep_hours``: how long the replaced files stay, from 0 to 87,600 hours; rounded up to whole hours.
 
-    After this call readers of the tables no longer see the rows. The replaced files still hold them. The first call
-    of ``erase`` or ``verify(clean=True)`` after ``keep_hours`` deletes these files; with 0 hours this call does.
-    Until then the earlier state of the archive can be read. The messages in the log do not change.
-
-    Returns an ``Erased``.
+    Readers of the tables no longer see the rows. The replaced files still hold them, until the first call of ``erase``
+    or ``verify(clean=True)`` after ``keep_hours``; with 0 hours this call deletes them. The log does not change.
 
     Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
     ``ArchiveError`` if a file is damaged, or if another compaction or erasure was faster.

@@ -77,7 +77,13 @@ class Snapshot:
         """The files of each topic, sorted by first offset."""
         found: dict[str, list[FileEntry]] = defaultdict(list)
         for row in pa.table(self._delta.get_add_actions(flatten=True)).to_pylist():
-            self._check_within(row["path"])
+            parts = row["path"].split("/")
+            if len(parts) != 3 or any(part in ("", ".", "..") or "\\" in part for part in parts):
+                # An account that can write the log must not make this package read or delete any file.
+                raise ArchiveError(
+                    f"{self._storage.uri}: table {self.table} names the file {row['path'][:200]!r}, which does not"
+                    " belong to this archive"
+                )
             entry = FileEntry(
                 f"{self.table}/{row['path']}", row["partition.topic"], row["partition.date"].isoformat(),
                 row["num_records"], row["min.offset"], row["max.offset"], row["size_bytes"],
@@ -184,15 +190,6 @@ class Snapshot:
         assert found
         return found
 
-    def _check_within(self, path: str) -> None:
-        """Raise ``ArchiveError`` for a file outside the table, so that a changed log cannot name files to delete."""
-        parts = path.split("/")
-        if len(parts) != 3 or any(part in ("", ".", "..") or "\\" in part for part in parts):
-            raise ArchiveError(
-                f"{self._storage.uri}: table {self.table} names the file {path[:200]!r}, which does not belong to"
-                " this archive"
-            )
-
     def _named(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
         """Return the given files that this version names."""
         return [entry for entry in entries if entry.path in self._paths]
@@ -204,13 +201,15 @@ def _added(entry: FileEntry, *, changes: bool) -> Any:
 
     bounds = {"minValues": {"offset": entry.first}, "maxValues": {"offset": entry.last}}
     statistics = json.dumps({"numRecords": entry.rows, **bounds, "nullCount": {"offset": 0}})
-    return AddAction(entry.in_table, entry.bytes, entry.partition, _now(), changes, statistics)
+    return AddAction(
+        entry.in_table, entry.bytes, entry.partition, int(time.time() * 1000), changes, statistics
+    )
 
 
 def _removed(entry: FileEntry) -> Any:
     from deltalake.transaction import RemoveAction
 
-    return RemoveAction(entry.in_table, False, _now(), entry.bytes, entry.partition)
+    return RemoveAction(entry.in_table, False, int(time.time() * 1000), entry.bytes, entry.partition)
 
 
 def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> Snapshot | None:
@@ -294,7 +293,3 @@ def reason(error: Exception) -> str:
     """Return the text of a ``deltalake`` error in one line, without terminal codes."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("Debug source:")[0]
     return textwrap.shorten(text, 600, placeholder=" …")
-
-
-def _now() -> int:
-    return int(time.time() * 1000)

@@ -65,15 +65,12 @@ def verify(
 
     * ``to``: a path, or the URI of a folder in an object store.
     * ``topics``: a name or several names. Default: all topics of the archive.
-    * ``clean``: delete files that no table has named for ``keep_hours``, if no topic has a problem. It must verify all
-      topics, because it deletes files of all topics.
+    * ``clean``: delete files of all topics that no table has named for ``keep_hours``, if no topic has a problem.
     * ``keep_hours``: hours, from 0 to 87,600 (ten years); rounded up to whole hours.
     * ``log``: connection options of ``format("mqueue")``; ``{}`` stands for Django's settings. With them, the archive
       must have all messages that the log still holds up to the archive's end.
     * ``stopping``: an event. When it is set, the verification ends before the next topic, and deletes nothing.
     * ``progress``: called with the number of files done and the total.
-
-    Returns a ``Verified`` for each topic that was read.
 
     Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
     ``ArchiveError`` if a table cannot be read or cleaned, or if a task fails.

@@ -70,12 +70,9 @@ def export(
     * ``compression``: zstd, snappy, gzip, lz4 or none.
     * ``progress``: called with the number of files done and the total.
 
-    The rows do not pass through Spark's JVM. So this is faster than ``load().write.parquet(to)``. Each range of offsets
-    becomes a file, or several files if it is larger than 512 MiB. The names of the files are in the order of topics
-    and offsets. ``_SUCCESS`` is written last, and lists the files. If it is missing, the export was not finished, and
-    must be started again from scratch. After an error the function deletes its files, if the storage allows it.
-
-    Returns an ``Exported``.
+    The rows do not pass through Spark's JVM. Each range of offsets becomes a file, or several files if it is larger
+    than 512 MiB. The names of the files are in the order of topics and offsets. ``_SUCCESS`` is written last, and lists
+    the files. If it is missing, the export was not finished. After an error the function deletes its files.
 
     Raises ``OptionError``, ``NoSpark`` (PySpark is not installed, or has a wrong version), ``NoConnection``,
     ``NoSuchTopic``, ``LogGap`` (messages were deleted during the export, and ``failOnDataLoss`` is not false) or
@@ -114,7 +111,9 @@ class Run:
         except BaseException:
             self._discard()
             raise
-        self._tidy()
+        finally:  # Delete the files of failed attempts.
+            with suppress(OSError, pa.ArrowException):
+                self._storage.discard(self._folder)
         return Exported(sum(one.rows for one in found), len(found), sum(one.bytes for one in found))
 
     def _ranges(self, using: str) -> list[Range | None]:
@@ -191,10 +190,7 @@ class Run:
         return json.dumps(total, indent=2).encode() + b"\n"
 
     def _counts(self) -> bool:
-        """Return whether ``_SUCCESS`` lists the renamed files, so that the export counts.
-
-        An error may be raised after ``_SUCCESS`` was written.
-        """
+        """Return whether ``_SUCCESS`` lists the renamed files. An error may be raised after it was written."""
         try:
             return bool(self._named) and self._storage.read(SUCCESS) == self._summary()
         except FileNotFoundError:
@@ -206,12 +202,6 @@ class Run:
             for one in [] if self._counts() else self._named:
                 with suppress(OSError, pa.ArrowException):
                     self._storage.delete(one.path)
-        self._tidy()
-
-    def _tidy(self) -> None:
-        """Delete the hidden folder with the files of failed attempts."""
-        with suppress(OSError, pa.ArrowException):
-            self._storage.discard(self._folder)
 
     @contextmanager
     def _export_errors(self) -> Iterator[None]:
@@ -222,17 +212,13 @@ class Run:
 
 
 def writing(to: str, folder: str, asked: ExportRequest) -> Callable[[Range | None], list[FileEntry]]:
-    """Return a function for executors, which writes a range into files below ``folder`` and returns them by offset.
-
-    Without a range, it writes one file that has the columns and no rows. The files count only after the driver has
-    renamed them.
-    """
+    """Return a function for executors, which writes a range into files below ``folder`` and returns them by offset."""
 
     def written(wanted: Range | None) -> list[FileEntry]:
         batches = Batches(asked.schema)
         path = f"{folder}/{uuid.uuid4().hex}/{{number}}.parquet"
         with Files(storage_at(to), path, batches.schema, compression=asked.compression) as files:
-            files.put("", batches.schema.empty_table())
+            files.put("", batches.schema.empty_table())  # Without rows, write one file with the columns.
             for rows in () if wanted is None else read(wanted, batches, asked.options):
                 files.put("", rows)
         return files.entries

@@ -35,20 +35,14 @@ SAY_AFTER, SAY_EVERY = 2.0, 30.0
 
 @dataclass(frozen=True)
 class Backfilled:
-    """The result of a backfill.
-
-    * ``stored``: how many copies this run has stored.
-    * ``upto``: the border. The group gets all messages above it from the log.
-    * ``finished``: false if this run was stopped.
-    * ``before``: an earlier run has finished the backfill, and this run did nothing.
-    """
+    """The result of a backfill."""
 
     topic: str
     group: str
-    stored: int
-    upto: int
-    finished: bool
-    before: bool = False
+    stored: int  # Copies that this run has stored.
+    upto: int  # The border. The group gets all messages above it from the log.
+    finished: bool  # False if this run was stopped.
+    before: bool = False  # An earlier run has finished the backfill, and this run did nothing.
 
 
 def backfill(
@@ -78,17 +72,11 @@ def backfill(
     * ``dry_run``: change nothing, and return a ``Preview``.
     * ``stopping``: an event. When it is set, the run ends early.
     * ``watch``: called every second with the number of stored copies.
-    * ``say``: called with a line of text that names what the backfill waits for, if past and present cannot be joined
-      at once.
+    * ``say``: called with a line of text that names what past and present wait for before they can be joined.
 
-    Raises:
-
-    * ``GroupNotNew``: the group is registered already.
-    * ``LogGap``: messages between archive and log may be deleted, and ``fail_on_data_loss`` is true.
-    * ``ArchiveError``: the backfill was begun from another archive.
-    * ``NoArchive``, ``NoSuchTopic``, ``OptionError``.
-    * ``NotRegistered``, ``Superseded``: the group was unsubscribed, resumed or reset while its past was stored.
-    * ``TypeError``, ``ValueError``: an argument is invalid.
+    Raises ``GroupNotNew`` (it is registered already), ``LogGap``, ``ArchiveError`` (the backfill was begun from another
+    archive), ``NotRegistered`` or ``Superseded`` (the group was unsubscribed, resumed or reset meanwhile),
+    ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``TypeError`` or ``ValueError``.
     """
     given = dict(options or {})
     check_backfill(topic, group, source, rate, given)
@@ -157,10 +145,7 @@ class _Backfill(GuardedSource):
         return Backfilled(self.topic, self.group, made + sewn, border.upto, True)
 
     def _check_new(self, using: str) -> BackfillState | None:
-        """Return how far an earlier run has come; None for a new group.
-
-        Raises ``GroupNotNew`` or ``ArchiveError``.
-        """
+        """Return how far an earlier run has come; None for a new group. Raises ``GroupNotNew`` or ``ArchiveError``."""
         head = backfilling.find_backfill(using, self.topic, self.group)
         if head is not None and not head.ended:
             self._check_source(head)
@@ -193,10 +178,8 @@ class _Backfill(GuardedSource):
         return None
 
     def _join_round(self, using: str, border: BackfillState) -> tuple[int, str | None]:
-        """Do one round of ``_join_past_and_log``. Return the number of copies, and what the backfill waits for.
-
-        Create a new ``Seam`` for a new connection: after a COMMIT without an answer, its memory of copies may be wrong.
-        """
+        """Do one round of ``_join_past_and_log``. Return the number of copies, and what the backfill waits for."""
+        # A new connection needs a new Seam: after a COMMIT without an answer, its memory of copies may be wrong.
         if self._seam is None or self._seam.using != using:
             self._seam = Seam(using, border)
         made = self._seam.sew()

@@ -35,20 +35,14 @@ KIND = "replay"
 
 @dataclass(frozen=True)
 class Replayed:
-    """The result of a replay.
-
-    * ``stored``: how many messages this run has stored.
-    * ``total``: how many all runs of this name have stored.
-    * ``finished``: false if this run was stopped.
-    * ``before``: an earlier run has finished the replay, and this run did nothing.
-    """
+    """The result of a replay."""
 
     name: str
     to: str
-    stored: int
-    total: int
-    finished: bool
-    before: bool = False
+    stored: int  # Messages that this run has stored.
+    total: int  # Messages that all runs of this name have stored.
+    finished: bool  # False if this run was stopped.
+    before: bool = False  # An earlier run has finished the replay, and this run did nothing.
 
 
 def replay(
@@ -79,8 +73,7 @@ def replay(
     The messages come from the archive ``source``. With ``live``, or without a ``source``, they also come from the log
     above it.
 
-    * ``name``: identifies the replay. A run with the name of an earlier run continues it, even if its copies are
-      already deleted.
+    * ``name``: identifies the replay. A run with the name of an earlier run continues it.
     * ``as_of``: the state of the archive, as a version of its table of messages or as a time; only without the log.
     * ``to``: the topic of the copies. Default: the same topic.
     * ``group``: the only group that gets the copies. Default: all groups.
@@ -95,15 +88,10 @@ def replay(
     * ``stopping``: an event. When it is set, the run ends early.
     * ``watch``: called every second with the number of messages that all runs have stored.
 
-    Raises:
-
-    * ``NotRegistered``: ``group`` is not registered for ``to``.
-    * ``ReplayBegun``: a replay of this name was begun with other conditions, or from another archive.
-    * ``LogGap``: messages between archive and log may be deleted, and ``fail_on_data_loss`` is true.
-    * ``OptionError``: an option is invalid, or the condition fails for a message.
-    * ``NoArchive``, ``ArchiveError``, ``NoSuchTopic``.
-    * ``Superseded``: another process has given up this replay.
-    * ``TypeError``, ``ValueError``: an argument is invalid.
+    Raises ``NotRegistered`` (``group`` is not registered for ``to``), ``ReplayBegun`` (a replay of this name was begun
+    with other conditions, or from another archive), ``Superseded`` (another process has given up this replay),
+    ``LogGap``, ``OptionError`` (also if the condition fails for a message), ``NoArchive``, ``ArchiveError``,
+    ``NoSuchTopic``, ``TypeError`` or ``ValueError``.
     """
     given, to = dict(options or {}), topic if to is None else to
     choice = MessageFilter(since, until, keys, kinds, where, targeted, group or "")
@@ -182,10 +170,7 @@ class _Replay(GuardedSource):
         return Replayed(run.name, run.topic, made, self._total(), True)
 
     def _known(self, using: str) -> tuple[Progress | None, list[str]]:
-        """Return what an earlier run of this name has noted, and the groups that will get the copies.
-
-        Raises ``NotRegistered`` or ``ReplayBegun``.
-        """
+        """Return what an earlier run of this name has noted, and the groups that will get the copies."""
         number = self.number  # This opens the archive, so do it before anything is locked or registered.
         to, group = self.run.topic, self.run.group
         groups = registration.groups_of(using, to)
@@ -209,10 +194,7 @@ class _Replay(GuardedSource):
         return replace(found, upto=head.position)
 
     def _begin(self, using: str, found: Originals, begun: bool) -> tuple[Progress, int]:
-        """Note that the run begins. Return what is noted now, and the number of lanes.
-
-        If an earlier run, or another process at the same time, has already noted it, return that note.
-        """
+        """Note that the run begins, if no other process has noted it. Return the note, and the number of lanes."""
         lanes = lanes_of(self.spark)
 
         def work(cursor: CursorWrapper) -> Progress:
@@ -221,19 +203,14 @@ class _Replay(GuardedSource):
                 if head.number != self.number:
                     raise self._other()
                 return head
-            if begun or not self._is_held(using, found):
+            place = following.place(self.topic, self.guard, using=using) if self.live else None
+            is_held = not self.live or (place is not None and place.life == found.life)
+            if begun or not is_held:
                 raise self._given_up()  # The group that held messages for this run is gone.
             copying.begin(cursor, replace(self.run, lanes=lanes), found.upto, self.number)
             return Progress(found.upto, self.number, False, 0)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
-
-    def _is_held(self, using: str, found: Originals) -> bool:
-        """Return whether the registration that held back deletion when the messages were found still exists."""
-        if not self.live:
-            return True
-        place = following.place(self.topic, self.guard, using=using)
-        return place is not None and place.life == found.life
 
     def _finish(self, using: str, run: CopyRun) -> None:
         def work(cursor: CursorWrapper) -> None:
@@ -247,10 +224,9 @@ class _Replay(GuardedSource):
         session.run(using, work)
 
     def _give_up(self, using: str, run: CopyRun) -> None:
-        """Delete all notes of a run whose condition failed for a message, so that its name can be used again.
+        """Delete all notes of a run whose condition failed, unless copies are stored, so that its name is free again.
 
-        The same transaction unsubscribes the group that holds back deletion, so that no new run relies on it. This does
-        nothing if copies are stored already.
+        The same transaction unsubscribes the group that holds back deletion, so that no new run relies on it.
         """
 
         def work(cursor: CursorWrapper) -> None:

@@ -202,7 +202,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a run reads a file back before it commits the file",
         "a file that the disk stored wrongly is the only copy of its messages",
         "spark/archives/parquet.py",
-        "        if (size, crc) != (self._output.bytes, self._output.crc):\n",
+        "        if (size, crc) != (self.output.bytes, self.output.crc):\n",
         "        if False:\n",
         f"{_RUNS}::test_a_file_that_is_not_what_was_written_is_not_named",
     ),

@@ -125,8 +125,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a run begins only under the registration generation that checked for a gap",
         "messages that were deleted between two registrations are missing, without an error",
         "spark/replays/replay_run.py",
-        "        return place is not None and place.life == found.life\n",
-        "        return place is not None\n",
+        "(place is not None and place.life == found.life)\n",
+        "(place is not None)\n",
         f"{_AGAIN}::test_what_was_given_up_meanwhile_is_not_begun[registered anew]",
     ),
     mutation(
