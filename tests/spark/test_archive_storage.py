@@ -115,10 +115,11 @@ def test_a_local_file_is_synced_before_it_has_its_name(
     storage.move("x/two", "x/three")
     assert seen == ["/new/x"]
     seen.clear()
-    storage.make("y/z")
-    (tmp_path / "new/y/z/four").write_text("")
+    storage.write("y/z/four", b"")
+    assert seen[:2] == ["/new", "/new/y"]
+    seen.clear()
     storage.sync("y/z/four")
-    assert seen == ["/new", "/new/y", "/new/y/z/four", "/new/y/z"]
+    assert seen == ["/new/y/z/four", "/new/y/z"]
 
 
 def test_a_writer_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

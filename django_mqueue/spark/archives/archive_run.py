@@ -167,9 +167,8 @@ class Run:
         try:
             found = Archive.open(self._storage.uri)
         except NoArchive:
-            begun = tuple(
-                f"{table}/_delta_log/" for table in TABLES
-            )  # Of a run that was killed at its start.
+            # A run that was killed at its start leaves tables without messages.
+            begun = tuple(f"{table}/_delta_log/" for table in TABLES)
             try:
                 others = [path for path in held(self._storage) if not path.startswith(begun)]
             except OSError as error:

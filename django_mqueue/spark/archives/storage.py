@@ -79,8 +79,9 @@ class LocalStorage:
         return (self._folder / path).exists()
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a whole file into an existing folder. Raises ``FileExistsError`` and never replaces a file."""
+        """Write a whole file. Raises ``FileExistsError`` and never replaces a file."""
         private.refuse_links(self._folder, path)
+        _make((self._folder / path).parent)
         beside = f"{HIDDEN}{uuid.uuid4().hex}"
         try:
             with self.create(beside) as stream:
@@ -114,11 +115,6 @@ class LocalStorage:
     def discard(self, folder: str) -> None:
         """Delete a folder with all its files and subfolders, if it exists."""
         shutil.rmtree(self._folder / folder, ignore_errors=True)
-
-    def make(self, folder: str) -> None:
-        """Create a folder in which others write, if it does not exist. Only this account has access."""
-        private.refuse_links(self._folder, folder)
-        _make(self._folder / folder)
 
     def sync(self, path: str) -> None:
         """Make a file durable that other code has written."""
@@ -202,9 +198,6 @@ class ObjectStorage:
     def discard(self, folder: str) -> None:
         for path in self.list(folder):
             self.delete(path)
-
-    def make(self, folder: str) -> None:
-        """Do nothing: object stores have no folders."""
 
     def sync(self, path: str) -> None:
         """Do nothing: the files of an object store are durable."""

@@ -270,7 +270,6 @@ def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> No
             raise_if_key_not_exists=False,
         )  # fmt: skip
         data = Path(folder, path).read_bytes()
-        storage.make(f"{table}/_delta_log")
         try:
             storage.write(f"{table}/{path}", data)
         except FileExistsError:  # This call may have written it, and lost the reply.

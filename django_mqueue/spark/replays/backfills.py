@@ -18,10 +18,9 @@ from ...exceptions import MQueueError
 from ..database import backfilling
 from ..database.backfilling import BackfillState, Seam
 from ..errors import ArchiveError
-from .choice import MessageFilter, hash_of
+from .choice import MessageFilter, check_backfill, hash_of
 from .originals import GuardedSource, guard_of_backfill
 from .preview import Preview, preview
-from .requests import check_backfill
 from .storing import lanes_of
 
 if TYPE_CHECKING:

@@ -1,9 +1,10 @@
-"""Choose the messages that are replayed: by time, key, kind, or any condition in SQL."""
+"""Check the arguments of replays and backfills, and choose messages: by time, key, kind, or any condition in SQL."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+import os
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,8 +12,14 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from ...policy import names
+from ...service import registration
+from ..archives.places import check_place
 from ..configuring import session_settings
+from ..connecting import connecting
+from ..database.copied_content import NAME_MAX
 from ..errors import OptionError
+from ..reader.options import TOPIC_MAX
+from ..suffixes import suffixes_of
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -36,19 +43,15 @@ class ConditionFailed(OptionError):
 class MessageFilter:
     """The conditions of a replay. A message must meet all of them.
 
-    * ``since`` and ``until``: the time of publication. ``until`` itself is excluded.
-    * ``targeted``: also choose messages that were for one group alone: for ``group``, or for any group if ``group`` is
-      empty.
-
     A row that is not a new message is never chosen: a retry, a redriven message, or a copy of a backfill.
     """
 
     since: datetime | None = None
-    until: datetime | None = None
+    until: datetime | None = None  # Excluded.
     keys: Collection[str] = ()
     kinds: Collection[str] = ()
     where: str | None = None
-    targeted: bool = False
+    targeted: bool = False  # Also messages that were for one group alone: for ``group``, or for any group.
     group: str = ""
 
     def check(self) -> None:
@@ -145,3 +148,39 @@ def _state(error: PySparkException) -> str:
 def hash_of(*texts: str) -> int:
     """Return 62 bits of a digest."""
     return int.from_bytes(blake2b("\0".join(texts).encode(), digest_size=8).digest()) >> 2
+
+
+def check_replay(
+    topic: str,
+    name: str,
+    choice: MessageFilter,
+    source: str | os.PathLike[str] | None,
+    to: str,
+    group: str | None,
+    rate: float | None,
+    options: Mapping[str, str],
+) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for an invalid argument of a replay."""
+    names.check_topic(topic, TOPIC_MAX)
+    names.check_name("name", name, NAME_MAX)
+    choice.check()
+    if source is not None:
+        check_place(source)
+    _check(to, group, rate, options)
+
+
+def check_backfill(
+    topic: str, group: str, source: str | os.PathLike[str], rate: float | None, options: Mapping[str, str]
+) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for an invalid argument of a backfill."""
+    check_place(source)
+    _check(topic, group, rate, options)
+
+
+def _check(to: str, group: str | None, rate: float | None, options: Mapping[str, str]) -> None:
+    how = connecting({name.lower(): value for name, value in options.items()})
+    names.check_publish_topic(to, suffixes_of(options, how).all)
+    if group is not None:
+        registration.check_group(group)
+    if rate is not None and not rate > 0:
+        raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")

@@ -21,10 +21,9 @@ from ..database import copying, following
 from ..database.copying import CopyRun
 from ..errors import ArchiveError, ReplayBegun
 from ..sql.copies import Progress
-from .choice import ConditionFailed, MessageFilter, hash_of
+from .choice import ConditionFailed, MessageFilter, check_replay, hash_of
 from .originals import GuardedSource, Originals, guard_of_replay
 from .preview import Preview, preview
-from .requests import check_replay
 from .storing import lanes_of
 
 if TYPE_CHECKING:

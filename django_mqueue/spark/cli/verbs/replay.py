@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....drawing.printing import on_a_line
 from ...archives.places import check_as_of
-from ...replays.choice import MessageFilter
-from ...replays.requests import check_replay
+from ...replays.choice import MessageFilter, check_replay
 from ..arguments import AS_OF, checked, moment, state
 from ..verb import Job, Verb
 
