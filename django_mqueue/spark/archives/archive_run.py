@@ -42,15 +42,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Archived:
-    """The rows, batches, files and bytes that a run has added for one topic.
-
-    ``upto``: by table, the offset that the archive reaches now. ``position``: the offset up to which the group lets
-    messages be deleted. ``rows``: by table.
-    """
+    """The rows, batches, files and bytes that a run has added for one topic."""
 
     topic: str
-    upto: dict[Table, int]
-    position: int
+    upto: dict[Table, int]  # By table, the offset that the archive reaches now.
+    position: int  # The offset up to which the group lets messages be deleted.
     rows: dict[Table, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
     batches: int = 0
     files: int = 0

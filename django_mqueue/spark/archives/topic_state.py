@@ -36,7 +36,7 @@ class TopicState:
     group: str
     upto: dict[Table, int]
     position: int = 0  # Of the group, or where it must be moved.
-    begun: bool = False  # Whether the archive has a batch of the topic.
+    begun: bool = False  # True if the archive has a batch of the topic.
     life: int = 0  # The generation of the group's registration; 0 before it is registered.
     lowest: int = 0  # The group is not below: a killed run moved it for all batches but the last.
     last: Last | None = None  # The last message of the archive.

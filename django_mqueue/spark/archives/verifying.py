@@ -31,20 +31,16 @@ FILES_PER_ROUND, BYTES_PER_ROUND = 128, 1 << 30
 
 @dataclass
 class Verified:
-    """The verification of one topic.
-
-    ``problems``: sentences. ``erased``: the number of rows that were removed. ``unused``: the paths of files that the
-    tables do not name. ``deleted``: how many of these were deleted.
-    """
+    """The verification of one topic."""
 
     topic: str
     files: int = 0
     rows: int = 0
     bytes: int = 0
-    erased: int = 0
-    problems: list[str] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-    deleted: int = 0
+    erased: int = 0  # Rows that were removed.
+    problems: list[str] = field(default_factory=list)  # Sentences.
+    unused: list[str] = field(default_factory=list)  # Paths of files that the tables do not name.
+    deleted: int = 0  # How many of the unused files were deleted.
 
 
 def verify(

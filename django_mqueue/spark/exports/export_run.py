@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ...policy.batching import batches
 from ..archives.jobs import parallelism, spread
 from ..archives.parquet import FileEntry, Files
 from ..archives.requests import Progress, quiet
@@ -131,10 +132,9 @@ class Run:
 
     def _written(self, ranges: Sequence[Range | None]) -> list[FileEntry]:
         work = writing(self._storage.uri, self._folder, self._wanted)
-        done, found, at_once = 0, list[FileEntry](), ROUND * parallelism(self._spark)
+        done, found = 0, list[FileEntry]()
         self._progress(0, len(ranges))
-        while done < len(ranges):
-            some = ranges[done : done + at_once]
+        for some in batches(ranges, ROUND * parallelism(self._spark)):
             try:
                 found += [one for made in spread(self._spark, work, some, FileEntry) for one in made]
             except ArchiveError as error:
@@ -215,11 +215,11 @@ def writing(to: str, folder: str, asked: ExportRequest) -> Callable[[Range | Non
     """Return a function for executors, which writes a range into files below ``folder`` and returns them by offset."""
 
     def written(wanted: Range | None) -> list[FileEntry]:
-        batches = Batches(asked.schema)
+        columns = Batches(asked.schema)
         path = f"{folder}/{uuid.uuid4().hex}/{{number}}.parquet"
-        with Files(storage_at(to), path, batches.schema, compression=asked.compression) as files:
-            files.put("", batches.schema.empty_table())  # Without rows, write one file with the columns.
-            for rows in () if wanted is None else read(wanted, batches, asked.options):
+        with Files(storage_at(to), path, columns.schema, compression=asked.compression) as files:
+            files.put("", columns.schema.empty_table())  # Without rows, write one file with the columns.
+            for rows in () if wanted is None else read(wanted, columns, asked.options):
                 files.put("", rows)
         return files.entries
 

@@ -44,7 +44,7 @@ class Originals:
     archive: Archive | None
     archived: int  # 0 if the topic is not archived.
     upto: int
-    live: bool  # Whether the log is read at all.
+    live: bool  # True if the log is read at all.
     life: int = 0  # The registration generation of the group that holds back deletion.
     settled: int = 0  # Of the log. An archive from a later time may reach above it.
 

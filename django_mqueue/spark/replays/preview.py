@@ -27,36 +27,26 @@ class End:
 
 @dataclass(frozen=True)
 class Preview:
-    """The messages that a replay would store.
-
-    * ``groups``: the groups that would get the copies.
-    * ``total``: the number of messages.
-    * ``kinds``, ``hours``, ``keys``: numbers by kind, by hour of publication (UTC), and by key. ``keys`` has only the
-      most frequent keys; None: no key.
-    * ``stored``: how many of the messages an earlier run of this name has stored.
-    """
+    """The messages that a replay would store. Each mapping has the number of messages as its values."""
 
     name: str
     topic: str
     to: str
-    groups: tuple[str, ...]
+    groups: tuple[str, ...]  # They would get the copies.
     total: int
     first: End | None
     last: End | None
     kinds: dict[str, int] = field(default_factory=dict)
-    hours: dict[datetime, int] = field(default_factory=dict)
-    keys: dict[str | None, int] = field(default_factory=dict)
+    hours: dict[datetime, int] = field(default_factory=dict)  # By hour of publication, in UTC.
+    keys: dict[str | None, int] = field(default_factory=dict)  # Only the most frequent keys. None: no key.
     sample: tuple[dict[str, Any], ...] = ()
-    stored: int = 0
+    stored: int = 0  # How many of them an earlier run of this name has stored.
 
 
 def preview(
     choice: MessageFilter, frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int
 ) -> Preview:
-    """Return the preview of the messages that are chosen from the frame. Spark reads the frame three times.
-
-    Raises ``OptionError``.
-    """
+    """Return the preview of the messages that are chosen from the frame. Spark reads it three times."""
     from pyspark.sql import functions as f
 
     from ..reader.columns import VALUE
