@@ -46,9 +46,7 @@ def spread(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 try:
-                    results: Sequence[Any] = work(items[number])
-                    found = [each if isinstance(each, str) else asdict(each) for each in results]
-                    outcome = json.dumps({"found": found})
+                    outcome = json.dumps({"found": [*work(items[number])]}, default=asdict)
                 except MQueueError as error:
                     outcome = json.dumps({"error": type(error).__name__, "text": str(error)})
                 yield pa.RecordBatch.from_pydict(

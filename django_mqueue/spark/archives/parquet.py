@@ -279,5 +279,5 @@ def row_groups(stream: Any, schema: pa.Schema | None = None) -> Iterator[pa.Tabl
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the rows with the columns of ``schema``. A column that an older file does not have is null."""
-    whole = pa.concat_tables([schema.empty_table(), table], promote_options="permissive")
+    whole = pa.concat_tables([table, schema.empty_table()], promote_options="permissive")
     return whole.select(schema.names).cast(schema)

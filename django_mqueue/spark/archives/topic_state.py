@@ -92,8 +92,7 @@ def check_log(state: TopicState, found: ReaderPosition | None, using: str) -> No
         raise _went_back(state, f"this database has never settled an offset above {known}")
     if found is not None and found.above < state.lowest:
         raise _went_back(
-            state,
-            f"group {state.group!r} is at offset {found.above}, but was at {state.lowest} before",
+            state, f"group {state.group!r} is at offset {found.above}, but was at {state.lowest} before"
         )
     if state.last is not None:
         row = bulk.name_at(using, state.last.offset)
