@@ -14,9 +14,6 @@ SCHEMES = {
 }  # fmt: skip
 """Schemes of object stores, and their names in ``object_store``."""
 
-_BUCKETS = ("s3", "s3a", "s3n", "gs", "gcs")
-"""Schemes whose URIs have a bucket and no port."""
-
 
 def check_place(to: str | os.PathLike[str]) -> str:
     """Return the place as an absolute path, or as a URI for ``object_store``. Raises ``OptionError``.
@@ -38,17 +35,17 @@ def check_place(to: str | os.PathLike[str]) -> str:
                 f"{folder}: a folder with a backslash or a % in its name cannot hold Delta tables"
             )
         return folder
-    # A ? or # would be lost, and what follows may be a key.
-    if "?" in rest or "#" in rest or _has_keys(scheme.lower(), rest):
+    if scheme not in SCHEMES:
+        raise OptionError(
+            f"{scheme}:// is not supported: give a path that all machines share, or a URI that begins with"
+            f" {', '.join(f'{name}://' for name in SCHEMES)}"
+        )
+    # A key may hold a slash. So refuse a colon before the first slash. The text after a ? or # would be lost.
+    if ":" in unquote(re.split("[/?#]", rest, maxsplit=1)[0]) or "?" in rest or "#" in rest:
         shown = f"…@{re.split('[?#]', rest.rpartition('@')[2])[0]}" if "@" in rest else "…"
         raise OptionError(
             f"{scheme}://{shown}: the archive's location must not contain keys, a ? or a #, because output and files"
             " show it. Set the keys in the environment"
-        )
-    if scheme not in SCHEMES:
-        raise OptionError(
-            f"{place}: {scheme}:// is not supported: give a path that all machines share, or a URI that begins with"
-            f" {', '.join(f'{name}://' for name in SCHEMES)}"
         )
     return f"{SCHEMES[scheme]}://{rest.rstrip('/')}"
 
@@ -68,13 +65,3 @@ def check_as_of(as_of: int | datetime | None, archive: object, *, live: bool) ->
         )
     if isinstance(as_of, datetime) and as_of.tzinfo is None:
         raise OptionError(f"as_of is {as_of}, without a time zone: give an aware datetime, or a version")
-
-
-def _has_keys(scheme: str, rest: str) -> bool:
-    """Return whether the URI has an account and key before an ``@``. A key may hold characters that end a host."""
-    authority = re.split("[/?#]", rest, maxsplit=1)[0]
-    user, at, _ = unquote(authority).rpartition("@")
-    if at:
-        return ":" in user
-    port = re.sub(r"\[.*\]", "", authority).partition(":")[2]
-    return bool(port) and (not port.isdecimal() or (scheme in _BUCKETS and "@" in rest))
