@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from ...policy.batching import batches_by_weight
 from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT
 from ...store.log import NewRow
 from ..collecting import collect_all
@@ -41,91 +43,66 @@ class CopyTask:
     topic: str  # Of the originals.
     rate: float | None = None  # The maximum number of messages a second, of all tasks together.
 
-    @property
-    def at_once(self) -> int:
-        if self.rate is None:
-            return ROWS_PER_STATEMENT
-        return max(1, min(ROWS_PER_STATEMENT, int(self.rate * STEP)))
+    def copy_of(self, row: Mapping[str, Any]) -> Copy:
+        one = Original(
+            offset=row["offset"],
+            partition=row["partition"],
+            id=row["id"],
+            kind=row["kind"] or "",
+            encoding=row["encoding"],
+            headers=headers_of(row["headers"]),
+            body=row["payload"],
+            published_at=row["published_ms"],
+        )
+        if self.run.kind == backfilling.KIND:
+            return backfilling.copy_of(one, self.run)
+        new_id, content = copy_id(self.run.name, one.offset), copied(one, self.topic, self.run.name)
+        return Copy(one.offset, NewRow(one.partition, new_id, content, self.run.group))
+
+    def store(self, line: RetryingConnection, lane: int, copies: list[Copy]) -> int:
+        """Store the next copies of a lane, in one statement. Return how many are new."""
+        run, rate = self.run, self.rate
+        copies = line.run(lambda using: copying.not_stored(using, run, lane, copies))
+        if not copies:
+            return 0
+        if rate is not None:
+            wait = line.run(lambda using: copying.wait_us(using, run, len(copies), rate))
+            time.sleep(wait / 1_000_000)
+        # Safe to retry after a lost connection: the lane knows what a COMMIT without an answer stored.
+        return line.run(lambda using: copying.append(using, run, lane, copies))
 
 
 def stored(frame: DataFrame, orders: CopyTask) -> DataFrame:
     """Return a frame that stores its messages when it is computed: the number of messages that each task stored."""
     from pyspark.sql import functions as f
 
-    lane = f.pmod(f.hash("partition"), f.lit(orders.run.lanes))
-    rows = (
+    chosen = (
         frame.withColumn("published_ms", f.unix_millis("published_at"))
-        .withColumn(LANE, lane)
+        .withColumn(LANE, f.pmod(f.hash("partition"), f.lit(orders.run.lanes)))
         .select(LANE, *COLUMNS)
-        .repartition(orders.run.lanes, "partition")
+        .repartition(orders.run.lanes, "partition")  # By the same hash, so each task has one lane.
         .sortWithinPartitions("offset")
     )
+    most = ROWS_PER_STATEMENT if orders.rate is None else int(orders.rate * STEP)
+    at_once = max(1, min(ROWS_PER_STATEMENT, most))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # Only executors need it here.
 
+        rows = (row for batch in batches for row in batch.to_pylist())
+        new = 0
         with closing(RetryingConnection(orders.connecting)) as line:
-            storing = CopyWriter(orders, line)
-            for batch in batches:
-                for row in batch.to_pylist():
-                    storing.put(row)
-            storing.flush()
-        yield pa.RecordBatch.from_pydict({"stored": pa.array([storing.stored], pa.int64())})
+            for lane, some in groupby(rows, itemgetter(LANE)):
+                copies = map(orders.copy_of, some)
+                for batch in batches_by_weight(copies, _size, BYTES_PER_STATEMENT, at_once):
+                    new += orders.store(line, lane, batch)
+        yield pa.RecordBatch.from_pydict({"stored": pa.array([new], pa.int64())})
 
-    return rows.mapInArrow(work, "stored BIGINT")
+    return chosen.mapInArrow(work, "stored BIGINT")
 
 
-class CopyWriter:
-    """Gathers the rows of each lane, and stores one statement at a time. ``stored``: the number of new copies."""
-
-    def __init__(self, orders: CopyTask, line: RetryingConnection) -> None:
-        self.orders, self._line = orders, line
-        self.stored = 0
-        self._held: dict[int, list[Copy]] = defaultdict(list)
-        self._sizes: dict[int, int] = defaultdict(int)
-
-    def put(self, row: Mapping[str, Any]) -> None:
-        lane = int(row[LANE])
-        copy = self._copy(row)
-        size = len(copy.row.content.body) + len(copy.row.content.metadata)
-        full = len(self._held[lane]) == self.orders.at_once
-        if full or (self._held[lane] and self._sizes[lane] + size > BYTES_PER_STATEMENT):
-            self._store(lane)
-        self._held[lane].append(copy)
-        self._sizes[lane] += size
-
-    def flush(self) -> None:
-        for lane in list(self._held):
-            self._store(lane)
-
-    def _copy(self, row: Mapping[str, Any]) -> Copy:
-        run = self.orders.run
-        one = Original(
-            offset=int(row["offset"]),
-            partition=row["partition"],
-            id=row["id"],
-            kind=row["kind"] or "",
-            encoding=row["encoding"],
-            headers=headers_of(row["headers"]),
-            body=bytes(row["payload"]),
-            published_at=int(row["published_ms"]),
-        )
-        if run.kind == backfilling.KIND:
-            return backfilling.copy_of(one, run)
-        content = copied(one, self.orders.topic, run.name)
-        return Copy(one.offset, NewRow(one.partition, copy_id(run.name, one.offset), content, run.group))
-
-    def _store(self, lane: int) -> None:
-        copies, _ = self._held.pop(lane), self._sizes.pop(lane)
-        run, rate = self.orders.run, self.orders.rate
-        copies = self._line.run(lambda using: copying.not_stored(using, run, lane, copies))
-        if not copies:
-            return
-        if rate is not None:
-            wait = self._line.run(lambda using: copying.wait_us(using, run, len(copies), rate))
-            time.sleep(wait / 1_000_000)
-        # Safe to retry after a lost connection: the lane knows what a COMMIT without an answer stored.
-        self.stored += self._line.run(lambda using: copying.append(using, run, lane, copies))
+def _size(copy: Copy) -> int:
+    return len(copy.row.content.body) + len(copy.row.content.metadata)
 
 
 def lanes_of(spark: SparkSession) -> int:
