@@ -14,10 +14,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
-from django_mqueue.admin.groups.model_admin import GroupPage
 from django_mqueue.admin.topics import status
 from django_mqueue.admin.topics.charts import known, lag_over_time, lag_values, throughput
-from django_mqueue.admin.topics.panels import Panel
 from django_mqueue.admin.topics.status import recently
 from django_mqueue.inspect import Figure, Lag, Rates, Series
 from django_mqueue.models import PartitionLease
@@ -143,20 +141,6 @@ def test_statements_do_not_grow_with_keys(admin_client: Client) -> None:
             page(admin_client)
         counted.append(len(captured))
     assert counted[0] == counted[1]
-
-
-def test_panels_can_be_added_and_have_rights(monkeypatch: pytest.MonkeyPatch, admin_client: Client) -> None:
-    subscribe(TOPIC, GROUP)
-    seen = []
-    panel = Panel(
-        "extra", "Something more", "admin/django_mqueue/alarms.html", ("view_message",),
-        lambda request, topic, group: seen.append((topic, group)) or {},  # type: ignore[func-returns-value]
-    )  # fmt: skip
-    monkeypatch.setattr(GroupPage, "panels", (panel,))
-    assert '<section id="extra"' in page(admin_client)
-    assert seen == [(TOPIC, GROUP)]
-    assert '<section id="extra"' not in page(staff("view_consumergroup"))
-    assert len(seen) == 1
 
 
 def test_the_list_finds_by_names_and_pages_by_key(

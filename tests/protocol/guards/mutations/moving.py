@@ -53,7 +53,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the reset page warns of a position beyond the end of the log",
         "an operator who mistypes an offset sees no warning and skips all open messages",
         "admin/groups/resetting.py",
-        "    if _is_beyond_the_end(asked, seen):\n",
+        "    if _is_beyond_the_end(data, preview):\n",
         "    if False:\n",
         "admin/test_resetting.py::test_an_offset_beyond_the_end_is_pointed_out",
     ),

@@ -1,9 +1,8 @@
-"""The operation that publishes a message by hand."""
+"""The operations that publish a message by hand and send a message to the front."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -11,32 +10,34 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.contrib.admin.models import ADDITION
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 
-from ... import conf
+from ... import conf, inspect
+from ...browse.operations import MOVABLE
 from ...browse.timeline import groups_of, is_registered
 from ...exceptions import NotRegistered
-from ...inspect import Cut
+from ...inspect import Cut, Inspected
 from ...messages import OutgoingMessage
 from ...models import Message
+from ...policy import names
 from ...policy.durations import due_of
-from ...policy.encoding import JSON
 from ...policy.ids import uuid7
+from ...policy.message_query import SCHEDULED
 from ...service import publish
-from ..base.audit import ADDITION, Subject
+from ...service.registration import topic_limit
 from ..base.display import printable
-from ..base.links import address
-from ..base.moments import Moment
-from ..base.operations import Asked, Done, Operation, Plan, Refused
-from ..base.views import may
+from ..base.forms import OFFSET_MAX, Moment, NameField
+from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
+from ..base.urls import allowed_url, may
 from . import payloads
 from .masking import sees_all, shown
+from .payload_text import BASE64, HEX, JSON_TEXT, TEXT, parse, parse_json
 from .timeline import read
 
-TEXT, BASE64, HEX = "text", "base64", "hex"
 ENCODINGS = (
-    (JSON, "JSON"),
+    (JSON_TEXT, "JSON"),
     (TEXT, "Bytes: this text in UTF-8"),
     (BASE64, "Bytes: in base64"),
     (HEX, "Bytes: in hexadecimal"),
@@ -49,23 +50,6 @@ REMEMBERED, PUBLISHED = 20, "mqueue-published"
 nothing the second time, even if its message is already done and deleted."""
 
 
-def parsed(text: str) -> Any:
-    """Return the JSON value of a field. Raises ``ValidationError`` with the position of the error."""
-    try:
-        return json.loads(text, parse_constant=_not_json)
-    except json.JSONDecodeError as problem:
-        where = f"line {problem.lineno}, column {problem.colno}"
-        raise ValidationError(f"This is not JSON: {problem.msg} at {where}.") from None
-    except ValueError as problem:
-        raise ValidationError(f"This is not JSON: {problem}") from None
-    except RecursionError:
-        raise ValidationError("This is nested too deeply.") from None
-
-
-def _not_json(name: str) -> Any:
-    raise ValueError(f"{name} is not a value of JSON")
-
-
 def _text(label: str, **kwargs: Any) -> forms.CharField:
     return forms.CharField(required=False, strip=False, label=label, **kwargs)
 
@@ -74,6 +58,13 @@ def _area(rows: int) -> forms.Textarea:
     return forms.Textarea(
         {"rows": rows, "cols": 80, "class": "vLargeTextField mqueue-code", "spellcheck": "false"}
     )
+
+
+def _headers(text: str) -> dict[str, Any] | None:
+    found = parse_json(text) if text.strip() else None
+    if found is not None and not isinstance(found, dict):
+        raise ValidationError("Headers are a JSON object: names and values in braces.")
+    return found
 
 
 class PublishForm(forms.Form):
@@ -95,45 +86,21 @@ class PublishForm(forms.Form):
     delay = forms.FloatField(required=False, label="In … seconds", help_text="Delivered no earlier.")
     at = Moment(required=False, label="Or at", help_text="Delivered no earlier, by the database's clock.")
 
-    def clean_payload(self) -> Any:
-        """Return the text unchecked. ``clean`` checks it, because the field ``payload_is`` names its format."""
-        return self.cleaned_data["payload"]
-
     def clean(self) -> dict[str, Any]:
+        """Check the payload as ``payload_is`` names its form, and the headers, and then the whole message."""
         given = self.cleaned_data
-        for field in ("payload", "headers"):
-            try:
-                given[f"{field}_value"] = getattr(self, f"_{field}")(given.get(field, ""))
-            except ValidationError as problem:
-                self.add_error(field, problem)
+        try:
+            if given.get("payload_is"):
+                given["payload_value"] = parse(given["payload_is"], given.get("payload", ""))
+        except ValidationError as problem:
+            self.add_error("payload", problem)
+        try:
+            given["headers_value"] = _headers(given.get("headers", ""))
+        except ValidationError as problem:
+            self.add_error("headers", problem)
         if not self.errors:
             self._check(given)
         return given
-
-    def _payload(self, text: str) -> Any:
-        how = self.cleaned_data.get("payload_is")
-        if how == TEXT:
-            try:
-                return text.replace("\r\n", "\n").encode()
-            except UnicodeEncodeError:
-                raise ValidationError("This text cannot be encoded in UTF-8.") from None
-        if how == BASE64:
-            try:
-                return base64.b64decode("".join(text.split()), validate=True)
-            except (ValueError, binascii.Error) as problem:
-                raise ValidationError(f"This is not base64: {problem}.") from None
-        if how == HEX:
-            try:
-                return bytes.fromhex(text)
-            except ValueError as problem:
-                raise ValidationError(f"This is not hexadecimal: {problem}.") from None
-        return parsed(text)
-
-    def _headers(self, text: str) -> dict[str, Any] | None:
-        found = parsed(text) if text.strip() else None
-        if found is not None and not isinstance(found, dict):
-            raise ValidationError("Headers are a JSON object: names and values in braces.")
-        return found
 
     def _check(self, given: dict[str, Any]) -> None:
         """Check the message as ``publish`` does, and that the group is registered. Show each error at its field."""
@@ -160,26 +127,23 @@ class PublishMessage(Operation):
     user may see.
     """
 
-    route, url_name, rights = "publish", "publish_message", ("publish_message",)
+    route, url_name = "publish", "publish_message"
     title = "Publish a message"
     form_class = PublishForm
     flag = ADDITION
     next_button = "Look at it"
     template_name = "admin/django_mqueue/publish.html"
+    published: int | None = None
+    """The offset of the message, after it was published."""
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        initial: dict[str, Any] = {"payload_is": JSON, "topic": request.GET.get("topic", "")}
-        if request.GET.get("copy_of"):
+        initial = {"payload_is": JSON_TEXT, "topic": request.GET.get("topic", ""), "id": uuid7()}
+        if copy_of := request.GET.get("copy_of"):
             try:
-                initial |= self._copied(request.GET["copy_of"])
+                initial |= self._copied(copy_of)
             except Refused as problem:
-                form = PublishForm(initial={**initial, "id": uuid7()})
-                return self._unfilled(form, str(problem))
-        return self._asked(PublishForm(initial={**initial, "id": uuid7()}))
-
-    def _unfilled(self, form: forms.Form, problem: str) -> HttpResponse:
-        context = self.get_context_data(title=self.title, form=form, back=self.back(None), prompt=problem)
-        return self.render_to_response(context)
+                self.prompt = str(problem)
+        return self._show_form(PublishForm(initial=initial))
 
     def _copied(self, word: str) -> dict[str, Any]:
         """Return the initial values for a copy of a message. Raises ``Refused`` if the message cannot be copied."""
@@ -193,42 +157,40 @@ class PublishMessage(Operation):
         if isinstance(payload, (Cut, payloads.Withheld)) or message.size > COPIED:
             raise Refused(f"The payload of message {word} is too long, or hidden: it was not copied.")
         if not sees_all(self.request, found.stored_in):
-            self.prompt = "Parts of this copy may be masked: they would be published in their masked form."  # type: ignore[misc]
+            self.prompt = "Parts of this copy may be masked: they would be published in their masked form."
         is_bytes = isinstance(payload, bytes)
+        text = base64.b64encode(payload).decode() if is_bytes else printable(payloads.pretty(payload))
         return {
             "topic": found.topic,
             "key": message.key or "",
             "kind": message.kind,
-            "payload_is": BASE64 if is_bytes else JSON,
-            "payload": base64.b64encode(payload).decode()
-            if is_bytes
-            else printable(payloads.pretty(payload)),
+            "payload_is": BASE64 if is_bytes else JSON_TEXT,
+            "payload": text,
             "headers": printable(payloads.pretty(message.headers)) if message.headers else "",
             "group": message.target or "",
         }
 
-    def plan(self, asked: Asked) -> Plan:
-        outgoing, topic = asked["outgoing"], asked["topic"]
-        if self._mark(asked) in self._marks():
+    def plan(self, data: Data) -> Plan:
+        outgoing, topic = data["outgoing"], data["topic"]
+        if self._mark(data) in self._marks():
             return Plan(_AGAIN, is_empty=True)
         groups = groups_of(conf.database(), topic, GROUPS)
         if outgoing.group:
             groups = [(outgoing.group, dict(groups).get(outgoing.group, False))]
         who = [f"{group} (paused)" if paused else group for group, paused in groups]
         gets = f"It is for {_count(len(who))}: {', '.join(map(printable, who))}." if who else _NOBODY
-        means = [gets, *_when(asked, [paused for _, paused in groups])]
+        means = [gets, *_when(data, [paused for _, paused in groups])]
         if outgoing.key is None:
             means.append("It has no key: no order is guaranteed.")
         value = outgoing.payload
         size = publish.check(topic, outgoing)
-        text = (
-            payloads.whole(value[: payloads.BODY_BYTES], len(value), "bytes")
-            if isinstance(value, bytes)
-            else None
-        )
+        if isinstance(value, bytes):
+            payload = payloads.whole(value[: payloads.BODY_BYTES], len(value), "bytes")
+        else:
+            payload = payloads.of_value(value, size)
         facts = [
             ("Topic", topic), ("Key", outgoing.key or "-"), ("Id", outgoing.id or "a new one"),
-            ("Kind", outgoing.kind or "-"), ("Size", f"{size:,} byte{'' if size == 1 else 's'}"),
+            ("Kind", outgoing.kind or "-"), ("Size", payloads.size(size)),
         ]  # fmt: skip
         return Plan(
             f"Publish this message to topic {topic}?",
@@ -237,41 +199,37 @@ class PublishMessage(Operation):
             context={
                 "facts": [(label, printable(value)) for label, value in facts],
                 "headers": payloads.document(outgoing.headers),
-                "payload": text or payloads.of_value(value, size),
+                "payload": payload,
             },
         )
 
-    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
-        outgoing, topic = asked["outgoing"], asked["topic"]
-        if self._mark(asked) in self._marks():
-            return Done(_AGAIN, level=messages.WARNING)
+    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+        outgoing, topic = data["outgoing"], data["topic"]
+        if self._mark(data) in self._marks():
+            return Result(_AGAIN, level=messages.WARNING)
         published = publish.publish(
             topic, outgoing.payload, key=outgoing.key, id=outgoing.id, kind=outgoing.kind, headers=outgoing.headers,
-            group=outgoing.group, delay=asked["delay"], at=asked["at"], using=conf.database(),
+            group=outgoing.group, delay=data["delay"], at=data["at"], using=conf.database(),
         )  # fmt: skip
-        self.request.session[PUBLISHED] = [*self._marks(), self._mark(asked)][-REMEMBERED:]
+        self.request.session[PUBLISHED] = [*self._marks(), self._mark(data)][-REMEMBERED:]
         self.published = published.offset
         if not published.created:
-            return Done(_AGAIN, level=messages.WARNING)
-        return Done(
-            f"Message {published.id} was published to topic {topic}, at offset {published.offset}.", 1
-        )
+            return Result(_AGAIN, level=messages.WARNING)
+        return Result(f"Message {published.id} was published to topic {topic}, at offset {published.offset}.")
 
-    def subject(self, asked: Asked) -> Subject:
-        return Subject(Message, "", f"{asked['topic']}: {asked['id']}")
+    def subject(self, data: Data) -> Subject:
+        return Subject(Message, "", f"{data['topic']}: {data['id']}")
 
-    def back(self, asked: Asked | None) -> str:
-        if not may(self.request, "view_message"):
-            return self.home()
-        offset = getattr(self, "published", None)
-        if offset is not None:
-            return address(self.request, "message_change", offset)
-        topic = asked["topic"] if asked else None
-        return address(self.request, "message_changelist", topic=topic)
+    def back(self, data: Data | None) -> str:
+        if self.published is not None:
+            url = allowed_url(self.request, "message_change", self.published)
+        else:
+            url = allowed_url(self.request, "message_changelist", topic=data["topic"] if data else None)
+        return url or self.index_url()
 
-    def _mark(self, asked: Asked) -> str:
+    def _mark(self, data: Data) -> str:
         """Return the session's mark for this message. A form without an id publishes another message each time."""
-        place = [asked["topic"], asked["key"], asked["group"], asked["id"] or uuid7()]
+        place = [data["topic"], data["key"], data["group"], data["id"] or uuid7()]
         return blake2b(json.dumps(place).encode(), digest_size=12).hexdigest()
 
     def _marks(self) -> list[str]:
@@ -293,12 +251,12 @@ def _count(groups: int) -> str:
     return f"{groups} group{'' if groups == 1 else 's'}" if groups < GROUPS else f"{GROUPS} groups or more"
 
 
-def _when(asked: Asked, paused: list[bool]) -> list[str]:
+def _when(data: Data, paused: list[bool]) -> list[str]:
     """Return the sentences about the time of delivery. ``paused``: for each group of the message, if it is paused."""
-    if asked["delay"]:
-        return [f"It is delivered no earlier than {asked['delay']:g} seconds after it was published."]
-    if asked["at"]:
-        return [f"It is delivered no earlier than {asked['at']:%Y-%m-%d %H:%M:%S %Z}."]
+    if data["delay"]:
+        return [f"It is delivered no earlier than {data['delay']:g} seconds after it was published."]
+    if data["at"]:
+        return [f"It is delivered no earlier than {data['at']:%Y-%m-%d %H:%M:%S %Z}."]
     if not paused:
         return []
     if all(paused):
@@ -308,3 +266,67 @@ def _when(asked: Asked, paused: list[bool]) -> list[str]:
             else "It is not delivered while the group is paused."
         ]
     return [f"It can be delivered at once{', but not to paused groups' if any(paused) else ''}."]
+
+
+class HurryForm(forms.Form):
+    """``group``: the group that gets the message earlier; empty if the message is scheduled for all groups."""
+
+    topic = NameField("topic", topic_limit(), widget=forms.HiddenInput)
+    group = NameField("group", names.GROUP_MAX, required=False, widget=forms.HiddenInput)
+    offset = forms.IntegerField(min_value=1, max_value=OFFSET_MAX, widget=forms.HiddenInput)
+
+
+class HurryMessage(Operation):
+    """Send a message to the front.
+
+    A pending message becomes the next message of its key. A message that is scheduled, or waits for a retry, is due
+    now.
+    """
+
+    route, url_name = "hurry", "hurry_message"
+    title = "Send a message to the front"
+    form_class = HurryForm
+
+    def plan(self, data: Data) -> Plan:
+        message = f"message {data['offset']} of topic {data['topic']}"
+        if _found(data).status == SCHEDULED:
+            means = ["The message is due at once, instead of at its time."]
+            what, button = f"Let {message} be due now?", "Yes, let it be due"
+        else:
+            means = [
+                "The group receives it as the next message of its key, before all messages that are already due.",
+                "A strict handler keeps the order: for it, only the wait for a retry ends.",
+            ]
+            what, button = f"Send {message} to the front of group {data['group']}?", "Yes, send it"
+        return Plan(what, [*means, "Workers find out within DISCOVERY_INTERVAL."], button=button)
+
+    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+        status = _found(data).status
+        moved = inspect.send_to_front(
+            data["topic"], group=data["group"] or None, offset=data["offset"], status=status, limit=1
+        )
+        if not moved:
+            raise Refused("The message was already due, and nothing was changed.")
+        where = "due now" if status == SCHEDULED else f"at the front of group {data['group']}"
+        return Result(f"Message {data['offset']} of topic {data['topic']} is {where}.")
+
+    def subject(self, data: Data) -> Subject:
+        return Subject(Message, str(data["offset"]), f"{data['topic']}@{data['offset']}")
+
+    def back(self, data: Data | None) -> str:
+        page = ("message_changelist",) if data is None else ("message_change", data["offset"])
+        return allowed_url(self.request, *page) or self.index_url()
+
+
+def _found(data: Data) -> Inspected:
+    """Return the message. Raises ``Refused`` if it cannot be sent to the front."""
+    topic, group, offset = data["topic"], data["group"] or None, data["offset"]
+    using = conf.database()
+    if group is not None:
+        for message in inspect.messages(topic, group=group, offset=offset, payload_limit=1, using=using):
+            if message.status in MOVABLE:
+                return message
+    for message in inspect.messages(topic, status=SCHEDULED, offset=offset, payload_limit=1, using=using):
+        if message.target == group:
+            return message
+    raise Refused("The message no longer waits: it was delivered, or is done, or does not exist.")
