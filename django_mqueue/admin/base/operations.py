@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, cast
 
 from django import forms
@@ -104,19 +105,23 @@ class Operation(QueueView):
     prompt = ""
     """The text above the form."""
     next_button: ClassVar[str] = "Go on"
+    carried: Mapping[str, Any] = MappingProxyType({})
 
     def plan(self, data: Data) -> Plan:
         raise NotImplementedError
 
-    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
-        """Perform the operation, or its next step. ``carried``: data of the previous step; empty in the first step."""
+    def perform(self, data: Data) -> Result:
+        """Perform the operation, or its next step. ``carried`` holds the data of the previous step."""
         raise NotImplementedError
 
     def subject(self, data: Data) -> Subject:
         raise NotImplementedError
 
-    def back(self, data: Data | None) -> str:
-        """Return the URL after the operation, or for cancelling it. ``data`` is None if the input is invalid."""
+    def back(self, data: Data | None) -> str | None:
+        """Return the URL after the operation, or for cancelling it. None leads to the site's index.
+
+        ``data`` is None if the input is invalid.
+        """
         raise NotImplementedError
 
     def form(self, data: Any) -> forms.Form:
@@ -139,8 +144,11 @@ class Operation(QueueView):
         return self._stop(form) if "stop" in request.POST else self._perform(form)
 
     def _page(self, form: forms.Form, data: Data | None, status: int = 200, **context: Any) -> HttpResponse:
-        context = self.get_context_data(form=form, back=self.back(data), **context)
+        context = self.get_context_data(form=form, back=self._url_after(data), **context)
         return self.render_to_response(context, status=status)
+
+    def _url_after(self, data: Data | None) -> str:
+        return self.back(data) or self.index_url()
 
     def _show_form(self, form: forms.Form) -> HttpResponse:
         data = form.cleaned_data if form.is_valid() else None
@@ -174,8 +182,9 @@ class Operation(QueueView):
                 action_flag=self.flag,
                 change_message=f"Begun: {self.title}",
             )
+        self.carried = step.get("carried", {})
         try:
-            result = self.perform(data, step.get("carried", {}))
+            result = self.perform(data)
         except (Refused, MQueueError, ValueError) as problem:
             _log(entry, f"Refused: {problem}")
             return self._refuse(form, problem)
@@ -185,7 +194,7 @@ class Operation(QueueView):
             token = signing.dumps({**step, "carried": dict(result.carried)}, salt=self._salt)
             return self._page(form, data, result=result, token=token)
         messages.add_message(self.request, result.level, printable(result.message))
-        return HttpResponseRedirect(self.back(data))
+        return HttpResponseRedirect(self._url_after(data))
 
     def _stop(self, form: forms.Form) -> HttpResponse:
         """Log that the user stopped between two steps. Completed steps remain done."""
@@ -195,7 +204,7 @@ class Operation(QueueView):
             message = f"Stopped: {step['log'].removeprefix('Under way: ')}"
             _log(entry, message)
         messages.add_message(self.request, messages.WARNING, message)
-        return HttpResponseRedirect(self.back(form.cleaned_data))
+        return HttpResponseRedirect(self._url_after(form.cleaned_data))
 
     @property
     def _salt(self) -> str:

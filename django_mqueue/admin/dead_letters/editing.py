@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -101,7 +100,7 @@ class EditDeadLetter(Operation):
             context={"lines": lines},
         )
 
-    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+    def perform(self, data: Data) -> Result:
         letter = self._unchanged(data)
         self._content(letter, data)
         bulk_redrive.edit(conf.database(), letter, data["content"])
@@ -114,7 +113,7 @@ class EditDeadLetter(Operation):
     def subject(self, data: Data) -> Subject:
         return Subject(DeadLetter, str(data["offset"]), f"Dead letter {data['offset']}")
 
-    def back(self, data: Data | None) -> str:
+    def back(self, data: Data | None) -> str | None:
         letter = self.letter
         if letter is None:
             if data is None:

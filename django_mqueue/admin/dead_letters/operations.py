@@ -86,7 +86,7 @@ class _DeadLetterOperation(Operation):
             return Subject(DeadLetter, str(offsets[0]), f"Dead letter {offsets[0]} of {data['topic']}")
         return Subject(DeadLetter, "", f"Dead letters of {data['topic']}")
 
-    def back(self, data: Data | None) -> str:
+    def back(self, data: Data | None) -> str | None:
         return list_url(self.request, data, (data or {}).get("was", ""))
 
     def query(self, data: Data) -> DeadLetterQuery:
@@ -127,9 +127,9 @@ class _DeadLetterOperation(Operation):
             fixed={"up_to": str(up_to)} if "up_to" in self.form_class.base_fields else {},
         )
 
-    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+    def perform(self, data: Data) -> Result:
         using, query, now = conf.database(), self.query(data), time.time()
-        state = dict(carried)
+        state = dict(self.carried)
         if not state:
             newest = dead_letters.newest(using, query.dead_topic)
             up_to = min(data.get("up_to") or newest, newest)

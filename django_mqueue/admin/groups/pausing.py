@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ... import conf
 from ...service import group_positions
@@ -28,10 +27,10 @@ class GroupOperation(Operation):
     def subject(self, data: Data) -> Subject:
         return group_subject(data["topic"], data["group"])
 
-    def back(self, data: Data | None) -> str:
+    def back(self, data: Data | None) -> str | None:
         names = {} if data is None else {"topic": data["topic"], "group": data["group"]}
         page = "group" if names else "consumergroup_changelist"
-        return allowed_url(self.request, page, **names) or self.index_url()
+        return allowed_url(self.request, page, **names)
 
 
 class PauseGroup(GroupOperation):
@@ -43,7 +42,7 @@ class PauseGroup(GroupOperation):
             return Plan(reason, is_empty=True)
         return Plan(f"Pause {_name(data)}?", PAUSED_MEANS, button="Yes, pause it")
 
-    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+    def perform(self, data: Data) -> Result:
         if group_positions.pause(data["topic"], data["group"], using=conf.database()):
             return Result(f"G{_name(data)[1:]} is paused.")
         return Result(_cannot_pause(data) or f"G{_name(data)[1:]} was paused already.")
@@ -57,7 +56,7 @@ class ResumeGroup(GroupOperation):
         means = ("Its workers find out within DISCOVERY_INTERVAL.",)
         return Plan(f"Resume {_name(data)}?", means, button="Yes, resume it")
 
-    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+    def perform(self, data: Data) -> Result:
         changed = group_positions.resume(data["topic"], data["group"], using=conf.database())
         return Result(f"G{_name(data)[1:]} {'is resumed' if changed else 'was not paused'}.")
 
@@ -79,7 +78,7 @@ class _TopicOperation(Operation):
         what = f"{self.verb.capitalize()} {names} of topic {topic}?"
         return Plan(what, self.means, button=f"Yes, {self.verb} them")
 
-    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+    def perform(self, data: Data) -> Result:
         change = group_positions.pause if self.verb == "pause" else group_positions.resume
         changed = change(data["topic"], using=conf.database())
         groups = "1 group was" if changed == 1 else f"{changed} groups were"
@@ -88,10 +87,10 @@ class _TopicOperation(Operation):
     def subject(self, data: Data) -> Subject:
         return topic_subject(data["topic"])
 
-    def back(self, data: Data | None) -> str:
+    def back(self, data: Data | None) -> str | None:
         names = {} if data is None else {"topic": data["topic"]}
         page = "topic" if names else "topic_changelist"
-        return allowed_url(self.request, page, **names) or self.index_url()
+        return allowed_url(self.request, page, **names)
 
 
 class PauseTopic(_TopicOperation):

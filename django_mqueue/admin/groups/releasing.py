@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -48,7 +47,7 @@ class ReleaseLeases(GroupOperation):
     title = "Release leases"
     form_class = ReleaseForm
 
-    def back(self, data: Data | None) -> str:
+    def back(self, data: Data | None) -> str | None:
         """Return the URL of a page that has such a button, if the user may see one."""
         url = None
         if data is not None:
@@ -56,7 +55,7 @@ class ReleaseLeases(GroupOperation):
             if data["subscriber"]:
                 url = allowed_url(self.request, "group_subscribers", **group)
             url = url or allowed_url(self.request, "group_partitions", **group)
-        return url or allowed_url(self.request, "partitionlease_changelist") or self.index_url()
+        return url or allowed_url(self.request, "partitionlease_changelist")
 
     def plan(self, data: Data) -> Plan:
         held = releasing.held(**_arguments(data))
@@ -83,7 +82,7 @@ class ReleaseLeases(GroupOperation):
             fixed={"holder": holders.pop()} if len(holders) == 1 else {},
         )
 
-    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+    def perform(self, data: Data) -> Result:
         released = releasing.release(**_arguments(data))
         message = _message(data, released)
         if not released.partitions:

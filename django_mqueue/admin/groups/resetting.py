@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, cast
 
@@ -92,7 +91,7 @@ class ResetGroup(GroupOperation):
             },
         )
 
-    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+    def perform(self, data: Data) -> Result:
         topic, group, to = data["topic"], data["group"], data["to"]
         try:
             start = group_positions.reset_seen(

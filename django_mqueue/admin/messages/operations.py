@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -203,7 +202,7 @@ class PublishMessage(Operation):
             },
         )
 
-    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+    def perform(self, data: Data) -> Result:
         outgoing, topic = data["outgoing"], data["topic"]
         if self._mark(data) in self._marks():
             return Result(_AGAIN, level=messages.WARNING)
@@ -220,12 +219,12 @@ class PublishMessage(Operation):
     def subject(self, data: Data) -> Subject:
         return Subject(Message, "", f"{data['topic']}: {data['id']}")
 
-    def back(self, data: Data | None) -> str:
+    def back(self, data: Data | None) -> str | None:
         if self.published is not None:
             url = allowed_url(self.request, "message_change", self.published)
         else:
             url = allowed_url(self.request, "message_changelist", topic=data["topic"] if data else None)
-        return url or self.index_url()
+        return url
 
     def _mark(self, data: Data) -> str:
         """Return the session's mark for this message. A form without an id publishes another message each time."""
@@ -300,7 +299,7 @@ class HurryMessage(Operation):
             what, button = f"Send {message} to the front of group {data['group']}?", "Yes, send it"
         return Plan(what, [*means, "Workers find out within DISCOVERY_INTERVAL."], button=button)
 
-    def perform(self, data: Data, carried: Mapping[str, Any]) -> Result:
+    def perform(self, data: Data) -> Result:
         status = _found(data).status
         moved = inspect.send_to_front(
             data["topic"], group=data["group"] or None, offset=data["offset"], status=status, limit=1
@@ -313,9 +312,9 @@ class HurryMessage(Operation):
     def subject(self, data: Data) -> Subject:
         return Subject(Message, str(data["offset"]), f"{data['topic']}@{data['offset']}")
 
-    def back(self, data: Data | None) -> str:
+    def back(self, data: Data | None) -> str | None:
         page = ("message_changelist",) if data is None else ("message_change", data["offset"])
-        return allowed_url(self.request, *page) or self.index_url()
+        return allowed_url(self.request, *page)
 
 
 def _found(data: Data) -> Inspected:
