@@ -152,7 +152,7 @@ def test_the_list_finds_by_names_and_pages_by_key(
     assert listed(admin_client) == [("a", "x&y"), ("a", "z")]
     html = html_of(admin_client, url_of("consumergroup_changelist"))
     (following,) = re.findall(r'href="(\?after=[^"]+)">Next page', html)
-    assert unescape(following) == "?after=a&behind=z&find=&topic="
+    assert unescape(following) == "?after=a&behind=z"
     assert listed(admin_client, after="a", behind="z") == [("b", "x"), ("c?", "w")]
     assert listed(admin_client, find="x") == [("a", "x&y"), ("b", "x")]
     assert listed(admin_client, topic="?") == [("c?", "w")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
-from django.contrib.admin.views.main import ORDER_VAR, PAGE_VAR, ChangeList
+from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import BigIntegerField, Model, QuerySet
@@ -90,8 +90,7 @@ class BoundedPaginator(_Paginator):
 class BoundedChangeList(ChangeList):
     """A change list that never reads the whole table: lookups by index instead of a search, and no count.
 
-    ``fields`` (name, label, value, is a number) and ``hidden_fields`` make up the lookup form. ``pages`` are (number,
-    URL); the URL of the current page is None.
+    ``fields`` (name, label, value, is a number) and ``hidden_fields`` make up the lookup form.
     """
 
     paginator: BoundedPaginator
@@ -119,15 +118,6 @@ class BoundedChangeList(ChangeList):
         if not self.multi_page:
             self.page_num = 1
             self.result_list = self.paginator.page(1).object_list
-
-    @property
-    def pages(self) -> list[tuple[int, str | None]]:
-        if not self.multi_page:
-            return []
-        return [
-            (number, None if number == self.page_num else self.get_query_string({PAGE_VAR: number}))
-            for number in self.paginator.page_range
-        ]
 
     def url_for_result(self, result: Model) -> str:
         name = f"admin:{APP}_{self.opts.model_name}_change"
