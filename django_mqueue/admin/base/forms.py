@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -21,39 +23,27 @@ def parse_offset(text: str) -> int | None:
     return found if found is not None and found <= OFFSET_MAX else None
 
 
-class CheckedField(forms.CharField):
-    """A text that ``check`` accepts. Its ``TypeError`` or ``ValueError`` is the field's error."""
+def _validator(check: Callable[[str], object]) -> Callable[[str], None]:
+    """Return a validator that reports the ``TypeError`` or ``ValueError`` of ``check``."""
 
-    def check(self, text: str) -> str:
-        raise NotImplementedError
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(strip=False, **kwargs)
-
-    def clean(self, value: Any) -> str:
-        text: str = super().clean(value)
+    def validate(text: str) -> None:
         try:
-            return self.check(text) if text else text
+            check(text)
         except (TypeError, ValueError) as problem:
             raise ValidationError(str(problem)) from None
 
-
-class NameField(CheckedField):
-    """A name that the queue accepts. ``argument``: the name of the argument in the error's text."""
-
-    def __init__(self, argument: str, limit: int, **kwargs: Any) -> None:
-        self.argument, self.limit = argument, limit
-        super().__init__(**kwargs)
-
-    def check(self, text: str) -> str:
-        return names.check_name(self.argument, text, self.limit)
+    return validate
 
 
-class PartitionField(CheckedField):
-    """A key, or a partition of keyless messages, whose name begins with a space."""
+def name_field(argument: str, limit: int, **kwargs: Any) -> forms.CharField:
+    """Return a field for a name that the queue accepts. ``argument``: the name of the argument in the error's text."""
+    check = partial(names.check_name, argument, limit=limit)
+    return forms.CharField(strip=False, validators=[_validator(check)], **kwargs)
 
-    def check(self, text: str) -> str:
-        return names.check_partition(text)
+
+def partition_field(**kwargs: Any) -> forms.CharField:
+    """Return a field for a key, or for a partition of keyless messages, whose name begins with a space."""
+    return forms.CharField(strip=False, validators=[_validator(names.check_partition)], **kwargs)
 
 
 class Moment(forms.DateTimeField):
@@ -81,17 +71,14 @@ class Moment(forms.DateTimeField):
 
 
 class TopicForm(forms.Form):
-    """The topic that a link or an earlier form names."""
+    """The topic that a link or an earlier form names. Topics of scheduled messages and replies are refused."""
 
-    topic = NameField("topic", topic_limit(), widget=forms.HiddenInput)
-
-    def clean_topic(self) -> str:
-        """Refuse the topics of scheduled messages and replies: no operation applies to them."""
-        try:
-            return names.check_topic(self.cleaned_data["topic"], topic_limit())
-        except ValueError as problem:
-            raise ValidationError(str(problem)) from None
+    topic = forms.CharField(
+        strip=False,
+        widget=forms.HiddenInput,
+        validators=[_validator(partial(names.check_topic, limit=topic_limit()))],
+    )
 
 
 class GroupForm(TopicForm):
-    group = NameField("group", names.GROUP_MAX, widget=forms.HiddenInput)
+    group = name_field("group", names.GROUP_MAX, widget=forms.HiddenInput)

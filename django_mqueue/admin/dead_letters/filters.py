@@ -18,7 +18,7 @@ from ...policy.durations import moment_ms
 from ...policy.errors import is_class
 from ...policy.filters import PAYLOAD, filter_of
 from ...service.registration import topic_limit
-from ..base.forms import Moment, NameField, parse_offset
+from ..base.forms import Moment, name_field, parse_offset
 from ..base.operations import Data
 from ..base.urls import page_url
 
@@ -32,8 +32,8 @@ class DeadLettersForm(forms.Form):
     ``dead``: the dead-letter topic, if it is not the topic of the current settings.
     """
 
-    topic = NameField("topic", topic_limit(), widget=forms.HiddenInput)
-    dead = NameField("dead", DEAD_TOPIC_MAX, required=False, widget=forms.HiddenInput)
+    topic = name_field("topic", topic_limit(), widget=forms.HiddenInput)
+    dead = name_field("dead", DEAD_TOPIC_MAX, required=False, widget=forms.HiddenInput)
 
 
 _CLASS = "The class name, with or without its module: CardDeclined."
@@ -46,11 +46,11 @@ class DeadLetterFilter(DeadLettersForm):
     ``exact``: ``error`` and ``line`` must be equal, not only similar. The links of the page of errors set it.
     """
 
-    group = NameField("group", names.GROUP_MAX, required=False, label="Group")
+    group = name_field("group", names.GROUP_MAX, required=False, label="Group")
     error = forms.CharField(required=False, max_length=200, label="Error class", help_text=_CLASS)
     line = forms.CharField(required=False, max_length=200, strip=False, label="Error like", help_text=_LIKE)
-    key = NameField("key", names.KEY_MAX, required=False, label="Key")
-    id = NameField("id", names.ID_MAX, required=False, label="Original id")
+    key = name_field("key", names.KEY_MAX, required=False, label="Key")
+    id = name_field("id", names.ID_MAX, required=False, label="Original id")
     kind = forms.CharField(required=False, max_length=names.KIND_MAX, strip=False, label="Kind")
     after = Moment(required=False, label="Failed from")
     before = Moment(required=False, label="Failed before")

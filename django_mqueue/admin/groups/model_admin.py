@@ -19,7 +19,7 @@ from ...stats.groups import group_progress
 from ...store.connection import session
 from ..base import row_ids
 from ..base.display import printable
-from ..base.forms import GroupForm, NameField, PartitionField
+from ..base.forms import GroupForm, name_field, partition_field
 from ..base.tables import ReadOnlyAdmin
 from ..base.urls import allowed_url, may_open, page_url
 from ..base.views import QueueView
@@ -35,12 +35,12 @@ SHOWN = 100
 
 
 class SubscribersForm(GroupForm):
-    subscriber = NameField("subscriber", names.SUBSCRIBER_MAX, required=False, label="Subscriber")
+    subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, label="Subscriber")
 
 
 class PartitionsForm(GroupForm):
-    key = PartitionField(required=False, label="Key")
-    subscriber = NameField("subscriber", names.SUBSCRIBER_MAX, required=False, label="Held by")
+    key = partition_field(required=False, label="Key")
+    subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, label="Held by")
     after = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
 
 

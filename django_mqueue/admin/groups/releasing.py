@@ -15,7 +15,7 @@ from ...service.releasing import Released
 from ...stats import numbers
 from ...stats.groups import group_progress
 from ..base.display import count, listed, printable
-from ..base.forms import GroupForm, NameField, PartitionField
+from ..base.forms import GroupForm, name_field, partition_field
 from ..base.operations import Data, Plan, Refused, Result
 from ..base.urls import allowed_url
 from .pausing import GroupOperation
@@ -26,9 +26,9 @@ DELIVERIES_READ = 1_000
 class ReleaseForm(GroupForm):
     """``holder``: the incarnation that the page has shown. An incarnation that took a lease later keeps it."""
 
-    partition = PartitionField(required=False, widget=forms.HiddenInput)
-    subscriber = NameField("subscriber", names.SUBSCRIBER_MAX, required=False, widget=forms.HiddenInput)
-    holder = NameField("holder", releasing.INCARNATION_MAX, required=False, widget=forms.HiddenInput)
+    partition = partition_field(required=False, widget=forms.HiddenInput)
+    subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, widget=forms.HiddenInput)
+    holder = name_field("holder", releasing.INCARNATION_MAX, required=False, widget=forms.HiddenInput)
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}

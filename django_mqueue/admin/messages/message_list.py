@@ -28,7 +28,7 @@ from ...policy.outcomes import (  # fmt: skip
 from ...service.registration import topic_limit
 from ...stats.results import AT_LEAST, EXACT
 from ..base.display import EMPTY, badge, cell, first_line, key, printable, quiet
-from ..base.forms import Moment, NameField
+from ..base.forms import Moment, name_field
 from ..base.urls import page_url
 from ..base.views import QueueView
 from . import payloads
@@ -53,8 +53,8 @@ def path_of(text: str) -> str:
     return PAYLOAD + text.replace(".", "__")
 
 
-def _name(argument: str, limit: int, label: str, size: int = 14) -> NameField:
-    return NameField(argument, limit, required=False, label=label, widget=forms.TextInput({"size": size}))
+def _name(argument: str, limit: int, label: str, size: int = 14) -> forms.CharField:
+    return name_field(argument, limit, required=False, label=label, widget=forms.TextInput({"size": size}))
 
 
 def _text(label: str, size: int, attributes: Any = None, **kwargs: Any) -> forms.CharField:

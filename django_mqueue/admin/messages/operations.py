@@ -27,7 +27,7 @@ from ...policy.message_query import SCHEDULED
 from ...service import publish
 from ...service.registration import topic_limit
 from ..base.display import printable
-from ..base.forms import OFFSET_MAX, Moment, NameField
+from ..base.forms import OFFSET_MAX, Moment, name_field
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url, may
 from . import payloads
@@ -270,8 +270,8 @@ def _when(data: Data, paused: list[bool]) -> list[str]:
 class HurryForm(forms.Form):
     """``group``: the group that gets the message earlier; empty if the message is scheduled for all groups."""
 
-    topic = NameField("topic", topic_limit(), widget=forms.HiddenInput)
-    group = NameField("group", names.GROUP_MAX, required=False, widget=forms.HiddenInput)
+    topic = name_field("topic", topic_limit(), widget=forms.HiddenInput)
+    group = name_field("group", names.GROUP_MAX, required=False, widget=forms.HiddenInput)
     offset = forms.IntegerField(min_value=1, max_value=OFFSET_MAX, widget=forms.HiddenInput)
 
 
