@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from ... import conf
 from ...browse import letter_story
 from ...browse.dead_letters import ErrorGroup
-from ...policy import encoding
 from ...policy.errors import is_class
-from ...policy.message_query import Inspected, Unreadable
+from ...policy.message_query import Inspected
 from ...service.redrive import Letter
-from ..base.display import printable
 from ..base.operations import Data, Refused
 from ..messages import masking, payloads
 
@@ -79,17 +75,8 @@ def shown(request: HttpRequest, letter: Letter) -> Inspected:
 
 
 def payload(letter: Letter, seen: Inspected, *, everything: bool) -> SafeString:
-    """Return the payload as HTML.
-
-    ``everything``: no mask applies to this user, so the result is the stored payload. Otherwise the result is the
-    payload of ``seen``, because a mask may have changed it.
-    """
-    if isinstance(seen.payload, payloads.Withheld):
-        return payloads.body(seen)
-    body, how = bytes(letter.row["payload"]), letter.metadata["encoding"]
+    """Return the payload as HTML: as it is stored, or as a mask has changed it."""
     if not everything:
-        is_bytes = isinstance(seen.payload, bytes)
-        text = "" if is_bytes else json.dumps(seen.payload, cls=DjangoJSONEncoder, ensure_ascii=False)
-        body = seen.payload if is_bytes else printable(text).encode()
-        how = encoding.BYTES if is_bytes and not isinstance(seen.payload, Unreadable) else encoding.JSON
-    return payloads.whole(body[: payloads.BODY_BYTES], len(body), how)
+        return payloads.body(seen)
+    body = bytes(letter.row["payload"])
+    return payloads.whole(body[: payloads.BODY_BYTES], len(body), letter.metadata["encoding"])
