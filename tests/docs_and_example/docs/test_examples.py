@@ -226,6 +226,7 @@ assert Message.objects.get(topic="readings_dlq").last_error == "not a reading"
 with Subscription("orders", group="billing") as subscription:
     deliveries = subscription.poll()
     assert [(d.id, d.payload["currency"], d.attempt) for d in deliveries] == [("order-1", "CHF", 1)], deliveries
+from django_mqueue.models import Message
 assert not Message.objects.filter(topic="orders_dlq").exists()
 """,
     "docs/how-to/move-or-pause-a-group.md": """
