@@ -295,7 +295,6 @@ spark.stop()
 NEED_SPARK = {
     f"docs/how-to/{page}.md"
     for page in (
-        "give-a-new-group-the-past",
         "keep-an-aggregate",
         "export-to-parquet",
         "publish-with-spark",
