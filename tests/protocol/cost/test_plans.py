@@ -374,7 +374,7 @@ def test_a_scheduled_message_is_found_by_its_id_and_moved_by_its_key(plans: list
 def test_whoever_is_registered_is_found_by_name(plans: list[Plan]) -> None:
     """``publish(group=…)`` looks it up in its one statement. Publishing many messages and redrive look it up first."""
     for part in ("IN (%s) AND topic", "LOCK IN SHARE MODE"):
-        plan = the(plans, "SELECT consumer_group FROM queue_offsets", part)
+        plan = the(plans, "SELECT consumer_group, id, offset_acked FROM queue_offsets", part)
         (access, *_) = (a for a in plan.accesses if a.table == "queue_offsets")
         assert access.key == "queue_offsets_partition", str(plan)
         assert plan.read <= 4, str(plan)
