@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
-from ..models import PartitionLease
 from .connection import errors, session
 from .connection.dialect import NOW_MS, flat, marks, sharing
 from .offsets import REMOVING
@@ -291,15 +290,25 @@ def find_held(
     """Return the held leases of a group: of a partition, a subscriber's name, an incarnation, if given."""
     given = {"partition_key": partition, "leased_by": name, "holder": holder}
     wanted = {column: value for column, value in given.items() if value is not None}
-    rows = PartitionLease.objects.using(using).filter(consumer_group=group, topic=topic, **wanted)
-    found = rows.exclude(holder="").order_by("partition_key")
-    return [Seen(*row) for row in found.values_list("id", "partition_key", "holder", "leased_by")]
+    conditions = "".join(f" AND {column} = %s" for column in wanted)
+    found = session.fetch(
+        using,
+        "SELECT id, partition_key, holder, leased_by FROM queue_partition_leases"
+        f" WHERE consumer_group = %s AND topic = %s AND holder <> ''{conditions} ORDER BY partition_key",
+        [group, topic, *wanted.values()],
+    )
+    return [Seen(*row) for row in found]
 
 
 def still(using: str, seen: Sequence[Seen]) -> list[Seen]:
     """Return the leases whose holder has not changed since they were read. They may be locked."""
-    rows = PartitionLease.objects.using(using).filter(id__in=[one.id for one in seen])
-    now = dict(rows.values_list("id", "holder"))
+    ids = [one.id for one in seen]
+    if not ids:
+        return []
+    rows = session.fetch(
+        using, f"SELECT id, holder FROM queue_partition_leases WHERE id IN ({marks(ids)})", ids
+    )
+    now = dict(rows)
     return [one for one in seen if now.get(one.id) == one.holder]
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from ..models import Offset
 from .connection import session
 from .connection.dialect import NOW_MS, marks
 from .connection.second_connection import outside_snapshot
@@ -281,9 +280,14 @@ def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: 
 
 def pauses(using: str, topic: str) -> dict[str, bool]:
     """Return whether each group of a topic is paused, by name. Groups that read the log directly are left out."""
-    rows = Offset.objects.using(using).filter(topic=topic, partition_key="", consumer_group__gt="")
-    delivered = rows.exclude(scan_offset=READS_LOG).order_by("consumer_group")
-    return dict(delivered.values_list("consumer_group", "paused"))
+    rows = session.fetch(
+        using,
+        "SELECT consumer_group, paused FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
+        " WHERE topic = %s AND partition_key = '' AND consumer_group > '' AND scan_offset <> %s"
+        " ORDER BY consumer_group",
+        [topic, READS_LOG],
+    )
+    return {group: bool(paused) for group, paused in rows}
 
 
 def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: bool = False) -> bool:
