@@ -308,7 +308,7 @@ def still(using: str, seen: Sequence[Seen]) -> list[Seen]:
     rows = session.fetch(
         using, f"SELECT id, holder FROM queue_partition_leases WHERE id IN ({marks(ids)})", ids
     )
-    now = dict(rows)
+    now: dict[int, str] = dict(rows)
     return [one for one in seen if now.get(one.id) == one.holder]
 
 
