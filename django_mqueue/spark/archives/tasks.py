@@ -12,7 +12,6 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from ...exceptions import LogGap
 from ..connecting import ConnectionParameters
-from ..reader.batches import Batches
 from ..reader.columns import schema_of
 from ..reader.options import ReadOptions, Table
 from ..reader.ranges import Range
@@ -65,7 +64,7 @@ def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     fetched, seen = schema(task.table), 0
     if "published_at" not in fetched.fieldNames():
         fetched = StructType([*fetched.fields, StructField("published_at", TimestampType())])
-    for batch in read(task.range, Batches(fetched), replace(options, fail_on_data_loss=False)):
+    for batch in read(task.range, fetched, replace(options, fail_on_data_loss=False)):
         yield batch
         seen += batch.num_rows
     if task.table == "messages" and options.fail_on_data_loss:

@@ -6,9 +6,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyspark.sql.pandas.types import to_arrow_schema
+
 from ..archives.parquet import NewFile
 from ..archives.storage import storage_at
-from ..reader.batches import Batches
 from ..reader.ranges import Range
 from ..reader.reading import read
 from .requests import ExportRequest
@@ -29,11 +30,11 @@ def writing(to: str, folder: str, asked: ExportRequest) -> Callable[[Range | Non
     """
 
     def written(wanted: Range | None) -> list[Written]:
-        storage, batches = storage_at(to), Batches(asked.schema)
+        storage, schema = storage_at(to), to_arrow_schema(asked.schema, timezone="UTC")
         attempt, found = f"{folder}/{uuid.uuid4().hex}", list[Written]()
 
         def begin() -> NewFile:
-            return NewFile(storage, f"{attempt}/{len(found)}.parquet", batches.schema, asked.compression)
+            return NewFile(storage, f"{attempt}/{len(found)}.parquet", schema, asked.compression)
 
         def end() -> None:
             file.close()
@@ -41,7 +42,7 @@ def writing(to: str, folder: str, asked: ExportRequest) -> Callable[[Range | Non
 
         file = begin()
         try:
-            for batch in () if wanted is None else read(wanted, batches, asked.options):
+            for batch in () if wanted is None else read(wanted, asked.schema, asked.options):
                 if file.is_full:
                     end()
                     file = begin()

@@ -31,27 +31,19 @@ class UnparsableBlock(Exception):
     """A block that cannot be split into rows: the server cut it off, or a value contains a separator."""
 
 
-class Batches:
-    """Creates makers of batches with one schema."""
+class BatchMaker:
+    """Builds record batches. ``fields``: the fields to read. ``lumps``: the fields that may hold any bytes.
 
-    def __init__(self, schema: StructType) -> None:
-        self.schema = to_arrow_schema(schema, timezone="UTC")
+    ``constants``: columns that have the same text in all rows; they are not read.
+    """
 
-    def maker(self, constants: Mapping[str, str]) -> Maker:
-        """Return a maker. ``constants``: columns that have the same text in all rows; they are not read."""
-        return Maker(self.schema, constants)
-
-
-class Maker:
-    """Builds record batches. ``fields``: the fields to read. ``lumps``: the fields that may hold any bytes."""
-
-    def __init__(self, schema: pa.Schema, constants: Mapping[str, str]) -> None:
-        self._schema, self._constants = schema, constants
-        wanted = [name for name in schema.names if name not in constants]
+    def __init__(self, schema: StructType, constants: Mapping[str, str]) -> None:
+        self._schema, self._constants = to_arrow_schema(schema, timezone="UTC"), constants
+        wanted = [name for name in self._schema.names if name not in constants]
         needed = [field for name in wanted for field in MADE_OF.get(name, [name])]
         self.fields = tuple(dict.fromkeys(needed))
         self.lumps = tuple(name for name in self.fields if name in LUMPS)
-        kinds = {field.name: _read_as(field.type) for field in schema}
+        kinds = {field.name: _read_as(field.type) for field in self._schema}
         self._kinds = {name: kinds.get(name, pa.string()) for name in self.fields}
 
     def of_rows(self, rows: Sequence[Sequence[bytes | None]]) -> pa.RecordBatch:

@@ -120,11 +120,9 @@ def ranges(using: str, options: ReadOptions, stretches: Sequence[tuple[str, int,
 
 def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None) -> Iterator[Piece]:
     """Cut neighbouring pieces again, so that all have about equally many rows, at most ``each``."""
-    if not pieces:
-        return
     total = sum(piece.rows for piece in pieces)
     number = math.ceil(total / each)
-    above = pieces[0].above
+    above = pieces[0].above if pieces else 0
     for cut, (place, rows) in enumerate(cuts([piece.rows for piece in pieces], number), 1):
         piece = pieces[place]
         upto = None
@@ -133,8 +131,6 @@ def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str]
         upto = piece.upto if upto is None else upto
         yield Piece(piece.topic, above, upto, total * cut // number - total * (cut - 1) // number)
         above = upto
-    last = pieces[-1]
-    yield Piece(last.topic, above, last.upto, total - total * (number - 1) // number)
 
 
 def _pieces(

@@ -41,13 +41,13 @@ def rows_each(total: int, most: int, pieces: int) -> int:
 
 
 def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
-    """Return where to cut pieces with these numbers of rows into ``number`` ranges.
+    """Return the ends of ``number`` ranges that cover pieces with these numbers of rows.
 
-    The sizes of the ranges differ by at most one row. Each cut is (place, rows): it comes after so many rows, at least
+    The sizes of the ranges differ by at most one row. Each end is (place, rows): it comes after so many rows, at least
     one, of the piece at that place.
     """
     total, found, place, before = sum(pieces), list[tuple[int, int]](), 0, 0
-    for cut in range(1, number):
+    for cut in range(1, number + 1):
         goal = total * cut // number
         while before + pieces[place] < goal:
             before += pieces[place]

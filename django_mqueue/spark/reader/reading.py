@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from ...exceptions import LogGap
 from ..connecting import RetryingConnection
 from ..processes import keep_memory
 from ..sql.pages import Pages
-from .batches import Batches, UnparsableBlock
+from .batches import BatchMaker, UnparsableBlock
 from .options import ReadOptions
 from .ranges import Range
 
@@ -26,14 +27,14 @@ LARGE = 16_384
 """The mean size of a row, in bytes, from which rows are not joined into blocks."""
 
 
-def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def read(wanted: Range, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range.
 
     If the server goes away, wait for it as ``RetryingConnection`` does, and read the same page again. Raises ``LogGap``
     if a range of messages has fewer rows than were planned, unless the options allow that.
     """
     keep_memory()
-    reader, line, seen = Reader(wanted, batches, options), RetryingConnection(options.connecting), 0
+    reader, line, seen = Reader(wanted, schema, options), RetryingConnection(options.connecting), 0
     try:
         while not reader.done:
             page = line.run(reader.page)
@@ -57,14 +58,14 @@ class Planned:
 class Reader:
     """The position of a task in its range, and the size of its next page."""
 
-    def __init__(self, wanted: Range, batches: Batches, options: ReadOptions) -> None:
+    def __init__(self, wanted: Range, schema: StructType, options: ReadOptions) -> None:
         piece = wanted.piece
         constants = {"topic": piece.topic}
         if options.table == "deliveries":
             constants["group"] = wanted.group
         elif options.targets == ("",):
             constants["target"] = ""
-        self._made = batches.maker(constants)
+        self._made = BatchMaker(schema, constants)
         group = wanted.group if options.table == "deliveries" else None
         self._pages = Pages(piece.topic, self._made.fields, options.targets, group, piece.dense)
         self._above, self._upto = piece.above, piece.upto

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -29,19 +28,19 @@ from pyspark.sql.types import StructType
 
 from ..reader.offsets import parsed
 from ..reader.options import ReadOptions
-from ..reader.range_partitions import partitions_of, rows_of
+from ..reader.range_reader import RangeReader
 from . import incarnations
 from .query import Query
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches, in a process next to the driver that lives as long as the query.
 
     Only ``read`` runs on executors.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        self.wanted, self.options = schema, options
+        super().__init__(schema, options)
         self._query: Query | None = None
         self._made = incarnations.clock()  # Before Spark calls any other method.
         self._ends_by_signal = False
@@ -73,10 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.query.set_goal()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return partitions_of(self.query.ranges(parsed(start), parsed(end)))
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return rows_of(partition, self.wanted, self.options)
+        return [InputPartition(each) for each in self.query.ranges(parsed(start), parsed(end))]
 
     def commit(self, end: dict[str, Any]) -> None:
         self.query.committed(parsed(end))
