@@ -1,9 +1,6 @@
-"""Copies of messages, and their progress in ``queue_offsets`` (the *marks*).
+"""Copies of messages, and their progress in ``queue_offsets`` (the *marks*); ``copying`` says what each mark is for.
 
-A mark belongs to the topic that the copies go to. Its group is empty, and its partition key is the mark's name. A run
-of copies has a head, a mark for each lane, and a mark with the time at which the next copies may be stored. All
-messages of a partition are in one lane, in the order of their offsets. The transaction that stores copies also moves
-their lane forward. So no copy is stored twice, even if a run is repeated or messages were deleted.
+A mark belongs to the topic that the copies go to. Its group is empty, and its partition key is the mark's name.
 """
 
 from __future__ import annotations
@@ -13,14 +10,15 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
+from ...store import log, offsets
 from ...store.connection import session
 from ...store.connection.dialect import NOW_MS, flat, marks
-from ...store.gates import locking_topic
-from ...store.log import INSERT_COLUMNS, NewRow
+from ...store.log import NewRow
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
 _ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = %s"
-_COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
+_NAMED = "WHERE consumer_group = '' AND topic = %s AND partition_key IN"
+_MARK = f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW}"
 
 
 @dataclass(frozen=True)
@@ -47,20 +45,13 @@ class Progress:
 
 def mark(using: str, topic: str, name: str) -> Progress | None:
     """Return the mark of this name; None if there is none."""
-    rows = session.fetch(
-        using,
-        f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW}",
-        [topic, name],
-    )
+    rows = session.fetch(using, _MARK, [topic, name])
     return _mark(rows[0]) if rows else None
 
 
 def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Progress | None:
     """Return the mark of this name, and lock it until this transaction ends; None if there is none."""
-    cursor.execute(
-        f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
-        [topic, name],
-    )
+    cursor.execute(f"{_MARK} FOR UPDATE", [topic, name])
     row = cursor.fetchone()
     return _mark(row) if row else None
 
@@ -68,7 +59,7 @@ def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Progress | None
 def begin_marks(cursor: CursorWrapper, topic: str, rows: Sequence[tuple[str, int, int]]) -> None:
     """Insert the marks, given as (name, position, number), that do not exist."""
     cursor.execute(
-        f"INSERT INTO queue_offsets {_COLUMNS} VALUES "
+        f"INSERT INTO queue_offsets {offsets.COLUMNS} VALUES "
         + ", ".join([f"('', %s, %s, %s, %s, 0, {NOW_MS})"] * len(rows))
         + " ON DUPLICATE KEY UPDATE offset_acked = queue_offsets.offset_acked",
         flat([topic, *one] for one in sorted(rows)),
@@ -92,9 +83,7 @@ def finish_mark(cursor: CursorWrapper, topic: str, name: str) -> None:
 
 def delete_marks(cursor: CursorWrapper, topic: str, names: Sequence[str]) -> None:
     cursor.execute(
-        f"DELETE o FROM queue_offsets o {_INDEX} WHERE consumer_group = '' AND topic = %s"
-        f" AND partition_key IN ({marks(sorted(names))})",
-        [topic, *sorted(names)],
+        f"DELETE o FROM queue_offsets o {_INDEX} {_NAMED} ({marks(names)})", [topic, *sorted(names)]
     )
 
 
@@ -102,8 +91,7 @@ def numbers(using: str, topic: str, names: Sequence[str]) -> int:
     """Return the sum of the numbers of these marks."""
     rows = session.fetch(
         using,
-        f"SELECT COALESCE(SUM(scan_offset), 0) FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = %s"
-        f" AND partition_key IN ({marks(list(names))})",
+        f"SELECT COALESCE(SUM(scan_offset), 0) FROM queue_offsets {_INDEX} {_NAMED} ({marks(names)})",
         [topic, *names],
     )
     return int(rows[0][0])
@@ -112,7 +100,7 @@ def numbers(using: str, topic: str, names: Sequence[str]) -> int:
 def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
     """Reserve the next ``took_us`` microseconds by the database's clock. Return the microseconds until they begin.
 
-    Reserved times never overlap, even if several processes reserve them. Time that passes unreserved is lost.
+    The reserved times of several processes never overlap.
     """
     cursor.execute(
         f"SELECT GREATEST(offset_acked, {NOW_MS} * 1000), {NOW_MS} * 1000 FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
@@ -128,11 +116,7 @@ def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
 def lock_registration(
     cursor: CursorWrapper, group: str, topic: str, *, alone: bool = False
 ) -> tuple[int, bool] | None:
-    """Return (registration generation, paused) of a group, and lock both until this transaction ends; None if
-    unregistered.
-
-    The lock is shared, unless ``alone`` asks for an exclusive lock.
-    """
+    """Lock a group's registration, exclusively if ``alone``. Return (generation, paused); None if unregistered."""
     lock = "FOR UPDATE" if alone else "LOCK IN SHARE MODE"
     cursor.execute(
         f"SELECT id, paused FROM queue_offsets {_INDEX}"
@@ -144,27 +128,12 @@ def lock_registration(
 
 
 def insert(cursor: CursorWrapper, topic: str, copies: Sequence[Copy]) -> int:
-    """Append copies to the log, through the gate like every row. Return the first copy's offset; the others follow it.
-
-    Raises ``IntegrityError`` as ``log.insert`` does.
-    """
-    gate, gate_params = locking_topic(topic)
-    first, *others = copies
-    values = ", ".join([f"({gate}, {_values(first)}", *(f"(%s, {_values(one)}" for one in others)])
-    cursor.execute(
-        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, original_id) VALUES {values}",
-        [
-            *gate_params,
-            *first.row.params(topic),
-            first.original_id,
-            *flat([topic, *one.row.params(topic), one.original_id] for one in others),
-        ],
-    )
-    return int(cursor.lastrowid)
-
-
-def _values(copy: Copy) -> str:
-    return f"{copy.row.sql.removesuffix(')')}, %s)"
+    """Append copies to the log, as ``log.insert`` does. Return the first copy's offset; the others follow it."""
+    rows = [
+        (f"{copy.row.sql.removesuffix(')')}, %s)", [*copy.row.params(topic), copy.original_id])
+        for copy in copies
+    ]
+    return log.insert_values(cursor, topic, rows, f"{log.INSERT_COLUMNS}, original_id")
 
 
 def _mark(row: session.Row) -> Progress:

@@ -28,10 +28,10 @@ _COPY = "(m.consumer_group <> '' AND m.original_id IS NOT NULL)"
 def natives(
     cursor: CursorWrapper, topic: str, group: str, above: int, upto: int | None, limit: int
 ) -> list[Native]:
-    """Return the first ``limit`` messages above an offset, in offset order, that the group has not acknowledged.
+    """Return the first ``limit`` messages for the group above an offset that it has not acknowledged; no copies.
 
-    They are for this group or for all groups; copies are left out. All come from one statement. So if a message was
-    committed before another was sent, and the statement finds the second, it also finds the first.
+    All come from one statement. So if a message was committed before another was sent, and the statement finds the
+    second, it also finds the first.
     """
     end, params = (" AND m.`offset` <= %s", [upto]) if upto is not None else ("", [])
     cursor.execute(
@@ -76,10 +76,7 @@ def contents(cursor: CursorWrapper, offsets: Sequence[int]) -> list[Content]:
 
 
 def finish(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[tuple[str, int]]) -> None:
-    """Acknowledge messages, given as (partition, offset), for the group.
-
-    They must have no delivery state; otherwise the INSERT fails.
-    """
+    """Acknowledge messages, given as (partition, offset). The INSERT fails if one has delivery state."""
     one = f"(%s, %s, %s, %s, 1, 0, {NOW_MS}, 0, 0, 0, 0, 0, '', {NOW_MS}, {NOW_MS})"
     cursor.execute(
         "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"

@@ -24,8 +24,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a process that stores copies locks the progress row of its lane",
         "two processes at once store the same copies, if the first copies are deleted in between",
         "spark/sql/copies.py",
-        '"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE"',
-        '"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW}"',
+        'cursor.execute(f"{_MARK} FOR UPDATE", [topic, name])',
+        "cursor.execute(_MARK, [topic, name])",
         f"{_COPYING}::test_of_two_at_once_the_second_believes_the_first_whose_copies_are_gone",
     ),
     mutation(
