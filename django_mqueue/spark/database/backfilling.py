@@ -60,10 +60,10 @@ SETTLE_FOR = 1.0
 
 @dataclass(frozen=True)
 class BackfillState:
-    """The offset where the past ends, and the state of the backfill.
+    """The state of a backfill.
 
-    ``upto``: the last offset of the past. ``resumed``: an earlier call has begun the backfill. ``ended``: the backfill
-    is complete. ``source``: the caller's number for the archive that the past comes from.
+    ``upto``: the last offset of the past. ``resumed``: an earlier call has begun the backfill. ``ended``: it is
+    complete. ``source``: the caller's number for the archive that the past comes from.
     """
 
     run: CopyRun
@@ -74,21 +74,17 @@ class BackfillState:
 
 
 def find_backfill(using: str, topic: str, group: str) -> BackfillState | None:
-    """Return the border of an earlier run; None if the group is not registered.
-
-    Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
-    """
+    """Return the state of an earlier run; None if the group is not registered. Raises ``GroupNotNew`` as ``begin``."""
     run = CopyRun(KIND, group, topic)
     there = offsets.registration(using, group, topic)
-    return _known(using, run, copies.mark(using, topic, run.head), there) if there else None
+    return _known(using, run, copies.mark(using, topic, run.mark("head")), there) if there else None
 
 
 def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> BackfillState:
-    """Register the group, paused, at the settled offset. If an earlier run has done so, return its border.
+    """Register the group, paused, at the settled offset. If an earlier run has done so, return its state.
 
-    ``known``: a settled offset that the caller has found. ``lanes``: the number of lanes for the copies. ``source``: a
-    number for the archive that the past comes from. If an unsubscribe has left rows of the group, this function deletes
-    them first.
+    ``known``: a settled offset that the caller has found. ``source``: a number for the archive that the past comes
+    from. If an unsubscribe has left rows of the group, this function deletes them first.
 
     Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
     """
@@ -104,7 +100,10 @@ def _begin(
 ) -> BackfillState | None:
     run = CopyRun(KIND, group, topic, lanes, group)
     settled = max(offsets.lock_topic(using, cursor, topic), known)
-    head, there = copies.locked_mark(cursor, topic, run.head), offsets.registration(using, group, topic)
+    head, there = (
+        copies.locked_mark(cursor, topic, run.mark("head")),
+        offsets.registration(using, group, topic),
+    )
     if there:
         return _known(using, run, head, there)
     if removing.begin(cursor, topic, group):
@@ -115,10 +114,10 @@ def _begin(
     new = offsets.registration(using, group, topic)
     assert new is not None
     # An earlier registration of the group may have left marks, perhaps of more lanes.
-    copying.forget(cursor, CopyRun(KIND, group, topic, copying.LANES_MAX), run.head)
+    copying.forget(cursor, CopyRun(KIND, group, topic, copying.LANES_MAX), run.mark("head"))
     run = CopyRun(KIND, group, topic, lanes, group, new.life)
     copying.begin(cursor, run, settled, new.life)
-    copies.begin_marks(cursor, topic, [(run.source, 0, source)])
+    copies.begin_marks(cursor, topic, [(run.mark("source"), 0, source)])
     return BackfillState(run, settled, False, False, source)
 
 
@@ -129,14 +128,14 @@ def _known(using: str, run: CopyRun, head: Progress | None, there: offsets.Regis
             " Unsubscribe it first, if its position may be lost; or replay the past for this group"
         )
     lanes = copying.lanes_of(using, run) or run.lanes
-    source = copies.mark(using, run.topic, run.source)
+    source = copies.mark(using, run.topic, run.mark("source"))
     run = CopyRun(KIND, run.name, run.topic, lanes, run.name, there.life)
     return BackfillState(run, head.position, True, head.finished, source.number if source else 0)
 
 
 def stored_to_border(using: str, border: BackfillState) -> bool:
     """Return whether all copies of messages from before the border are stored."""
-    return copies.mark(using, border.run.topic, border.run.seam) is not None
+    return copies.mark(using, border.run.topic, border.run.mark("seam")) is not None
 
 
 def note_stored(using: str, border: BackfillState) -> None:
@@ -145,7 +144,7 @@ def note_stored(using: str, border: BackfillState) -> None:
 
     def work(cursor: CursorWrapper) -> None:
         copying.check_group(cursor, run)
-        copies.begin_marks(cursor, run.topic, [(run.seam, border.upto, 0)])
+        copies.begin_marks(cursor, run.topic, [(run.mark("seam"), border.upto, 0)])
 
     session.run(using, work)
 
@@ -165,16 +164,13 @@ def copy_of(one: Original, run: CopyRun) -> Copy:
 class _Step:
     """The result of one transaction, which ``Seam`` uses after the commit.
 
-    ``done``: the offset up to which the seam is complete. ``copied``: how many copies were made. ``newest``: the offset
-    of the newest of them. ``last``: by partition, the offset of its newest copy. ``busy``: by partition, the number of
-    copies.
+    ``done``: the offset up to which the seam is complete. By partition, ``last`` is the offset of its newest copy, and
+    ``copied`` the number of copies.
     """
 
     done: int
-    copied: int = 0
-    newest: int = 0
     last: dict[str, int] = field(default_factory=dict)
-    busy: Counter[str] = field(default_factory=Counter)
+    copied: Counter[str] = field(default_factory=Counter)
 
 
 class Seam:
@@ -187,7 +183,7 @@ class Seam:
         self.using, self.run = using, border.run
         self._settler = Settler(using, self.run.topic)
         self._last: dict[str, int] = {}
-        mark = copies.mark(using, self.run.topic, self.run.seam)
+        mark = copies.mark(using, self.run.topic, self.run.mark("seam"))
         self._done = max(border.upto, mark.position if mark else 0)
         self._newest = log.newest(using, self.run.topic)
         """The offset of the newest copy, or a higher one."""
@@ -198,7 +194,7 @@ class Seam:
 
     @property
     def is_whole(self) -> bool:
-        """True if everything that the group must still receive is in order. No later commit can change this."""
+        """Whether everything that the group must still receive is in order. No later commit can change this."""
         return self._done >= self._newest
 
     @property
@@ -231,10 +227,10 @@ class Seam:
 
     def _do(self, work: Callable[[CursorWrapper], _Step]) -> int:
         step = session.run(self.using, work)
-        self._done, self._newest = step.done, max(self._newest, step.newest)
+        self._done, self._newest = step.done, max([self._newest, *step.last.values()])
         self._last |= step.last
-        self._busy += step.busy
-        return step.copied
+        self._busy += step.copied
+        return step.copied.total()
 
     def _settled(self) -> int:
         """Return the settled offset. Wait up to ``SETTLE_FOR`` seconds until it reaches the newest copy."""
@@ -249,13 +245,13 @@ class Seam:
         found = seam.natives(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
         step = _Step(found[-1].offset if len(found) == PAGE else upto)
         self._copy(cursor, self._out_of_order(cursor, found), step)
-        copies.move_mark(cursor, self.run.topic, self.run.seam, step.done, step.copied)
+        copies.move_mark(cursor, self.run.topic, self.run.mark("seam"), step.done, step.copied.total())
         return step
 
     def _tail(self, cursor: CursorWrapper) -> _Step:
-        """Copy messages above the settled offset that are out of order.
+        """Copy messages above the settled offset that are out of order; none if they are too many for one transaction.
 
-        If there are too many for one transaction, copy none. A later ``sew`` continues when more is settled.
+        Then a later ``sew`` continues when more is settled.
         """
         self._lock(cursor)
         step = _Step(self._done)
@@ -263,18 +259,15 @@ class Seam:
         wanted = self._out_of_order(cursor, found)
         if len(found) <= TAIL and sum(native.size for native in wanted) <= BYTES_AT_ONCE:
             self._copy(cursor, wanted, step)
-            copies.move_mark(cursor, self.run.topic, self.run.seam, step.done, step.copied)
+            copies.move_mark(cursor, self.run.topic, self.run.mark("seam"), step.done, step.copied.total())
         return step
 
     def _lock(self, cursor: CursorWrapper) -> None:
-        """Lock the group: one process works at a time. After the commit the group's workers read their state again.
-
-        They must, because messages that they know as open may be done by then.
-        """
+        """Lock the group: one process works at a time. After the commit its workers reread which messages are open."""
         copying.check_group(cursor, self.run, alone=True)
         assert self.run.life is not None
         moving.lock_group(cursor, self.run.group, self.run.topic, self.run.life)
-        if copies.locked_mark(cursor, self.run.topic, self.run.seam) is None:
+        if copies.locked_mark(cursor, self.run.topic, self.run.mark("seam")) is None:
             raise Superseded(f"another process has ended the backfill of group {self.run.group!r}")
 
     def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:
@@ -304,17 +297,12 @@ class Seam:
             first = copies.insert(cursor, self.run.topic, made)
             done = [(native.partition, native.offset) for native in some]
             seam.finish(cursor, self.run.group, self.run.topic, done)
-            step.copied += len(made)
-            step.busy.update(copy.row.partition for copy in made)
-            step.newest = first + len(made) - 1
+            step.copied.update(copy.row.partition for copy in made)
             step.last |= {copy.row.partition: first + place for place, copy in enumerate(made)}
 
 
 def finish(using: str, border: BackfillState, *, resume: bool) -> None:
-    """Record that the backfill is complete, and resume the group if ``resume`` is true.
-
-    Raises ``NotRegistered`` or ``Superseded`` if the group was changed while its past was stored.
-    """
+    """Record that the backfill is complete, and resume the group if ``resume`` is true. Raises as ``check_group``."""
     run = border.run
 
     def work(cursor: CursorWrapper) -> None:

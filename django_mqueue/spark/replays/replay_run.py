@@ -247,7 +247,7 @@ class _Replay(GuardedSource):
             if begun or not self._is_held(using, found):
                 raise self._given_up()  # The group that held messages for this run is gone.
             copying.begin(cursor, with_lanes(self.run, lanes), found.upto, self.number)
-            return Progress(found.upto, self.number, False, 0)
+            return Progress(found.upto, self.number, False)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
 

@@ -18,7 +18,7 @@ from ...store.log import NewRow
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
 _ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = %s"
 _NAMED = "WHERE consumer_group = '' AND topic = %s AND partition_key IN"
-_MARK = f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW}"
+_MARK = f"SELECT offset_acked, scan_offset, paused FROM queue_offsets {_INDEX}{_ROW}"
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,11 @@ class Copy:
 
 @dataclass(frozen=True)
 class Progress:
-    """A mark: a position, a number, whether it is finished, and when it last changed (epoch milliseconds)."""
+    """A mark: a position, a number, and whether it is finished."""
 
     position: int
     number: int
     finished: bool
-    changed: int
 
 
 def mark(using: str, topic: str, name: str) -> Progress | None:
@@ -137,5 +136,5 @@ def insert(cursor: CursorWrapper, topic: str, copies: Sequence[Copy]) -> int:
 
 
 def _mark(row: session.Row) -> Progress:
-    position, number, finished, changed = row
-    return Progress(int(position), int(number), bool(finished), int(changed))
+    position, number, finished = row
+    return Progress(int(position), int(number), bool(finished))
