@@ -155,9 +155,9 @@ def test_who_leaves_does_not_take_another_along(query: Query) -> None:
     publish("orders", 0)
     query.initial()
     slow, other = (Holder(GROUP, "orders", "spark-1", name) for name in ("slow", "other"))
-    following.join(slow, using="default")
+    following.join_all([slow], using="default")
     SubscriberHeartbeat.objects.update(heartbeat_at=0)
-    following.join(other, using="default")
+    following.join_all([other], using="default")
     following.leave(slow, using="default")
     assert SubscriberHeartbeat.objects.get().deregistered_at is None
 

@@ -196,7 +196,7 @@ def test_a_process_that_ends_leaves_its_successor_alone(make: Make) -> None:
     again.done(later)
     assert stands_at(GROUP) == later.above("orders") == newest()
     third = Holder(GROUP, "orders", "spark-third", "third")
-    with Background(lambda: following.join(third, using="default")) as joining:
+    with Background(lambda: following.join_all([third], using="default")) as joining:
 
         def told() -> bool:
             SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") + 1)  # Like a heartbeat.

@@ -10,6 +10,7 @@ from contextlib import suppress
 from django.db import DatabaseError
 
 from ...exceptions import GroupTaken, LogGap, MQueueError, NotRegistered
+from ...store import heartbeats
 from ...store.leases import Holder
 from ..connecting import connected
 from ..database import following
@@ -262,5 +263,5 @@ class GroupReader:
         while not self._stop.wait(BEAT_EVERY):
             with suppress(MQueueError, DatabaseError, OSError), connected(self.options.connecting) as using:
                 for me in list(self._members.values()):
-                    following.beat(me, using=using)
+                    heartbeats.beat(using, me)
                 self._follow_checkpoint(using)
