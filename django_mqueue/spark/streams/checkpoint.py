@@ -11,19 +11,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import OptionError
 from ..reader.offsets import Offsets, parsed
-
-
-class _Files(Protocol):
-    """The folder of a checkpoint. Both methods raise ``OSError``."""
-
-    def names(self, folder: str) -> Iterable[str]:
-        """Return the names of the files in a folder; none if the folder does not exist."""
-
-    def read(self, path: str) -> bytes: ...
 
 
 class Checkpoint:
@@ -35,13 +26,10 @@ class Checkpoint:
     def __init__(self, location: str) -> None:
         self._location = location
         local = re.fullmatch("(?:file:(?://)?)?(/.*|[^:]*)", location)
-        self._files: _Files = _Local(Path(local[1])) if local else _Store(location)
+        self._files = _Local(Path(local[1])) if local else _Store(location)
 
     def durable(self, query: str) -> Offsets | None:
-        """Return the end of the newest durable batch of the query with the name ``query``; None if there is none.
-
-        Raises ``OSError``.
-        """
+        """Return the end of the query's newest durable batch; None if there is none. Raises ``OSError``."""
         newest = max((int(name) for name in self._files.names("commits") if name.isdecimal()), default=None)
         if newest is not None:
             text = self._files.read(f"offsets/{newest}").decode()
@@ -50,15 +38,23 @@ class Checkpoint:
                     return parsed(found)
         return None
 
-    def foreign(self) -> OptionError:
-        """Return the error for a checkpoint that does not hold the batches of this query."""
-        return OptionError(
+    def check(self, query: str) -> None:
+        """Raise ``OptionError`` if no batch of the query is durable here."""
+        cause: OSError | None = None
+        try:
+            if self.durable(query) is not None:
+                return
+        except OSError as error:
+            cause = error
+        raise OptionError(
             f"option 'checkpointLocation' is {self._location!r}, but this query's batches are not recorded there:"
             " give the reader the same text as the writer, with the scheme if it is not a local path"
-        )
+        ) from cause
 
 
 class _Local:
+    """A local folder."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -99,10 +95,7 @@ class _Store:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield each JSON object that is a line of the text, or a line of a string inside such an object.
-
-    The layout is Spark's and may change, so this searches all strings.
-    """
+    """Yield each JSON object that is a line of the text or of a string inside it: Spark may change the layout."""
     for line in text.splitlines():
         try:
             value = json.loads(line)

@@ -47,10 +47,10 @@ class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     @property
     def query(self) -> Query:
-        """Return the query. It is created by the first call: executors also get readers, and need no query."""
+        """Return the query, which the first call creates: executors also get readers, and need no query."""
         if self._query is None:
             self._query = Query(self.options, self._made)
-            self._say_goodbye_when_ended()
+            self._stop_on_signal()
         return self._query
 
     def initialOffset(self) -> dict[str, Any]:
@@ -65,8 +65,7 @@ class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailable
         return self.query.latest(parsed(start), most).json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        reported = self.query.reported
-        return reported.json() if reported else None
+        return self.query.reported.json() if self.query.reported else None
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.query.set_goal()
@@ -83,7 +82,7 @@ class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailable
         if self._query is not None:
             self._query.stop()
 
-    def _say_goodbye_when_ended(self) -> None:
+    def _stop_on_signal(self) -> None:
         """Call ``stop`` also on SIGTERM, unless the process already handles this signal."""
         in_main = threading.current_thread() is threading.main_thread()
         if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
