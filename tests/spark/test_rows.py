@@ -14,9 +14,8 @@ from django_mqueue import publish, subscribe
 from django_mqueue.exceptions import NotRegistered
 from django_mqueue.models import Message
 from django_mqueue.policy.encoding import encode
-from django_mqueue.spark.database.appending import append
 from django_mqueue.spark.errors import OptionError, RowError
-from django_mqueue.spark.writer.outbox import Outbox
+from django_mqueue.spark.writer.outbox import Outbox, append
 from django_mqueue.spark.writer.rows import Rows, Task
 from django_mqueue.spark.writer.write_options import WriteOptions, write_options
 from django_mqueue.store import gates

@@ -1,4 +1,4 @@
-"""What Spark does with the queue's tables beyond the service layer: follow a topic, copy messages, store the past.
+"""Access to the queue's tables beyond the service layer: follow a topic, copy messages, store the past.
 
 It imports ``service`` and lower layers, and ``spark.sql``. It needs no PySpark.
 """

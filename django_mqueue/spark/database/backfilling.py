@@ -194,7 +194,7 @@ class Seam:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything that the group must still receive is in order. No later commit can change this."""
+        """True if everything that the group must still receive is in order. No later commit can change this."""
         return self._done >= self._newest
 
     @property

@@ -1,5 +1,5 @@
 """Writing with ``format("mqueue")``: rows become messages with stable ids, which are stored once.
 
 ``sink`` is the entry point. It runs on executors.
-It imports ``spark.database`` and lower layers.
+It imports lower layers.
 """

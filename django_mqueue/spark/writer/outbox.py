@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT
+from collections.abc import Sequence
+
+from django.db import IntegrityError
+from django.db.backends.utils import CursorWrapper
+
+from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT, naming_unknown_group, store_many
+from ...store import log
+from ...store.connection import session
+from ...store.connection.dialect import DUPLICATE_ENTRY
 from ...store.log import NewRow
 from ..connecting import RetryingConnection
-from ..database.appending import append
 from .write_options import WriteOptions
 
 HELD = 16 * 1_048_576
@@ -46,3 +53,28 @@ class Outbox:
         # Safe to retry after a lost connection: ``append`` finds rows that a COMMIT without an answer stored.
         self.new += self._line.run(lambda using: append(using, topic, some))
         self.rows += len(some)
+
+
+def append(using: str, topic: str, rows: Sequence[NewRow]) -> int:
+    """Store the rows that the topic does not hold yet, in their order, in one transaction. Return how many it stored.
+
+    The first try inserts all rows with one statement. If an id exists already, a second try stores the other rows.
+
+    Raises ``NotRegistered`` if a row is for one group only, and this group is not registered.
+    """
+
+    def store(cursor: CursorWrapper) -> int:
+        with naming_unknown_group(cursor, topic, rows):
+            log.insert(cursor, topic, rows)
+        return len(rows)
+
+    def store_missing(cursor: CursorWrapper) -> int:
+        found = store_many(cursor, topic, rows, [None] * len(rows), [True] * len(rows))
+        return sum(published.created for published in found)
+
+    try:
+        return session.run(using, store)
+    except IntegrityError as error:
+        if session.error_code(error) != DUPLICATE_ENTRY:
+            raise
+    return session.run(using, store_missing)

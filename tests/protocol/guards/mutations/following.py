@@ -256,8 +256,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "its log is kept forever, because unsubscribing the group stops the query or registers the group"
         " again",
         "spark/streams/group_reader.py",
-        "for topic in told.next if self.options.reads(topic)]\n",
-        "for topic in told.next]\n",
+        "for topic in offsets.next if self.options.reads(topic)]\n",
+        "for topic in offsets.next]\n",
         f"{_LET_GO}::test_a_topic_that_is_read_no_more_is_let_go[false]",
         f"{_LET_GO}::test_a_topic_that_is_read_no_more_is_let_go[true]",
     ),
