@@ -99,17 +99,15 @@ class BatchMaker:
         return fields["offset"], fields
 
     def _batch(self, fields: Fields, rows: int) -> pa.RecordBatch:
-        made: dict[str, pa.Array] = {name: pa.repeat(value, rows) for name, value in self._constants.items()}
-        wanted = [name for name in self._schema.names if name not in made]
-        if "key" in wanted:
+        made = {**fields, **{name: pa.repeat(value, rows) for name, value in self._constants.items()}}
+        names = set(self._schema.names)
+        if "key" in names:
             made["key"] = _key(fields["partition"])
-        if texts := [name for name in wanted if name in ("kind", "encoding", "headers")]:
+        if texts := names & {"kind", "encoding", "headers"}:
             made |= taken_out(fields["metadata"], texts)
-        if retries := [name for name in wanted if name in ("retry_of", "first_published_at")]:
+        if retries := names & {"retry_of", "first_published_at"}:
             made |= of_retries(fields["metadata"], fields["original_id"], retries)
-        arrays = [
-            _finished(made.get(field.name, fields.get(field.name)), field.type) for field in self._schema
-        ]
+        arrays = [_finished(made[field.name], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
@@ -139,10 +137,7 @@ def _length(lump: str) -> str:
 
 
 def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
-    """Return the values, with null where the length is null.
-
-    Raises ``UnparsableBlock`` if a value was cut short, because it contains a line end or a separator.
-    """
+    """Return the values, with null where the length is null. Raises ``UnparsableBlock`` for a shorter value."""
     found = pc.binary_length(values).fill_null(-1)  # A value may equal the marker of null.
     if not pc.all(pc.equal(found, lengths), min_count=0).as_py():
         raise UnparsableBlock("a value that is shorter than it should be")
@@ -152,10 +147,7 @@ def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
 
 
 def _cut(joined: bytes, lengths: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Split joined values by their lengths in bytes; the result is null where the length is null.
-
-    Raises ``UnparsableBlock`` if the lengths do not add up.
-    """
+    """Split joined values by their lengths in bytes. Raises ``UnparsableBlock`` if the lengths do not add up."""
     ends = pa.concat_arrays([pa.array([0]), pc.cumulative_sum(lengths.fill_null(0))])
     if ends[-1].as_py() != len(joined):
         raise UnparsableBlock(f"{len(joined)} bytes of {ends[-1]}")

@@ -1,13 +1,12 @@
 """Extract kind, encoding and headers from the metadata of many messages at once.
 
-Many messages have the same metadata text, so each distinct text is parsed once. ``publish`` has written nearly all
-texts; a regular expression parses these. JSON's parser parses the others.
+Each distinct text is parsed once. A regular expression parses the texts that ``publish`` wrote, JSON's parser others.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +18,7 @@ _PLAIN = rf"^{_KIND}(?s:.*){_ENCODING}$"
 _WITH_HEADERS = rf'^{_KIND}"headers": ?(?P<headers>\{{[^{{}}]*\}}), ?{_ENCODING}$'
 
 
-def taken_out(metadata: pa.Array, wanted: Sequence[str]) -> dict[str, pa.Array]:
+def taken_out(metadata: pa.Array, wanted: Collection[str]) -> dict[str, pa.Array]:
     """Return the wanted columns of kind, encoding and headers, as texts; null where a message has none."""
     texts = metadata.dictionary_encode()
     found = pc.extract_regex(texts.dictionary, _WITH_HEADERS if "headers" in wanted else _PLAIN)
@@ -33,24 +32,19 @@ def taken_out(metadata: pa.Array, wanted: Sequence[str]) -> dict[str, pa.Array]:
     return {name: column.take(texts.indices) for name, column in columns.items()}
 
 
-def of_retries(metadata: pa.Array, original_ids: pa.Array, wanted: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the columns that say where a parked retry was before.
+def of_retries(metadata: pa.Array, original_ids: pa.Array, wanted: Collection[str]) -> dict[str, pa.Array]:
+    """Return the columns that say where a parked retry was before; null for all other messages.
 
-    ``retry_of`` is the offset of the earlier row, ``first_published_at`` its time of publication. Both are null for all
-    other messages.
+    ``retry_of`` is the offset of the earlier row, ``first_published_at`` its time of publication.
     """
-    again = pc.is_valid(original_ids)
-    told = [json.loads(text).get("retry", {}) for text in metadata.filter(again).to_pylist()]
-    members = {"retry_of": "offset", "first_published_at": "published_at"}
-    nothing = pa.nulls(len(metadata), pa.int64())
-    if not told:
-        return dict.fromkeys(wanted, nothing)
-    return {
-        name: pc.replace_with_mask(
-            nothing, again, pa.array([row.get(members[name]) for row in told], pa.int64())
-        )
-        for name in wanted
-    }
+    has_original = pc.is_valid(original_ids)
+    retries = [json.loads(text).get("retry", {}) for text in metadata.filter(has_original).to_pylist()]
+    columns = dict.fromkeys(wanted, pa.nulls(len(metadata), pa.int64()))
+    for name in wanted if retries else ():
+        member = {"retry_of": "offset", "first_published_at": "published_at"}[name]
+        values = pa.array([retry.get(member) for retry in retries], pa.int64())
+        columns[name] = pc.replace_with_mask(columns[name], has_original, values)
+    return columns
 
 
 def _parsed(text: str) -> dict[str, str | None]:

@@ -15,11 +15,9 @@ from ..errors import OptionError
 
 @dataclass(frozen=True)
 class Offsets:
-    """A position of a read.
+    """A position of a read. By topic: ``next`` is the offset that is read first, ``lives`` the registration generation.
 
-    * ``next``: for each topic, the offset that is read first.
-    * ``lives``: for each topic, the generation of the group's registration.
-    * ``query``: the name of the query that reads for the group. It stays the same after a restart from the checkpoint.
+    ``query``: the name of the query that reads for the group. It stays the same after a restart from the checkpoint.
     """
 
     next: Mapping[str, int]

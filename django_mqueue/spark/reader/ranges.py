@@ -33,10 +33,7 @@ class Range:
 
 
 def rows_each(total: int, most: int, pieces: int) -> int:
-    """Return the maximum number of rows of a range.
-
-    It is at most ``most``, and so small that there are about ``pieces`` ranges or more.
-    """
+    """Return the rows of a range: at most ``most``, and so few that there are about ``pieces`` ranges or more."""
     return max(1, min(most, math.ceil(total / max(1, pieces))))
 
 
@@ -60,8 +57,7 @@ def shares(total: int, backlogs: Sequence[int]) -> list[int]:
     """Divide ``total`` rows among topics in proportion to their backlogs. Return the rows of each topic.
 
     Each topic with a backlog gets at least one row. If there are more such topics than rows, the first topics get one
-    row each. So the caller puts topics first that got no row before. The sum of the shares is ``total``, or the number
-    of all rows.
+    row each. So the caller puts topics first that got no row before.
     """
     if sum(backlogs) <= total:
         return list(backlogs)

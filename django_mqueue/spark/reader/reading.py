@@ -28,10 +28,9 @@ LARGE = 16_384
 
 
 def read(wanted: Range, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range.
+    """Yield the rows of a range. If the server goes away, wait for it, and read the same page again.
 
-    If the server goes away, wait for it as ``RetryingConnection`` does, and read the same page again. Raises ``LogGap``
-    if a range of messages has fewer rows than were planned, unless the options allow that.
+    Raises ``LogGap`` if a range of messages has fewer rows than were planned, unless the options allow that.
     """
     keep_memory()
     reader, line, seen = Reader(wanted, schema, options), RetryingConnection(options.connecting), 0
@@ -49,7 +48,7 @@ def read(wanted: Range, schema: StructType, options: ReadOptions) -> Iterator[pa
 
 @dataclass
 class Planned:
-    """A part of the range. ``upto``: its end. ``rows``: the number of rows left up to there, as far as it is known."""
+    """A part of the range: its end, and the number of rows up to there that are not read yet, as far as it is known."""
 
     upto: int
     rows: int
@@ -61,12 +60,12 @@ class Reader:
     def __init__(self, wanted: Range, schema: StructType, options: ReadOptions) -> None:
         piece = wanted.piece
         constants = {"topic": piece.topic}
-        if options.table == "deliveries":
-            constants["group"] = wanted.group
+        group = wanted.group if options.table == "deliveries" else None
+        if group is not None:
+            constants["group"] = group
         elif options.targets == ("",):
             constants["target"] = ""
         self._made = BatchMaker(schema, constants)
-        group = wanted.group if options.table == "deliveries" else None
         self._pages = Pages(piece.topic, self._made.fields, options.targets, group, piece.dense)
         self._above, self._upto = piece.above, piece.upto
         self._planned = [Planned(piece.upto, piece.rows)]

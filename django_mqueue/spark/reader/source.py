@@ -1,6 +1,6 @@
 """The data source behind ``format("mqueue")``. Each of Spark's Python processes creates its own objects.
 
-Each query starts a few processes. So a module that only some of them need is imported where it is needed.
+A module that only some of these processes need is imported where it is needed.
 
 Filters are not pushed down. In PySpark 4.1 to 4.3, the filters of one query also apply to the next query on the same
 DataFrame. Ranges and topics are options, fixed at ``load()``.
