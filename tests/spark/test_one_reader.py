@@ -18,9 +18,9 @@ from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, Offset, SubscriberHeartbeat
 from django_mqueue.spark.database import following
 from django_mqueue.spark.reader import planning, settling
-from django_mqueue.spark.reader.offsets import Offsets
 from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.streams import group_reader, incarnations
+from django_mqueue.spark.streams.checkpoint import Offsets
 from django_mqueue.spark.streams.query import Query
 from django_mqueue.store import offsets
 from django_mqueue.store.leases import Holder

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from django_mqueue.spark.errors import OptionError
-from django_mqueue.spark.reader.offsets import Offsets, parsed
 from django_mqueue.spark.reader.ranges import Piece, cuts, rows_each, shares
+from django_mqueue.spark.streams.checkpoint import Offsets, parsed
 
 ROWS = some.lists(some.integers(1, 50), min_size=1, max_size=20)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +12,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..sql.pages import BETWEEN, NULL, Block
-from .metadata import of_retries, taken_out
 
 MADE_OF: Mapping[str, Sequence[str]] = {
     "key": ["partition"],
@@ -25,6 +25,13 @@ MADE_OF: Mapping[str, Sequence[str]] = {
 
 LUMPS = ("payload", "last_error", "errors")
 Fields = Mapping[str, pa.Array]
+
+
+# The encoding is the last member and ends the text. Headers without braces inside end at the next brace.
+_KIND = r'\{"kind": ?"(?P<kind>[^"\\]*)", ?'
+_ENCODING = r'"encoding": ?"(?P<encoding>[^"\\]*)"\}'
+_PLAIN = rf"^{_KIND}(?s:.*){_ENCODING}$"
+_WITH_HEADERS = rf'^{_KIND}"headers": ?(?P<headers>\{{[^{{}}]*\}}), ?{_ENCODING}$'
 
 
 class UnparsableBlock(Exception):
@@ -104,9 +111,9 @@ class BatchMaker:
         if "key" in names:
             made["key"] = _key(fields["partition"])
         if texts := names & {"kind", "encoding", "headers"}:
-            made |= taken_out(fields["metadata"], texts)
+            made |= _from_metadata(fields["metadata"], texts)
         if retries := names & {"retry_of", "first_published_at"}:
-            made |= of_retries(fields["metadata"], fields["original_id"], retries)
+            made |= _of_retries(fields["metadata"], fields["original_id"], retries)
         arrays = [_finished(made[field.name], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -154,3 +161,50 @@ def _cut(joined: bytes, lengths: pa.Array, kind: pa.DataType) -> pa.Array:
     valid = pa.array(lengths.is_valid()).buffers()[1] if lengths.null_count else None
     buffers = [valid, ends.cast(pa.int32()).buffers()[1], pa.py_buffer(joined)]
     return pa.Array.from_buffers(kind, len(lengths), buffers)
+
+
+def _from_metadata(metadata: pa.Array, wanted: Collection[str]) -> dict[str, pa.Array]:
+    """Return the wanted columns of kind, encoding and headers, as texts; null where a message has none.
+
+    Each distinct text is parsed once: by a regular expression if ``publish`` wrote it, others by JSON's parser.
+    """
+    texts = metadata.dictionary_encode()
+    found = pc.extract_regex(texts.dictionary, _WITH_HEADERS if "headers" in wanted else _PLAIN)
+    columns = {name: pc.struct_field(found, name) for name in wanted}
+    if found.null_count:
+        odd = pc.is_null(found)
+        parsed = [_parsed_metadata(text) for text in texts.dictionary.filter(odd).to_pylist()]
+        for name in wanted:
+            values = pa.array([row[name] for row in parsed], pa.string())
+            columns[name] = pc.replace_with_mask(columns[name], odd, values)
+    return {name: column.take(texts.indices) for name, column in columns.items()}
+
+
+def _of_retries(metadata: pa.Array, original_ids: pa.Array, wanted: Collection[str]) -> dict[str, pa.Array]:
+    """Return the columns that say where a parked retry was before; null for all other messages.
+
+    ``retry_of`` is the offset of the earlier row, ``first_published_at`` its time of publication.
+    """
+    has_original = pc.is_valid(original_ids)
+    retries = [json.loads(text).get("retry", {}) for text in metadata.filter(has_original).to_pylist()]
+    columns = dict.fromkeys(wanted, pa.nulls(len(metadata), pa.int64()))
+    for name in wanted if retries else ():
+        member = {"retry_of": "offset", "first_published_at": "published_at"}[name]
+        values = pa.array([retry.get(member) for retry in retries], pa.int64())
+        columns[name] = pc.replace_with_mask(columns[name], has_original, values)
+    return columns
+
+
+def _parsed_metadata(text: str) -> dict[str, str | None]:
+    value = json.loads(text)
+    found = value if isinstance(value, dict) else {}
+    headers = found.get("headers")
+    return {
+        "kind": _text(found.get("kind")),
+        "encoding": _text(found.get("encoding")),
+        "headers": None if headers is None else json.dumps(headers, ensure_ascii=False),
+    }
+
+
+def _text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -1,6 +1,6 @@
-"""Read from the checkpoint of a streaming query up to which offsets its batches are durable.
+"""The positions of a streaming query, and its checkpoint, which shows up to where its batches are durable.
 
-Spark reports a finished batch to the source one batch late, and never reports the last one (see ``streaming``). The
+Spark reports a finished batch to the source one batch late, and never reports the last one (see ``stream_reader``). The
 checkpoint's files show it at once. ``offsets/N`` holds the end of batch N before the batch runs. ``commits/N`` appears
 under that name as soon as the batch is done.
 """
@@ -9,12 +9,51 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
-from ..reader.offsets import Offsets, parsed
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """A position of a query, which Spark keeps as JSON and compares as text.
+
+    By topic: ``next`` is the offset that is read first, ``lives`` the registration generation. ``query``: the name of
+    a query that reads for a group. It stays the same after a restart from the checkpoint.
+    """
+
+    next: Mapping[str, int]
+    lives: Mapping[str, int] = field(default_factory=dict)
+    query: str = ""
+
+    def json(self) -> dict[str, Any]:
+        """Return the position as Spark keeps it. Without a group, it contains only the topics."""
+        found: dict[str, Any] = {"topics": dict(sorted(self.next.items()))}
+        if self.query:
+            found["lives"] = dict(sorted(self.lives.items()))
+            found["query"] = self.query
+        return found
+
+    def above(self, topic: str) -> int:
+        """Return the offset above which nothing is read yet: 0 for a new topic."""
+        return self.next.get(topic, 1) - 1
+
+    def moved(self, next: Mapping[str, int], lives: Mapping[str, int]) -> Offsets:
+        return replace(self, next={**self.next, **next}, lives={**self.lives, **lives})
+
+
+def parsed(value: Mapping[str, Any]) -> Offsets:
+    """Return the position from the value that ``json`` returned. Raises ``OptionError`` for any other checkpoint."""
+    topics = value.get("topics")
+    if not isinstance(topics, Mapping) or not all(isinstance(each, int) for each in topics.values()):
+        raise OptionError(
+            f"the checkpoint does not belong to format mqueue, its offset is {dict(value)!r}: start with a new"
+            " checkpointLocation"
+        )
+    return Offsets(topics, value.get("lives", {}), value.get("query", ""))
 
 
 class Checkpoint:

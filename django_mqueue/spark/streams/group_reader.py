@@ -15,10 +15,9 @@ from ...store.leases import Holder
 from ..connecting import connected
 from ..database import following
 from ..database.following import ReaderPosition
-from ..reader.offsets import Offsets
 from ..reader.options import ReadOptions
 from . import incarnations
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Offsets
 from .incarnations import CreationTime
 
 BEAT_EVERY = following.ALIVE_MS / 3000

@@ -9,11 +9,11 @@ import uuid
 from ...protocol.settling import Settler
 from ...store import offsets as positions
 from ..connecting import RetryingConnection
-from ..reader.offsets import Offsets
 from ..reader.options import ReadOptions
 from ..reader.planning import ends, ranges, resolved, topics_of
 from ..reader.ranges import Range
 from ..reader.settling import settled
+from .checkpoint import Offsets
 from .group_reader import GroupReader
 
 TOPICS_EVERY = 1.0

@@ -26,10 +26,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..reader.offsets import parsed
 from ..reader.options import ReadOptions
 from ..reader.range_reader import RangeReader
 from . import incarnations
+from .checkpoint import parsed
 from .query import Query
 
 
