@@ -62,13 +62,11 @@ SETTLE_FOR = 1.0
 class BackfillState:
     """The state of a backfill.
 
-    ``upto``: the last offset of the past. ``resumed``: an earlier call has begun the backfill. ``ended``: it is
-    complete. ``source``: the caller's number for the archive that the past comes from.
+    ``upto``: the last offset of the past. ``source``: the caller's number for the archive that the past comes from.
     """
 
     run: CopyRun
     upto: int
-    resumed: bool
     ended: bool
     source: int = 0
 
@@ -118,7 +116,7 @@ def _begin(
     run = CopyRun(KIND, group, topic, lanes, group, new.life)
     copying.begin(cursor, run, settled, new.life)
     copies.begin_marks(cursor, topic, [(run.mark("source"), 0, source)])
-    return BackfillState(run, settled, False, False, source)
+    return BackfillState(run, settled, False, source)
 
 
 def _known(using: str, run: CopyRun, head: Progress | None, there: offsets.Registration) -> BackfillState:
@@ -130,7 +128,7 @@ def _known(using: str, run: CopyRun, head: Progress | None, there: offsets.Regis
     lanes = copying.lanes_of(using, run) or run.lanes
     source = copies.mark(using, run.topic, run.mark("source"))
     run = CopyRun(KIND, run.name, run.topic, lanes, run.name, there.life)
-    return BackfillState(run, head.position, True, head.finished, source.number if source else 0)
+    return BackfillState(run, head.position, head.finished, source.number if source else 0)
 
 
 def stored_to_border(using: str, border: BackfillState) -> bool:

@@ -38,7 +38,6 @@ class GroupReader:
         self._query = ""
         self._made = incarnations.clock() if made is None else made
         self._birth: CreationTime | None = None
-        self._incarnation = ""
         self._planned: Offsets | None = None
         self._is_ours = False
         self._stop = threading.Event()
@@ -77,17 +76,14 @@ class GroupReader:
 
         ``begun``: the begin of a batch that was planned before.
         """
-        found = following.place(topic, self.group, using=using)
-        return self._gap(topic, found, begun.lives.get(topic), begun.above(topic)) is None
+        return self._gap(using, topic, begun)[1] is None
 
     def check(self, using: str, topic: str, begun: Offsets) -> None:
         """Raise ``LogGap`` if messages above ``begun`` may be deleted, ``GroupTaken`` if another process reads now."""
-        life = begun.lives.get(topic)
         if topic in self._members:
             following.check_reader(self._members[topic], using=using)
-            life = self._places[topic].life
-        found = following.place(topic, self.group, using=using)
-        self._report(self._gap(topic, found, life, begun.above(topic)))
+            begun = begun.moved({}, {topic: self._places[topic].life})
+        self._report(self._gap(using, topic, begun)[1])
 
     def done(self, using: str, upto: Offsets) -> None:
         """Move the group up to these offsets: the query is durably done with everything below. Raises ``LogGap``."""
@@ -156,24 +152,25 @@ class GroupReader:
             self._planned = None
 
     def _resume(self, using: str, topic: str, upto: Offsets) -> None:
-        above, found = upto.above(topic), following.place(topic, self.group, using=using)
-        problem = self._gap(topic, found, upto.lives.get(topic), above)
+        found, problem = self._gap(using, topic, upto)
         self._report(problem)
         if problem or not found:
-            found = following.follow(topic, self.group, above, 0, using=using)
+            found = following.follow(topic, self.group, upto.above(topic), 0, using=using)
         self._places[topic] = found
 
-    def _gap(self, topic: str, found: ReaderPosition | None, life: int | None, above: int) -> str | None:
-        """Return why messages above ``above`` may be deleted; None if the group has held them all the time."""
+    def _gap(self, using: str, topic: str, begun: Offsets) -> tuple[ReaderPosition | None, str | None]:
+        """Return the group's position, and why messages above ``begun`` may be deleted; None if they cannot be."""
+        found = following.place(topic, self.group, using=using)
+        life, above = begun.lives.get(topic), begun.above(topic)
         if found is None or found.life != life:
-            return self._changed(topic, above)
+            return found, self._changed(topic, above)
         if found.above > above:
-            return (
+            return found, (
                 f"group {self.group!r} is done with topic {topic!r} up to offset {found.above}, but this query's"
                 f" checkpoint is only at {above}: another query has read for the group since then. Messages between"
                 f" these offsets may be deleted. Use one group for each query. {GO_ON}"
             )
-        return None
+        return found, None
 
     def _report(self, problem: str | None) -> None:
         if problem is None:
@@ -186,8 +183,7 @@ class GroupReader:
         return (
             f"group {self.group!r} was unsubscribed from topic {topic!r}, reset, or registered again since this query"
             f" was at offset {above}. Messages above that offset may be deleted. A new checkpointLocation starts at"
-            " the group's current position. To continue from the checkpoint with the remaining messages, set"
-            " 'failOnDataLoss' to false"
+            f" the group's current position. {GO_ON}"
         )
 
     def _join(self, using: str, topics: Sequence[str], begun: Offsets) -> None:
@@ -197,18 +193,14 @@ class GroupReader:
         the checkpoint is behind the group and ``fail_on_data_loss`` is set.
         """
         name = f"{following.READER_PREFIX}{begun.query[:12]}"
-        if self._birth is None:
-            self._birth = CreationTime.of(self._made, using)
-            self._incarnation = self._birth.incarnation()
-        birth = self._birth
-        new = {topic: Holder(self.group, topic, name, self._incarnation) for topic in topics}
+        birth = self._birth = self._birth or CreationTime.of(self._made, using)
+        new = {topic: Holder(self.group, topic, name, birth.incarnation) for topic in topics}
 
         def before() -> None:
             for me in new.values():
                 following.check_newest(me, birth.is_before, using=using)
             for topic in topics if self.options.fail_on_data_loss else ():
-                found = following.place(topic, self.group, using=using)
-                self._report(self._gap(topic, found, begun.lives.get(topic), begun.above(topic)))
+                self._report(self._gap(using, topic, begun)[1])
 
         held = list(self._members.values())
         following.join_all(list(new.values()), held, using=using, before=before)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...store.queries import unfinished
 
@@ -37,6 +38,7 @@ class CreationTime:
         after = clock()
         return cls(now - int((after - made) * 1000) - 1, now - int((before - made) * 1000) + 1)
 
+    @cached_property
     def incarnation(self) -> str:
         return f"{_TELLS}{self.earliest:011x}{secrets.token_hex(10)}"
 

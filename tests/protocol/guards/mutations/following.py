@@ -135,7 +135,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a reader process that ends deregisters only its own incarnation",
         "a process that ends slowly deregisters its successor, and a third process joins",
         "spark/streams/group_reader.py",
-        "Holder(self.group, topic, name, self._incarnation)",
+        "Holder(self.group, topic, name, birth.incarnation)",
         "Holder(self.group, topic, name, begun.query)",
         f"{_ONE}::test_a_process_that_ends_leaves_its_successor_alone",
         f"{_ONE}::test_a_process_whose_successor_reads_moves_nothing",
