@@ -6,17 +6,8 @@ So a message that is published while they are stored lies before copies of older
 corrects this before the group is resumed. It copies such messages behind the other copies, and marks the originals as
 done for the group, in the same transaction.
 
-**Why it ends, and in order.** A partition needs the seam while a message that the group must still receive lies below
-the partition's newest copy. The seam copies all such messages that a single statement finds, in order. Another
-publisher may commit a message whose offset lies between these messages and their copies. The seam finds it when the
-offsets of the copies are settled, and copies it. Once all is settled up to a partition's newest copy, and nothing below
-is left to copy, no message can commit there any longer. The partition then gets no further copy. Only milliseconds lie
-between the statement and the copies. So the seam never ends only if a key gets a new message every few milliseconds,
-forever.
-
-A message may commit late, below messages of its key that were copied. The seam copies it behind them. Its publish
-overlapped with theirs, and overlapping publishes have no order (see docs/explanation/limits.md). The seam does not copy
-messages without keys: they have no order.
+docs/explanation/protocol.md shows why the order of each key is kept, and why the seam ends. Messages without keys have
+no order, so the seam does not copy them.
 """
 
 from __future__ import annotations
@@ -75,7 +66,7 @@ def find_backfill(using: str, topic: str, group: str) -> BackfillState | None:
     """Return the state of an earlier run; None if the group is not registered. Raises ``GroupNotNew`` as ``begin``."""
     run = CopyRun(KIND, group, topic)
     there = offsets.registration(using, group, topic)
-    return _known(using, run, copies.mark(using, topic, run.mark("head")), there) if there else None
+    return _known(using, run, copying.head(using, run), there) if there else None
 
 
 def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> BackfillState:
@@ -98,17 +89,13 @@ def _begin(
 ) -> BackfillState | None:
     run = CopyRun(KIND, group, topic, lanes, group)
     settled = max(offsets.lock_topic(using, cursor, topic), known)
-    head, there = (
-        copies.locked_mark(cursor, topic, run.mark("head")),
-        offsets.registration(using, group, topic),
-    )
-    if there:
+    head = copies.locked_mark(cursor, topic, run.mark("head"))
+    if there := offsets.registration(using, group, topic):
         return _known(using, run, head, there)
     if removing.begin(cursor, topic, group):
         return None
     offsets.raise_settled(cursor, topic, settled)
-    offsets.register(cursor, group, topic, settled)
-    offsets.set_paused(cursor, topic, group, paused=True)
+    offsets.register(cursor, group, topic, settled, paused=True)
     new = offsets.registration(using, group, topic)
     assert new is not None
     # An earlier registration of the group may have left marks, perhaps of more lanes.
@@ -149,13 +136,8 @@ def note_stored(using: str, border: BackfillState) -> None:
 
 def copy_of(one: Original, run: CopyRun) -> Copy:
     """Return the copy of a message for the run's group. Handlers see the id of the original."""
-    row = NewRow(
-        one.partition,
-        copy_id(f"{run.kind}-{run.life}", one.offset),
-        copied(one, run.topic, run.kind),
-        run.group,
-    )
-    return Copy(one.offset, row, one.id)
+    id, content = copy_id(f"{run.kind}-{run.life}", one.offset), copied(one, run.topic, run.kind)
+    return Copy(one.offset, NewRow(one.partition, id, content, run.group), one.id)
 
 
 @dataclass
@@ -180,8 +162,9 @@ class Seam:
     def __init__(self, using: str, border: BackfillState) -> None:
         self.using, self.run = using, border.run
         self._settler = Settler(using, self.run.topic)
+        self._mark = self.run.mark("seam")
         self._last: dict[str, int] = {}
-        mark = copies.mark(using, self.run.topic, self.run.mark("seam"))
+        mark = copies.mark(using, self.run.topic, self._mark)
         self._done = max(border.upto, mark.position if mark else 0)
         self._newest = log.newest(using, self.run.topic)
         """The offset of the newest copy, or a higher one."""
@@ -243,7 +226,7 @@ class Seam:
         found = seam.natives(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
         step = _Step(found[-1].offset if len(found) == PAGE else upto)
         self._copy(cursor, self._out_of_order(cursor, found), step)
-        copies.move_mark(cursor, self.run.topic, self.run.mark("seam"), step.done, step.copied.total())
+        copies.move_mark(cursor, self.run.topic, self._mark, step.done, step.copied.total())
         return step
 
     def _tail(self, cursor: CursorWrapper) -> _Step:
@@ -257,7 +240,7 @@ class Seam:
         wanted = self._out_of_order(cursor, found)
         if len(found) <= TAIL and sum(native.size for native in wanted) <= BYTES_AT_ONCE:
             self._copy(cursor, wanted, step)
-            copies.move_mark(cursor, self.run.topic, self.run.mark("seam"), step.done, step.copied.total())
+            copies.move_mark(cursor, self.run.topic, self._mark, step.done, step.copied.total())
         return step
 
     def _lock(self, cursor: CursorWrapper) -> None:
@@ -265,7 +248,7 @@ class Seam:
         copying.check_group(cursor, self.run, alone=True)
         assert self.run.life is not None
         moving.lock_group(cursor, self.run.group, self.run.topic, self.run.life)
-        if copies.locked_mark(cursor, self.run.topic, self.run.mark("seam")) is None:
+        if copies.locked_mark(cursor, self.run.topic, self._mark) is None:
             raise Superseded(f"another process has ended the backfill of group {self.run.group!r}")
 
     def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:

@@ -1,8 +1,7 @@
 """Groups that read the log themselves. Nothing is delivered to them, but garbage collection waits for them.
 
-Such a group has no delivery state, no leases, and no watermarks of partitions. Its registration is marked as a log
-reader's. The start in its registration is its watermark for all partitions: garbage collection uses the start if a
-partition has no watermark. A reader moves the start forward under the topic's lock, which garbage collection and
+Such a group has no delivery state, no leases, and no watermarks of partitions. The start in its registration is its
+watermark for all partitions. A reader moves the start forward under the topic's lock, which garbage collection and
 ``reset`` also hold. To do so, it must know the generation of the registration. An unsubscribe or a reset ends this
 generation, so a reader from before can no longer move the start.
 
