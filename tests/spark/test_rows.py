@@ -196,7 +196,6 @@ def test_an_outbox_keeps_the_order_of_each_topic(options: dict[str, str]) -> Non
         outbox.put(f"t{number % 2}", new(str(number)))
     outbox.flush()
     outbox.close()
-    assert (outbox.rows, outbox.new) == (1300, 1300)
     for topic in range(2):
         stored = (
             Message.objects.filter(topic=f"t{topic}").order_by("offset").values_list("message_id", flat=True)

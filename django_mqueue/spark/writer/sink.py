@@ -11,6 +11,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,13 +42,8 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 
 @dataclass
 class Stored(WriterCommitMessage):
-    """The result of a task. ``new``: the number of its rows that were not stored before.
+    """The result of a task. ``digests``: see ``Rows``. ``signs``: see ``VolatileContent``."""
 
-    ``digests``: see ``Rows``. ``signs``: see ``VolatileContent``.
-    """
-
-    rows: int
-    new: int
     digests: bytes = b""
     signs: frozenset[tuple[str, str]] | None = None
 
@@ -74,17 +70,15 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 
 def stored(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Stored:
-    rows, outbox = Rows(task, options), Outbox(options)
-    try:
+    rows = Rows(task, options)
+    with closing(Outbox(options)) as outbox:
         for batch in batches:
             columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
             for topic, row in rows.messages(columns, batch.num_rows):
                 outbox.put(topic, row)
         outbox.flush()
-    finally:
-        outbox.close()
     digests = rows.digests() if task.partition is None else b""
-    return Stored(outbox.rows, outbox.new, digests, rows.signs.found)
+    return Stored(digests, rows.signs.found)
 
 
 def check_apart(digests: Iterable[bytes]) -> None:
