@@ -154,10 +154,7 @@ class _Step:
 
 
 class Seam:
-    """The last part of a backfill: it copies the messages that lie before copies of older messages.
-
-    One thread may use an instance. A second process may run the same seam at the same time without harm.
-    """
+    """Copies the messages that lie before copies of older messages. Several processes may run the same seam at once."""
 
     def __init__(self, using: str, border: BackfillState) -> None:
         self.using, self.run = using, border.run
@@ -230,10 +227,7 @@ class Seam:
         return step
 
     def _tail(self, cursor: CursorWrapper) -> _Step:
-        """Copy messages above the settled offset that are out of order; none if they are too many for one transaction.
-
-        Then a later ``sew`` continues when more is settled.
-        """
+        """Copy messages above the settled offset that are out of order; none if they do not fit into a transaction."""
         self._lock(cursor)
         step = _Step(self._done)
         found = seam.natives(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
@@ -252,10 +246,7 @@ class Seam:
             raise Superseded(f"another process has ended the backfill of group {self.run.group!r}")
 
     def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:
-        """Return all messages of each partition whose first message lies below a copy.
-
-        The new copy of the first message lies above the others, so the others need copies as well.
-        """
+        """Return all messages of each partition whose first one lies below a copy: its copy will lie above them."""
         keyed = [native for native in found if key_of(native.partition) is not None]
         firsts = {native.partition: native.offset for native in reversed(keyed)}
         if len(self._last) > REMEMBERED:

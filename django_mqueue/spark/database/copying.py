@@ -158,10 +158,7 @@ def check_group(cursor: CursorWrapper, run: CopyRun, *, alone: bool = False) -> 
 
 
 def wait_us(using: str, run: CopyRun, messages: int, rate: float) -> int:
-    """Reserve the time for ``messages`` messages at ``rate`` messages a second.
-
-    Return the microseconds until they may be stored.
-    """
+    """Reserve the time for messages at ``rate`` a second. Return the microseconds until they may be stored."""
     took = int(messages * 1_000_000 / rate)
     return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.mark("turn"), took))
 
@@ -178,10 +175,7 @@ def note_total(cursor: CursorWrapper, run: CopyRun, total: int) -> None:
 
 
 def give_up(cursor: CursorWrapper, run: CopyRun) -> bool:
-    """Forget a run that has stored nothing yet, and return True. Leave any other run, and return False.
-
-    The topic must be locked.
-    """
+    """Forget a run that has stored nothing, and return True; leave any other. The topic must be locked."""
     lanes = [store.locked_mark(cursor, run.topic, name) for name in run.all_lanes]
     if any(lane is None or lane.position for lane in lanes):
         return False

@@ -164,10 +164,7 @@ def _cut(joined: bytes, lengths: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _from_metadata(metadata: pa.Array, wanted: Collection[str]) -> dict[str, pa.Array]:
-    """Return the wanted columns of kind, encoding and headers, as texts; null where a message has none.
-
-    Each distinct text is parsed once: by a regular expression if ``publish`` wrote it, others by JSON's parser.
-    """
+    """Return the wanted columns of kind, encoding and headers, as texts. Each distinct metadata is parsed once."""
     texts = metadata.dictionary_encode()
     found = pc.extract_regex(texts.dictionary, _WITH_HEADERS if "headers" in wanted else _PLAIN)
     columns = {name: pc.struct_field(found, name) for name in wanted}
@@ -181,10 +178,7 @@ def _from_metadata(metadata: pa.Array, wanted: Collection[str]) -> dict[str, pa.
 
 
 def _of_retries(metadata: pa.Array, original_ids: pa.Array, wanted: Collection[str]) -> dict[str, pa.Array]:
-    """Return the columns that say where a parked retry was before; null for all other messages.
-
-    ``retry_of`` is the offset of the earlier row, ``first_published_at`` its time of publication.
-    """
+    """Return the offset and the publication time of a parked retry's earlier row; null for all other messages."""
     has_original = pc.is_valid(original_ids)
     retries = [json.loads(text).get("retry", {}) for text in metadata.filter(has_original).to_pylist()]
     columns = dict.fromkeys(wanted, pa.nulls(len(metadata), pa.int64()))

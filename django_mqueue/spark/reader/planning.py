@@ -1,7 +1,4 @@
-"""Plan a read: its topics, where it begins and ends in each, and the ranges of the tasks.
-
-This runs in the driver, and reads only indexes.
-"""
+"""Plan a read in the driver, from indexes only: its topics, where it begins and ends, and the ranges of the tasks."""
 
 from __future__ import annotations
 

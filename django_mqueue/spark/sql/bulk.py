@@ -40,10 +40,7 @@ def topics(using: str, like: str | None = None) -> set[str]:
 def nth_above(
     using: str, topic: str, above: int, upto: int, number: int, targets: Sequence[str] | None
 ) -> int | None:
-    """Return the offset of the ``number``-th row in a range, from the index alone; None if the range has fewer rows.
-
-    ``targets``: see ``pages.only``.
-    """
+    """Return the offset of the ``number``-th row in a range, from the index alone; None if there are fewer rows."""
     rows = session.fetch(
         using,
         f"SELECT m.`offset` {_RANGE}{only(targets)} ORDER BY m.`offset` LIMIT 1 OFFSET {number - 1:d}",

@@ -23,10 +23,7 @@ _MARK = f"SELECT offset_acked, scan_offset, paused FROM queue_offsets {_INDEX}{_
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that is about to be stored.
-
-    ``offset``: the offset of the original. ``original_id``: the id that handlers see; None for the id of the row.
-    """
+    """A copy of the message at ``offset``. ``original_id``: the id that handlers see; None for the id of the row."""
 
     offset: int
     row: NewRow
@@ -97,10 +94,7 @@ def numbers(using: str, topic: str, names: Sequence[str]) -> int:
 
 
 def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
-    """Reserve the next ``took_us`` microseconds by the database's clock. Return the microseconds until they begin.
-
-    The reserved times of several processes never overlap.
-    """
+    """Reserve the next ``took_us`` microseconds by the database's clock. Return the microseconds until they begin."""
     cursor.execute(
         f"SELECT GREATEST(offset_acked, {NOW_MS} * 1000), {NOW_MS} * 1000 FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
         [topic, name],

@@ -1,7 +1,6 @@
 """The identity of an installation of the queue: a random number in the database, and the database's server.
 
-A copy of the database has the same number on another server, or under another name. The first call of ``look`` creates
-the row. No other module reads the number.
+A copy of the database has the same number on another server, or under another name.
 """
 
 from __future__ import annotations
@@ -18,10 +17,7 @@ ROW = "installation"
 
 @dataclass(frozen=True)
 class Installation:
-    """The identity of a database.
-
-    ``id``: 32 hexadecimal digits. ``server``: the identity that the server reports, and the database's name.
-    """
+    """The identity of a database: 32 hexadecimal digits, and the server's own identity with the database's name."""
 
     id: str
     server: str

@@ -57,10 +57,7 @@ def parsed(value: Mapping[str, Any]) -> Offsets:
 
 
 class Checkpoint:
-    """The checkpoint at ``location``: the text that Spark was given, a path or a URI.
-
-    Raises ``OptionError`` if pyarrow cannot open the URI.
-    """
+    """The checkpoint at ``location``, a path or a URI. Raises ``OptionError`` if pyarrow cannot open the URI."""
 
     def __init__(self, location: str) -> None:
         self._location = location

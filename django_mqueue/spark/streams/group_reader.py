@@ -72,10 +72,7 @@ class GroupReader:
             self._resumed.add(topic)
 
     def holds(self, using: str, topic: str, begun: Offsets) -> bool:
-        """Return whether the group still holds back deletion for a topic that the query no longer reads.
-
-        ``begun``: the begin of a batch that was planned before.
-        """
+        """Return whether the group holds back deletion above ``begun``, for a topic that is no longer read."""
         return self._gap(using, topic, begun)[1] is None
 
     def check(self, using: str, topic: str, begun: Offsets) -> None:

@@ -133,10 +133,7 @@ class Query:
     def _ranges(
         self, using: str, found: list[tuple[str, int, int]], begun: Offsets, ended: Offsets
     ) -> list[Range]:
-        """Return the ranges of a batch.
-
-        If it is repeated, the group may be at any position, and the options may no longer select some of its topics.
-        """
+        """Return the ranges of a batch. If it is repeated, the group may be anywhere, and some topics not selected."""
         if not (follower := self._follower):
             return ranges(using, self.options, found)
         batch = Offsets({topic: begun.next[topic] for topic, *_ in found}, ended.lives, ended.query)

@@ -34,10 +34,7 @@ from .query import Query
 
 
 class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches, in a process next to the driver that lives as long as the query.
-
-    Only ``read`` runs on executors.
-    """
+    """Plans batches, in a process next to the driver that lives as long as the query. Executors only ``read``."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         super().__init__(schema, options)

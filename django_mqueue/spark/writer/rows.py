@@ -64,10 +64,7 @@ class Rows:
         self._topics: set[str] = set()
 
     def messages(self, columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[str, NewRow]]:
-        """Yield (topic, message) for each row of a batch, which is given by columns.
-
-        Raises ``RowError``, and ``OptionError`` for rows without an id that may be in other tasks when it runs again.
-        """
+        """Yield (topic, message) for each row of a batch, given by columns. Raises ``RowError`` and ``OptionError``."""
         nothing: Sequence[Any] = [None] * count
         if self._adaptive and any(id is None for id in columns.get("id", nothing)):
             raise OptionError(
