@@ -289,7 +289,7 @@ def finish(using: str, border: BackfillState, *, resume: bool) -> None:
     session.run(using, work)
 
 
-def _original(row: seam.Content) -> Original:
+def _original(row: session.Row) -> Original:
     offset, partition, id, body, text, at = row
     about = message_views.metadata(text)
     return Original(offset, partition, id, about["kind"], about["encoding"], about["headers"], body, at)

@@ -36,10 +36,9 @@ def option(name: str, parse: Parser, default: Any = None) -> Any:
 
 
 class OptionReader:
-    """The options as the user gave them.
+    """The options as the user gave them. Raises ``OptionError`` for an unknown option, and for a password.
 
     ``kind``: the dataclass whose fields are the known options. ``others``: further known options.
-    Raises ``OptionError`` for an unknown option, and for a password.
     """
 
     def __init__(self, options: Mapping[str, str], kind: type, others: Sequence[str] = ()) -> None:
@@ -221,7 +220,7 @@ class ReadOptions:
 
 
 TOPICS = ("topic", "subscribe", "subscribePattern")
-TIMESTAMPS = {"startingTimestamp": "start", "endingTimestamp": "end"}
+BOUNDS = (("startingTimestamp", "startingOffsets", "start"), ("endingTimestamp", "endingOffsets", "end"))
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
@@ -229,7 +228,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -
 
     ``streaming``: whether the read is a stream; None if this is not known yet.
     """
-    given = OptionReader(options, ReadOptions, ["topic", *TIMESTAMPS])
+    given = OptionReader(options, ReadOptions, ["topic", "startingTimestamp", "endingTimestamp"])
     if len(ways := list(filter(given.has, TOPICS))) != 1:
         raise OptionError(
             "exactly one of the options 'topic' (one), 'subscribe' (several, with commas between them) and"
@@ -238,11 +237,11 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -
     values = given.field_values()
     if given.has("topic"):
         values["topics"] = given.value("topic", _topic)
-    for by_time, bound in filter(lambda each: given.has(each[0]), TIMESTAMPS.items()):
-        by_offset = by_time.replace("Timestamp", "Offsets")
-        if given.has(by_offset):
+    for by_time, by_offset, bound in BOUNDS:
+        if given.has(by_time) and given.has(by_offset):
             raise given.bad(by_offset, f"contradicts {by_time!r}: give one of them")
-        values[bound] = given.value(by_time, _moment)
+        if given.has(by_time):
+            values[bound] = given.value(by_time, _moment)
     found = ReadOptions(given.connecting, suffixes=given.suffixes, **values)
     for name, why in _problems(given, found, streaming):
         raise given.bad(name, why)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from ...store.connection.dialect import NOW_MS, flat, marks, union
+from ...store.connection.session import Row
 
 
 @dataclass(frozen=True)
@@ -61,18 +62,14 @@ def last_copies(cursor: CursorWrapper, topic: str, group: str, partitions: Seque
     return {name: int(offset) for name, offset in cursor.fetchall()}
 
 
-Content = tuple[int, str, str, bytes, str, int]
-"""Offset, partition, id, payload, metadata, published_at."""
-
-
-def contents(cursor: CursorWrapper, offsets: Sequence[int]) -> list[Content]:
-    """Return the contents of messages, in offset order."""
+def contents(cursor: CursorWrapper, offsets: Sequence[int]) -> list[Row]:
+    """Return (offset, partition, id, payload, metadata, publication time) of messages, in offset order."""
     cursor.execute(
         "SELECT `offset`, partition_key, id, payload, metadata, published_at FROM queue_messages"
         f" FORCE INDEX (PRIMARY) WHERE `offset` IN ({marks(offsets)}) ORDER BY `offset`",
         list(offsets),
     )
-    return [(int(o), p, i, bytes(body), text, int(at)) for o, p, i, body, text, at in cursor.fetchall()]
+    return list(cursor.fetchall())
 
 
 def finish(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[tuple[str, int]]) -> None:
