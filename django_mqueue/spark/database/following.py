@@ -102,13 +102,8 @@ def _follow(
 
 def check_free(topic: str, group: str, *, using: str) -> None:
     """Raise ``GroupTaken`` if ``follow`` would raise it. Change nothing."""
-
-    def work(cursor: CursorWrapper) -> None:
-        found = offsets.registration(using, group, topic)
-        if not (found and found.reads_log):
-            _refuse_workers(cursor, topic, group)
-
-    session.run(using, work)
+    if place(topic, group, using=using) is None:
+        session.run(using, lambda cursor: _refuse_workers(cursor, topic, group))
 
 
 def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
