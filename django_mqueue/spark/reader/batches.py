@@ -56,10 +56,10 @@ class BatchMaker:
     def of_rows(self, rows: Sequence[Sequence[bytes | None]]) -> pa.RecordBatch:
         """Return a batch of these rows. Each row has the offset first, then the fields."""
         columns = list(zip(*rows, strict=True))[1:]
-        fields = {}
-        for (name, kind), values in zip(self._kinds.items(), columns, strict=True):
-            array = pa.array(values, kind if pa.types.is_binary(kind) else pa.string())
-            fields[name] = array.cast(kind)
+        fields = {
+            name: pa.array(values, kind if pa.types.is_binary(kind) else pa.string()).cast(kind)
+            for (name, kind), values in zip(self._kinds.items(), columns, strict=True)
+        }
         return self._batch(fields, len(rows))
 
     def of_block(self, block: Block) -> pa.RecordBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -33,15 +34,13 @@ def read(wanted: Range, schema: StructType, options: ReadOptions) -> Iterator[pa
     Raises ``LogGap`` if a range of messages has fewer rows than were planned, unless the options allow that.
     """
     keep_memory()
-    reader, line, seen = Reader(wanted, schema, options), RetryingConnection(options.connecting), 0
-    try:
+    reader, seen = Reader(wanted, schema, options), 0
+    with closing(RetryingConnection(options.connecting)) as line:
         while not reader.done:
             page = line.run(reader.page)
             if page is not None:
                 seen += page.num_rows
                 yield page
-    finally:
-        line.close()
     if options.fail_on_data_loss and options.table == "messages":
         _check_whole(wanted, seen)
 
