@@ -1,18 +1,15 @@
 """Turn rows of a DataFrame into messages. Each message has an id, by which it is stored only once.
 
-**Ids.** A row with a value in the column ``id`` has this id. The id of any other row is made of the write, of the row's
-content, and of the number of equal rows before it. So a task that runs again makes the same ids, and its rows are
-stored once, in whatever order they come. The rest of the id depends on what may run again:
+A row with a value in the column ``id`` has this id. The id of any other row is made of the write, of the row's content,
+and of the number of equal rows before it. So a task that runs again makes the same ids, in any order of its rows. The
+rest depends on what may run again:
 
-- A ``save`` without a name: only single tasks run again, with the same partitions. The ids also contain the partition
-  of the task. So equal rows in different tasks are different messages.
-- A ``save`` with a ``writeId``: the whole write may run again, and then its rows may be in other partitions, for
-  example on another number of cores. So the ids contain no partition. Equal rows in several tasks would have the same
-  id: each task returns a digest of its rows (``digests``), and the driver refuses the write (``check_apart``). Content
-  whose last digits may differ when it is computed again is refused (``unstable``). The driver warns of content that
-  seems to be random or to be the time of the write.
-- A batch of a stream: the whole batch may run again, but a stream must not stop at equal rows in several tasks. The ids
-  also contain the partition, and rows without ids are refused if adaptive execution is on.
+- A ``save`` without a name: only single tasks, with the same partitions. The ids contain the partition of the task.
+- A ``save`` with a ``writeId``: the whole write, whose rows may then be in other partitions. So the ids contain no
+  partition. The driver refuses equal rows in several tasks, which have the same id (``check_apart``). Content that may
+  differ when it is computed again is refused, or the driver warns of it (``unstable``).
+- A batch of a stream: the whole batch, but a stream must not stop at equal rows in several tasks. The ids contain the
+  partition, and rows without ids are refused if adaptive execution is on.
 """
 
 from __future__ import annotations
@@ -125,13 +122,9 @@ class Rows:
         return encode(what, kind, headers, self._options.max_payload_bytes)
 
     def _id(self, topic: str, key: str | None, content: Encoded, target: str) -> str:
-        known = [
-            topic,
-            "" if key is None else f"k{key}",
-            *([f"g{target}"] if target else []),
-            content.metadata,
-        ]
-        digest = blake2b(self._seed + b"".join(part.encode() + b"\0" for part in known), digest_size=16)
+        group = [f"g{target}"] if target else []
+        parts = [topic, "" if key is None else f"k{key}", *group, content.metadata]
+        digest = blake2b(self._seed + b"".join(part.encode() + b"\0" for part in parts), digest_size=16)
         digest.update(content.body)
         found = digest.digest()
         before = self._seen[found]

@@ -21,7 +21,7 @@ from ..connecting import RetryingConnection
 from .write_options import WriteOptions
 
 HELD_BYTES, HELD_ROWS = 16 * 1_048_576, 20_000
-"""Limits of the messages that are gathered, to store those of each topic together."""
+"""Limits of the messages that are gathered and grouped by topic before they are stored."""
 
 
 def store(messages: Iterable[tuple[str, NewRow]], options: WriteOptions) -> None:
