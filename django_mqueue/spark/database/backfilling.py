@@ -30,9 +30,8 @@ from ...service import message_views
 from ...store import log, moving, offsets
 from ...store.connection import session
 from ...store.log import NewRow
-from ..sql import copies, seam
-from ..sql.copies import Copy, Progress
-from ..sql.seam import Native
+from ..sql import copies
+from ..sql.copies import Copy, Native, Progress
 from . import copying
 from .copied_content import Original, copied, copy_id
 from .copying import CopyRun
@@ -220,7 +219,7 @@ class Seam:
     def _page(self, cursor: CursorWrapper, settled: int) -> _Step:
         self._lock(cursor)
         upto = min(settled, self._done + WINDOW)
-        found = seam.natives(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
+        found = copies.natives(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
         step = _Step(found[-1].offset if len(found) == PAGE else upto)
         self._copy(cursor, self._out_of_order(cursor, found), step)
         copies.move_mark(cursor, self.run.topic, self._mark, step.done, step.copied.total())
@@ -230,7 +229,7 @@ class Seam:
         """Copy messages above the settled offset that are out of order; none if they do not fit into a transaction."""
         self._lock(cursor)
         step = _Step(self._done)
-        found = seam.natives(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
+        found = copies.natives(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
         wanted = self._out_of_order(cursor, found)
         if len(found) <= TAIL and sum(native.size for native in wanted) <= BYTES_AT_ONCE:
             self._copy(cursor, wanted, step)
@@ -252,7 +251,7 @@ class Seam:
         if len(self._last) > REMEMBERED:
             self._last.clear()
         if unknown := sorted(firsts.keys() - self._last.keys()):
-            there = seam.last_copies(cursor, self.run.topic, self.run.group, unknown)
+            there = copies.last_copies(cursor, self.run.topic, self.run.group, unknown)
             self._last |= {name: there.get(name, 0) for name in unknown}
         late = {name for name, offset in firsts.items() if offset < self._last[name]}
         return [native for native in keyed if native.partition in late]
@@ -264,11 +263,11 @@ class Seam:
                 " stored: the group was resumed. Unsubscribe it, and start again"
             )
         for some in batches_by_weight(wanted, attrgetter("size"), BYTES, PAGE):
-            rows = seam.contents(cursor, [native.offset for native in some])
+            rows = copies.contents(cursor, [native.offset for native in some])
             made = [copy_of(_original(row), self.run) for row in rows]
             first = copies.insert(cursor, self.run.topic, made)
             done = [(native.partition, native.offset) for native in some]
-            seam.finish(cursor, self.run.group, self.run.topic, done)
+            copies.acknowledge(cursor, self.run.group, self.run.topic, done)
             step.copied.update(copy.row.partition for copy in made)
             step.last |= {copy.row.partition: first + place for place, copy in enumerate(made)}
 

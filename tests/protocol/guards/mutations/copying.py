@@ -40,7 +40,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message that is copied behind its past is done for the group",
         "the group gets it twice, first before its past",
         "spark/database/backfilling.py",
-        "            seam.finish(cursor, self.run.group, self.run.topic, done)\n",
+        "            copies.acknowledge(cursor, self.run.group, self.run.topic, done)\n",
         "",
         f"{_SEAM}::test_the_past_comes_before_the_present",
     ),
