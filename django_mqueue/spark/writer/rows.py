@@ -122,10 +122,9 @@ class Rows:
         return encode(what, kind, headers, self._options.max_payload_bytes)
 
     def _id(self, topic: str, key: str | None, content: Encoded, target: str) -> str:
-        group = [f"g{target}"] if target else []
-        parts = [topic, "" if key is None else f"k{key}", *group, content.metadata]
-        digest = blake2b(self._seed + b"".join(part.encode() + b"\0" for part in parts), digest_size=16)
-        digest.update(content.body)
+        group = f"g{target}\0" if target else ""
+        text = f"{topic}\0{'' if key is None else f'k{key}'}\0{group}{content.metadata}\0"
+        digest = blake2b(self._seed + text.encode() + content.body, digest_size=16)
         found = digest.digest()
         before = self._seen[found]
         self._seen[found] += 1
