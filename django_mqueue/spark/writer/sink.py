@@ -11,8 +11,8 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +22,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from ..errors import OptionError, RowError
+from .outbox import Outbox
 from .rows import COLUMNS, DIGEST, Rows, Task
-from .storing import store
 from .write_options import ADAPTIVE_STREAMS, WriteOptions
 
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
@@ -71,8 +71,12 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 def stored(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Stored:
     rows = Rows(task, options)
-    messages = (rows.messages(batch.to_pydict(), batch.num_rows) for batch in batches)
-    store(chain.from_iterable(messages), options)
+    with closing(Outbox(options)) as outbox:
+        for batch in batches:
+            columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+            for topic, row in rows.messages(columns, batch.num_rows):
+                outbox.put(topic, row)
+        outbox.flush()
     digests = rows.digests() if task.partition is None else b""
     return Stored(digests, rows.signs.found)
 

@@ -1,0 +1,78 @@
+"""Gather the rows of a task by topic. Store them one statement at a time, in the order of each topic."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from django.db import IntegrityError
+from django.db.backends.utils import CursorWrapper
+
+from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT, naming_unknown_group, store_many
+from ...store import log
+from ...store.connection import session
+from ...store.connection.dialect import DUPLICATE_ENTRY
+from ...store.log import NewRow
+from ..connecting import RetryingConnection
+from .write_options import WriteOptions
+
+HELD = 16 * 1_048_576
+"""The maximum number of bytes that wait to be stored, over all topics."""
+
+
+class Outbox:
+    """Stores rows. The caller must call ``flush`` and ``close`` at the end."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._line = RetryingConnection(options.connecting)
+        self._held: dict[str, list[NewRow]] = defaultdict(list)
+        self._sizes: Counter[str] = Counter()
+        self._size = 0
+
+    def put(self, topic: str, row: NewRow) -> None:
+        size, held = len(row.content.body) + len(row.content.metadata), self._held.get(topic)
+        if held and (len(held) == ROWS_PER_STATEMENT or self._sizes[topic] + size > BYTES_PER_STATEMENT):
+            self._store(topic)
+        if self._size + size > HELD:
+            self.flush()
+        self._held[topic].append(row)
+        self._sizes[topic] += size
+        self._size += size
+
+    def flush(self) -> None:
+        for topic in list(self._held):
+            self._store(topic)
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _store(self, topic: str) -> None:
+        rows = self._held.pop(topic)
+        self._size -= self._sizes.pop(topic)
+        # Safe to retry after a lost connection: ``append`` finds rows that a COMMIT without an answer stored.
+        self._line.run(lambda using: append(using, topic, rows))
+
+
+def append(using: str, topic: str, rows: Sequence[NewRow]) -> int:
+    """Store the rows that the topic does not hold yet, in their order, in one transaction. Return how many it stored.
+
+    The first try inserts all rows with one statement. If an id exists already, a second try stores the other rows.
+
+    Raises ``NotRegistered`` if a row is for one group only, and this group is not registered.
+    """
+
+    def store(cursor: CursorWrapper) -> int:
+        with naming_unknown_group(cursor, topic, rows):
+            log.insert(cursor, topic, rows)
+        return len(rows)
+
+    def store_missing(cursor: CursorWrapper) -> int:
+        found = store_many(cursor, topic, rows, [None] * len(rows), [True] * len(rows))
+        return sum(published.created for published in found)
+
+    try:
+        return session.run(using, store)
+    except IntegrityError as error:
+        if session.error_code(error) != DUPLICATE_ENTRY:
+            raise
+    return session.run(using, store_missing)
