@@ -16,20 +16,20 @@ from django.db import transaction
 from . import conf
 from .messages import Message
 from .models import Message as Row
-from .policy import encoding, names
-from .policy.durations import moment
+from .policy import encoding
 from .policy.quarantine import Quarantine
-from .policy.requests import REPLY_TO, visible
+from .policy.requests import REPLY_TO
+from .protocol.claim_scheduler import ClaimScheduler, jobs
 from .protocol.consumer_state import Options
 from .protocol.delivery import Delivery
-from .protocol.dispatch import Dispatch, jobs
-from .protocol.engine import Engine
 from .protocol.events import EventQueue, delivered
+from .protocol.subscriber import Subscriber
 from .protocol.tailer import Tailer
 from .service.registration import subscribe
 from .service.requesting import inline_handlers
 from .service.subscription import default_name
 from .store.connection import session
+from .store.message_rows import message_fields
 from .workers import connections
 from .workers.executor import verdicts
 from .workers.jobs import Job
@@ -93,7 +93,7 @@ class _Drain:
     def __init__(self, chosen: Sequence[Handler], using: str) -> None:
         self.using, self.outbox = using, _Outbox(using)
         self.feed = Tailer(using, self.outbox)
-        self.handlers: dict[Engine, Handler] = {}
+        self.handlers: dict[Subscriber, Handler] = {}
         for handler in chosen:
             subscribe(handler.topic, handler.group, handler.start, using=using)
             options = Options(
@@ -105,10 +105,12 @@ class _Drain:
                 eager=True,
                 batch=handler.batch,
             )
-            engine = Engine(handler.topic, handler.group, default_name(), options, self.feed, expires=False)
+            engine = Subscriber(
+                handler.topic, handler.group, default_name(), options, self.feed, expires=False
+            )
             engine.start()
             self.handlers[engine] = handler
-        self.dispatch = Dispatch(list(self.handlers), Quarantine(quiet_for=0))
+        self.dispatch = ClaimScheduler(list(self.handlers), Quarantine(quiet_for=0))
 
     def __call__(self) -> list[Message]:
         handled: list[Message] = []
@@ -139,7 +141,7 @@ class _Drain:
         self.outbox.flush()
 
     def _handle(self, together: list[Delivery]) -> None:
-        handler = next(h for e, h in self.handlers.items() if e.answering is together[0].hold.answering)
+        handler = next(h for e, h in self.handlers.items() if e.acknowledger is together[0].hold.acknowledger)
         for delivery, verdict in self._verdicts(Job(handler, together)).items():
             self._answer(handler, delivery, verdict)
 
@@ -187,21 +189,13 @@ class _Outbox(EventQueue):
 
 def _message(row: Row) -> Message:
     metadata = row.metadata if isinstance(row.metadata, dict) else json.loads(row.metadata)
+    columns = {**vars(row), "id": row.message_id, "partition": row.partition_key}
     return Message(
-        offset=row.offset,
-        id=row.message_id if row.original_id is None else row.original_id,
+        **message_fields(columns, metadata, encoding.decode(bytes(row.payload), metadata["encoding"])),
         topic=row.topic,
-        key=names.key_of(row.partition_key),
-        payload=encoding.decode(bytes(row.payload), metadata["encoding"]),
-        kind=metadata["kind"],
-        headers=visible(metadata["headers"]),
         group=row.consumer_group,
         attempt=0,
-        published_at=moment(row.published_at),
         last_error=row.last_error or "",
-        failed_at=None if row.failed_at is None else moment(row.failed_at),
         failure_count=row.failure_count,
-        original_topic=row.original_topic,
-        failed_group=row.failed_group,
         is_request=REPLY_TO in metadata["headers"],
     )

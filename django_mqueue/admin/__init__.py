@@ -19,10 +19,8 @@ from ..models import (
     Topic,
 )
 from .dead_letters.model_admin import DeadLetterAdmin
-from .groups.heartbeats import SubscriberHeartbeatAdmin
-from .groups.leases import PartitionLeaseAdmin
 from .groups.model_admin import ConsumerGroupAdmin
-from .groups.offsets import OffsetAdmin
+from .groups.tables import OffsetAdmin, PartitionLeaseAdmin, SubscriberHeartbeatAdmin
 from .messages.delivery_state import DeliveryStateAdmin
 from .messages.model_admin import MessageAdmin
 from .topics.model_admin import TopicAdmin

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..policy import names
 from ..policy.message_query import DEAD, FailedAttempt, Inspected
 from ..service import message_views
 from ..service.redrive import Letter
@@ -68,27 +67,12 @@ def as_message(letter: Letter) -> Inspected:
 
     The last of its ``errors`` is the final error.
     """
-    row, message = letter.row, letter.message
-    about = message_views.about_letter(
-        {**row, "metadata": letter.metadata, "message_failures": row["failure_count"]}
-    )
-    last = row["last_error"] or ""
-    if not about["errors"] or about["errors"][-1].error != last:
-        failed = FailedAttempt(about["done_at"] or message.published_at, about["failures"], "", last)
-        about["errors"] = (*about["errors"], failed)
-    return Inspected(
-        offset=int(row["offset"]),
-        id=row["original_id"],
-        topic=row["original_topic"] or "",
-        key=names.key_of(row["partition"]),
-        kind=message.kind,
-        payload=message.payload,
-        published_at=message.published_at,
-        available_at=message.published_at,
-        headers=message.headers,
-        group=row["failed_group"],
-        status=DEAD,
-        size=len(row["payload"]),
-        original_topic=row["original_topic"],
-        **about,
-    )
+    row = letter.row
+    more = {"status": DEAD, "size": len(row["payload"]), "available_at": row["published_at"], "target": ""}
+    decoded = {**row, "metadata": letter.metadata, "message_failures": row["failure_count"], **more}
+    topic = row["original_topic"] or ""
+    found = message_views.to_inspected(decoded, bytes(row["payload"]), topic=topic, group=None, place=DEAD)
+    errors, last = found.errors, row["last_error"] or ""
+    if not errors or errors[-1].error != last:
+        errors = (*errors, FailedAttempt(found.done_at or found.published_at, found.failures, "", last))
+    return replace(found, offset=int(row["offset"]), errors=errors)

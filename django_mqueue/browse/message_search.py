@@ -28,6 +28,7 @@ from ..policy.message_query import (
 from ..service import message_views
 from ..store import offsets
 from ..store.connection import session
+from ..store.message_rows import own_id
 from ..store.offsets import Registration
 from ..store.queries import message_pages
 from ..store.queries.partition_walk import Chunk, Found
@@ -231,7 +232,7 @@ class Search:
             return False
         return (
             (wanted.status is None or row["status"] == wanted.status)
-            and (wanted.id is None or wanted.id == message_views.id(row))
+            and (wanted.id is None or wanted.id == own_id(row, row["metadata"]))
             and (wanted.kinds is None or row["metadata"]["kind"] in wanted.kinds)
             and wanted.fits_time(int(row["published_at"]))
         )

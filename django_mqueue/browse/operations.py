@@ -170,7 +170,7 @@ class _Move:
         group, topic, registration = self.wanted.group, self.wanted.topic, self.look.registration
         assert group is not None
         assert registration is not None
-        if not moving.lock_group(cursor, group, topic, registration.life):
+        if not moving.lock_group(cursor, group, topic, registration.generation):
             raise NotRegistered(topic, group)
         there = garbage.lock_free(cursor, [found.offset for found, _ in batch])
         mine = [(found, row) for found, row in batch if found.offset in there]

@@ -44,17 +44,17 @@ class Quarantine:
         self._quiet_since: float | None = None
         self._again_at = -math.inf
 
-    def mode(self, *, in_flight: int, alone: bool, suspects: bool, now: float) -> Mode:
+    def mode(self, *, in_flight: int, alone: bool, quarantined: bool, now: float) -> Mode:
         """Return which claims are allowed now.
 
-        ``alone``: a delivery in flight runs alone. ``suspects``: messages are in quarantine. ``now``: monotonic
+        ``alone``: a delivery in flight runs alone. ``quarantined``: messages are in quarantine. ``now``: monotonic
         seconds.
         """
         if alone:
             return Mode.WAIT
-        if not suspects or not in_flight:
+        if not quarantined or not in_flight:
             self._window, self._quiet_since = self.quiet_for, None
-            return Mode.ALONE if suspects else Mode.CROWD
+            return Mode.ALONE if quarantined else Mode.CROWD
         if now < self._again_at:
             return Mode.CROWD
         if self._quiet_since is None:

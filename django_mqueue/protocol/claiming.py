@@ -12,13 +12,13 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.ids import new_token
 from ..store import delivery_state, leases, offsets
-from ..store.connection import session
+from ..store.connection import errors, session
 from ..store.delivery_state import Claim, Receipt
-from .acknowledging.single import WORKER_DIED, Acknowledger
-from .consumer_state import Context
+from .acknowledging.acknowledger import WORKER_DIED, Acknowledger
+from .consumer_state import ConsumerState
 from .delivery import Delivery, DeliveryStatus, make_delivery
 from .fetching import read_on, refill
-from .partition_state import Partition, Suspect
+from .partition_state import Partition, QuarantinedDelivery
 
 logger = logging.getLogger("django_mqueue")
 
@@ -31,32 +31,29 @@ LOCKED_AGAIN_MS = 250
 
 @dataclass
 class Claimable:
-    """The messages of one claim: due retries and undelivered messages, or one quarantined message.
-
-    ``due`` and ``fresh`` hold (partition, offset).
-    """
+    """The messages of one claim: (partition, offset) of due retries and of new ones, or a quarantined one."""
 
     due: list[tuple[str, int]] = field(default_factory=list)
     fresh: list[tuple[str, int]] = field(default_factory=list)
-    suspects: list[Suspect] = field(default_factory=list)
+    quarantined: list[QuarantinedDelivery] = field(default_factory=list)
 
     def messages(self) -> list[tuple[str, int]]:
-        return [*self.due, *self.fresh, *((s.ticket.partition, s.ticket.offset) for s in self.suspects)]
+        return [*self.due, *self.fresh, *((s.receipt.partition, s.receipt.offset) for s in self.quarantined)]
 
     def within(self, partitions: set[str]) -> Claimable:
         return Claimable(
             [m for m in self.due if m[0] in partitions],
             [m for m in self.fresh if m[0] in partitions],
-            [s for s in self.suspects if s.ticket.partition in partitions],
+            [s for s in self.quarantined if s.receipt.partition in partitions],
         )
 
 
 class Claiming:
     """Claims messages for one subscriber. One thread calls it, and holds ``context.lock``."""
 
-    def __init__(self, context: Context, answering: Acknowledger) -> None:
+    def __init__(self, context: ConsumerState, acknowledger: Acknowledger) -> None:
         self.context = context
-        self.answering = answering
+        self.acknowledger = acknowledger
         self._unsure: tuple[int, Claimable] | None = None
         self._busy: set[tuple[str, int]] = set()
         """The messages that the last claim skipped because another transaction had locked them."""
@@ -72,49 +69,43 @@ class Claiming:
         if context.paused:
             return []
         context.ring()
-        if context.thin or context.stale_waiting:
+        if context.needs_log_read or context.stale_waiting:
             refill(context)
         if context.options.batch:
             read_on(context, capacity)
-            choice = self._choose_batches(capacity, most)
-        else:
-            choice = self._choose(capacity)
-        return self._claim(choice, start_now, alone=False)
+        return self._claim(self._choose(capacity, most), start_now, alone=False)
 
     def claim_quarantined(self, *, alone: bool) -> list[Delivery]:
-        """Claim one quarantined message. Return its delivery in a list, which is empty if none could be claimed.
-
-        ``alone``: nothing else runs in the process meanwhile. A message without attempts left is dead-lettered.
-        """
+        """Claim one quarantined message, or dead-letter it. ``alone``: nothing else runs meanwhile."""
         self.make_sure()
         context = self.context
         if context.paused:
             return []
-        for name in list(context.suspected):
+        for name in list(context.quarantined):
             partition = context.partitions.get(name)
-            if partition is None or not partition.suspects:
-                context.suspected.pop(name, None)
+            if partition is None or not partition.quarantined:
+                context.quarantined.pop(name, None)
                 continue
             if context.options.strict and partition.in_flight:
                 continue  # A subscriber that was not strict left several of this key. Another one runs.
-            suspect = min(partition.suspects, key=lambda s: s.ticket.offset)
-            failures = suspect.failures + suspect.alone
+            one = min(partition.quarantined, key=lambda s: s.receipt.offset)
+            failures = one.failures + one.alone
             got: list[Delivery] = []
             self._busy = set()
             if failures < context.options.max_attempts:
-                got = self._claim(Claimable(suspects=[suspect]), 1, alone=alone)
+                got = self._claim(Claimable(quarantined=[one]), 1, alone=alone)
                 if self.context.paused:
                     return got  # It was not claimed, and stays in quarantine.
-            elif self.answering.bury(suspect.ticket, WORKER_DIED, failures) is None:
-                self._busy = {(name, suspect.ticket.offset)}
+            elif self.acknowledger.dead_letter(one.receipt, WORKER_DIED, failures) is None:
+                self._busy = {(name, one.receipt.offset)}
             if self._busy:
-                context.suspected.pop(name)
+                context.quarantined.pop(name)
                 context.set_timer(name, context.clock.now() + LOCKED_AGAIN_MS)
                 continue
-            if suspect in partition.suspects:
-                partition.suspects.remove(suspect)
-            if not partition.suspects:
-                context.suspected.pop(name, None)
+            if one in partition.quarantined:
+                partition.quarantined.remove(one)
+            if not partition.quarantined:
+                context.quarantined.pop(name, None)
             context.touch(partition)
             if got or context.paused:
                 return got
@@ -123,102 +114,81 @@ class Claiming:
     def expire(self) -> None:
         """Quarantine deliveries whose visibility timeout has expired: their consumer hangs, or has lost them."""
         context, now = self.context, self.context.clock.now()
-        for offset, delivery in list(context.flying.items()):
+        for delivery in list(context.in_flight.values()):
             hold = delivery.hold
             if hold.expires <= now:
-                del context.flying[offset]
-                if partition := context.partitions.get(hold.ticket.partition):
-                    partition.in_flight.discard(offset)
-                    partition.suspects.append(Suspect(hold.ticket, hold.alone, hold.failures))
-                    context.suspected[partition.name] = None
+                context.remove_in_flight(hold.receipt)
+                context.quarantine(hold.receipt, hold.alone, hold.failures)
 
-    def _choose(self, capacity: int) -> Claimable:
-        """Choose messages from the ready partitions in turn: up to ``batch_size`` of each, or one with ``strict``."""
+    def _choose(self, capacity: int, most: int) -> Claimable:
+        """Choose messages of ready partitions in turn. With ``batch``, one batch of each partition, none in flight."""
         context, choice, now = self.context, Claimable(), self.context.clock.now()
+        batch, strict = context.options.batch, context.options.strict and not context.options.batch
         later: list[str] = []
         for name in list(context.ready):
-            if capacity <= 0:
+            if capacity <= 0 or most <= 0:
                 break
             del context.ready[name]
             partition = context.partitions.get(name)
-            if partition is None or partition.leaving:
+            if partition is None or partition.leaving or (batch and partition.in_flight):
                 continue
-            strict = context.options.strict
             if strict and partition.more and not partition.fresh:
                 # A waiting message may have been sent to the front, past messages that are not read yet.
-                context.thin[name] = None
-            if strict and (name in context.stale_waiting or name in context.thin):
+                context.needs_log_read[name] = None
+            if strict and (name in context.stale_waiting or name in context.needs_log_read):
                 later.append(name)  # The tables may hold an earlier message than memory does.
                 continue
             if strict:
                 due, fresh = partition.take_head(now)
             else:
-                room = min(context.options.batch_size - len(partition.in_flight), capacity)
+                room = min(context.options.batch_size - len(partition.in_flight), most if batch else capacity)
                 due, fresh = partition.take(max(room, 0), now)
             choice.due += [(name, offset) for offset in due]
             choice.fresh += [(name, offset) for offset in fresh]
             partition.in_flight.update(due, fresh)
-            capacity -= len(due) + len(fresh)
-            if due or fresh:
+            if taken := len(due) + len(fresh):
+                capacity, most = capacity - (1 if batch else taken), most - taken
                 context.touch(partition)
             elif (next_due := partition.next_due()) and next_due > now:
                 context.set_timer(name, next_due)
         context.ready.update(dict.fromkeys(later))
         return choice
 
-    def _choose_batches(self, capacity: int, most: int) -> Claimable:
-        """Choose a batch from each of up to ``capacity`` ready partitions. Skip partitions with a batch in flight."""
-        context, choice, now = self.context, Claimable(), self.context.clock.now()
-        for name in list(context.ready):
-            if capacity <= 0 or most <= 0:
-                break
-            del context.ready[name]
-            partition = context.partitions.get(name)
-            if partition is None or partition.leaving or partition.in_flight:
-                continue
-            due, fresh = partition.take(min(context.options.batch_size, most), now)
-            choice.due += [(name, offset) for offset in due]
-            choice.fresh += [(name, offset) for offset in fresh]
-            partition.in_flight.update(due, fresh)
-            if due or fresh:
-                capacity, most = capacity - 1, most - len(due) - len(fresh)
-                context.touch(partition)
-            elif (next_due := partition.next_due()) and next_due > now:
-                context.set_timer(name, next_due)
-        return choice
-
     def _claim(self, choice: Claimable, start_now: int, *, alone: bool) -> list[Delivery]:
         """Claim the chosen messages that have the same state in the database as in memory.
 
         After a restore of the database, an offset may belong to another of the chosen partitions. From that partition
-        no new message is claimed, and its messages are read from the log again.
+        no new message is claimed, and memory is ``outdated``.
         """
         context, options = self.context, self.context.options
         wanted = choice.messages()
         if not wanted:
             return []
-        claim = Claim(context.group, context.topic, context.me.name, new_token(), options.visible_ms, alone)
+        claim = Claim(
+            context.group, context.topic, context.holder.name, new_token(), options.visible_ms, alone
+        )
 
         def work(
             cursor: CursorWrapper,
         ) -> tuple[leases.LockedLeases, set[int], list[dict[str, Any]], set[str]]:
-            mine = leases.lock_mine(cursor, context.me, context.life, sorted({name for name, _ in wanted}))
+            names = sorted({name for name, _ in wanted})
+            mine = leases.lock_mine(cursor, context.holder, context.registration_generation, names)
             self._busy = set(choice.within(mine.busy).messages())
             allowed = choice.within(mine.locked)
-            if allowed.suspects:
-                left = [suspect.ticket for suspect in allowed.suspects]
+            if allowed.quarantined:
+                left = [one.receipt for one in allowed.quarantined]
                 free, busy = delivery_state.lock_unanswered(cursor, context.group, context.topic, left)
-                allowed.suspects = [suspect for suspect in allowed.suspects if suspect.ticket in free]
-                self._busy |= {(ticket.partition, ticket.offset) for ticket in busy}
+                allowed.quarantined = [one for one in allowed.quarantined if one.receipt in free]
+                self._busy |= {(receipt.partition, receipt.offset) for receipt in busy}
             offsets = sorted(offset for _, offset in allowed.messages())
             if not offsets:
                 return mine, set(), [], set()
             handed = offsets if options.batch else offsets[:start_now]
             if allowed.fresh:
                 delivery_state.claim_fresh(cursor, claim, allowed.fresh, handed)
-            if allowed.due or allowed.suspects:
-                tickets = [suspect.ticket for suspect in allowed.suspects]
-                delivery_state.claim_again(cursor, claim, allowed.due, tickets, handed)
+            if allowed.due or allowed.quarantined:
+                receipts = [one.receipt for one in allowed.quarantined]
+                delivery_state.claim_again(cursor, claim, allowed.due, receipts, handed)
             rows = delivery_state.claimed(cursor, context.group, offsets, claim.token)
             got, wanted_now = _places(rows), set(allowed.messages())
             # Finished and deleted at this moment: the INSERT still saw the message, and waited for the deletion.
@@ -235,7 +205,7 @@ class Claiming:
             mine, handed, rows, mixed_up = session.run(context.using, work)
         except DatabaseError as error:
             self._undo(choice)
-            if session.is_in_doubt(error):
+            if errors.is_in_doubt(error):
                 self._unsure = (claim.token, choice)
             raise
         if not (mine.locked or mine.busy) and self._is_paused():
@@ -244,13 +214,10 @@ class Claiming:
         if rows:
             context.clock.set(int(rows[-1]["now"]))
         self._note_missing(choice, mine, _places(rows))
-        for partition in [context.partitions[name] for name in mixed_up]:
-            partition.forget_news()
-            context.touch(partition)
+        context.outdated = context.outdated or bool(mixed_up)
         # A message of ``handed`` may not have been claimed. No other message starts in its place.
         claimed = [self._delivery(claim, row, int(row["offset"]) in handed) for row in rows]
-        deliveries = [delivery for delivery in claimed if delivery]
-        return deliveries
+        return [delivery for delivery in claimed if delivery]
 
     def _is_paused(self) -> bool:
         """Read again whether the group is paused or is being reset. Return it, and set ``context.paused``."""
@@ -262,37 +229,35 @@ class Claiming:
     def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery | None:
         """Return the delivery of a claimed row. If it cannot be decoded, dead-letter it and return None."""
         context, offset = self.context, int(row["offset"])
-        ticket, failures = Receipt(row["partition"], offset, claim.token), int(row["failure_count"])
+        receipt, failures = Receipt(row["partition"], offset, claim.token), int(row["failure_count"])
         hold = DeliveryStatus(
-            self.answering, ticket, int(row["invisible_until"]), failures, claim.alone, handed
+            self.acknowledger, receipt, int(row["invisible_until"]), failures, claim.alone, handed
         )
         try:
             delivery = make_delivery(row, context.group, context.topic, hold)
         except Exception as error:
-            self._undecodable(ticket, failures, error)
+            self._undecodable(receipt, failures, error)
             return None
-        context.flying[offset] = delivery
-        context.partitions[ticket.partition].in_flight.add(offset)
+        context.in_flight[offset] = delivery
+        context.partitions[receipt.partition].in_flight.add(offset)
         return delivery
 
-    def _undecodable(self, ticket: Receipt, failures: int, error: Exception) -> None:
+    def _undecodable(self, receipt: Receipt, failures: int, error: Exception) -> None:
         """Dead-letter a message that cannot be decoded. If that fails, quarantine it, so that it is retried."""
-        context, partition = self.context, self.context.partitions[ticket.partition]
-        logger.error("%s@%s cannot be decoded: %s", context.topic, ticket.offset, error)
-        partition.in_flight.discard(ticket.offset)
+        context, partition = self.context, self.context.partitions[receipt.partition]
+        logger.error("%s@%s cannot be decoded: %s", context.topic, receipt.offset, error)
+        partition.in_flight.discard(receipt.offset)
         done: bool | None = None
         with suppress(DatabaseError):
-            done = self.answering.bury(ticket, f"the message cannot be decoded: {error}", failures + 1)
+            done = self.acknowledger.dead_letter(
+                receipt, f"the message cannot be decoded: {error}", failures + 1
+            )
         if done is None:
-            partition.suspects.append(Suspect(ticket, False, failures))
-            context.suspected[partition.name] = None
+            context.quarantine(receipt, False, failures)
         context.touch(partition)
 
     def _note_missing(self, choice: Claimable, mine: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
-        """Correct the consumer state for chosen messages that were not claimed.
-
-        Their lease is lost or locked, or their state in the database differs from memory.
-        """
+        """Correct the consumer state for chosen messages whose lease or state was not as remembered."""
         context = self.context
         lost = {name for name, _ in choice.messages()} - mine.locked - mine.busy
         if lost:
@@ -305,15 +270,14 @@ class Claiming:
             partition = context.partitions.get(name)
             if partition and (name, offset) not in got | self._busy:
                 self._let_go(partition, offset)
-                partition.waiting_more = True
-                context.stale_waiting[name] = None
+                context.reread_retries(partition)
                 context.set_timer(name, soon)
                 context.mark_dirty(name)
 
     def _let_go(self, partition: Partition, offset: int) -> None:
         """Remove an unclaimed message from ``in_flight``, unless a delivery of this subscriber is still open."""
-        flying = self.context.flying.get(offset)
-        if flying is None or flying.hold.ticket.partition != partition.name:
+        here = self.context.in_flight.get(offset)
+        if here is None or here.hold.receipt.partition != partition.name:
             partition.in_flight.discard(offset)
 
     def _undo(self, choice: Claimable, wait_ms: int = 0) -> None:
@@ -323,8 +287,7 @@ class Claiming:
             if partition := context.partitions.get(name):
                 self._let_go(partition, offset)
                 partition.late(offset)
-                partition.waiting_more = True
-                context.stale_waiting[name] = None
+                context.reread_retries(partition)
                 if wait_ms:
                     context.ready.pop(name, None)
                     context.set_timer(name, context.clock.now() + wait_ms)

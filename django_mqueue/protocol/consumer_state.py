@@ -5,25 +5,27 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
+from django.db import transaction
+
+from ..store.acknowledgements import Deliveries
+from ..store.connection import session
 from ..store.delivery_state import Receipt
 from ..store.leases import Holder
 from . import events
-from .events import EventQueue
-from .partition_state import Partition
+from .events import EventQueue, Outcome
+from .partition_state import Partition, QuarantinedDelivery
 
 if TYPE_CHECKING:
     from .delivery import Delivery
 
 
 class Clock:
-    """An estimate of the database's time: the last known value, advanced by this machine's monotonic clock.
-
-    SQL compares the time again. A wrong estimate costs a statement and breaks no guarantee.
-    """
+    """An estimate of the database's time. SQL compares it again: a wrong estimate breaks no guarantee."""
 
     def __init__(self) -> None:
         self._offset = 0.0
@@ -54,52 +56,54 @@ class Options:
 
 
 @dataclass
-class Context:
+class ConsumerState:
     """The state of one subscriber in memory.
 
     These hold names of partitions:
 
     - ``ready``: a message may be deliverable now. Claims take these partitions in turn.
-    - ``thin``: undelivered messages must be read from the log.
+    - ``needs_log_read``: undelivered messages must be read from the log.
     - ``stale_waiting``: retries must be read again.
     - ``dirty``: the watermark may move now. ``unsettled``: it may move when the settled offset has moved.
-    - ``suspected``: messages are in quarantine.
+    - ``quarantined``: messages are in quarantine.
     - ``timers``: a heap of (time, partition). At this time the partition becomes ready.
 
     The others:
 
-    - ``life``: the group's registration generation. ``changed``: when its
+    - ``registration_generation``: the group's registration generation. ``changed``: when its
       registration last changed, as read at the last heartbeat.
     - ``start``: the group counts messages at or below this offset as done.
     - ``tail``: the log is read up to this offset.
     - ``paused``: nothing is delivered, because the group is paused or is being reset (``resetting``).
     - ``doubt``: a lease may be lost, and the next tick checks the leases.
-    - ``flying``: this subscriber's deliveries in flight, by offset.
+    - ``outdated``: the database was perhaps restored to an earlier state, and the next tick reads everything again.
+    - ``in_flight``: this subscriber's deliveries in flight, by offset.
     - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``after_commit``).
     - ``outbox``: events that will be sent as signals.
     """
 
-    me: Holder
+    holder: Holder
     options: Options
-    life: int = 0
+    registration_generation: int = 0
     start: int = 0
     tail: int = 0
     paused: bool = False
     resetting: bool = False
     changed: int = 0
     doubt: bool = False
+    outdated: bool = False
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)
     outbox: EventQueue = field(default_factory=EventQueue)
     partitions: dict[str, Partition] = field(default_factory=dict)
     ready: dict[str, None] = field(default_factory=dict)
-    thin: dict[str, None] = field(default_factory=dict)
+    needs_log_read: dict[str, None] = field(default_factory=dict)
     stale_waiting: dict[str, None] = field(default_factory=dict)
     timers: list[tuple[int, str]] = field(default_factory=list)
     dirty: dict[str, None] = field(default_factory=dict)
     unsettled: dict[str, None] = field(default_factory=dict)
-    suspected: dict[str, None] = field(default_factory=dict)
-    flying: dict[int, Delivery] = field(default_factory=dict)
+    quarantined: dict[str, None] = field(default_factory=dict)
+    in_flight: dict[int, Delivery] = field(default_factory=dict)
     unconfirmed: dict[Receipt, Callable[[], object]] = field(default_factory=dict)
 
     @property
@@ -108,18 +112,18 @@ class Context:
 
     @property
     def group(self) -> str:
-        return self.me.group
+        return self.holder.group
 
     @property
     def topic(self) -> str:
-        return self.me.topic
+        return self.holder.topic
 
     def touch(self, partition: Partition) -> None:
         """Make a partition ready after a change, so that the next claim examines it."""
         self.ready[partition.name] = None
         partition.idle_since = time.monotonic()
         if partition.more and not partition.fresh:
-            self.thin[partition.name] = None
+            self.needs_log_read[partition.name] = None
         if partition.waiting_more and not partition.waiting:
             self.stale_waiting[partition.name] = None
 
@@ -145,8 +149,8 @@ class Context:
             if partition and partition.timer == due:
                 partition.timer = None
                 self.touch(partition)
-                if partition.suspects:
-                    self.suspected[name] = None
+                if partition.quarantined:
+                    self.quarantined[name] = None
 
     def mark_dirty(self, name: str) -> None:
         """Record that a message of the partition was finished, so that its watermark may move."""
@@ -154,24 +158,130 @@ class Context:
             partition.dirty = True
             self.dirty[name] = None
 
-    def drop(self, names: Iterable[str], reason: str = "lost") -> None:
-        """Forget partitions that this subscriber no longer leases, and mark their deliveries as lost.
+    def remove_in_flight(self, receipt: Receipt) -> Partition | None:
+        """Remove this delivery from ``in_flight``. Return its partition, or None if the delivery is not there."""
+        delivery = self.in_flight.get(receipt.offset)
+        if delivery is None or delivery.hold.receipt != receipt:
+            return None
+        del self.in_flight[receipt.offset]
+        partition = self.partitions.get(receipt.partition)
+        if partition:
+            partition.in_flight.discard(receipt.offset)
+        return partition
 
-        ``reason`` is sent with the signal ``lease_lost``. No signal is sent if it is empty.
-        """
+    def quarantine(self, receipt: Receipt, alone: bool, failures: int) -> None:
+        if partition := self.partitions.get(receipt.partition):
+            partition.quarantined.append(QuarantinedDelivery(receipt, alone, failures))
+            self.quarantined[partition.name] = None
+
+    def reread_retries(self, partition: Partition) -> None:
+        """Read the retries of a partition again: the table may hold others than memory."""
+        partition.waiting_more = True
+        self.stale_waiting[partition.name] = None
+
+    def drop(self, names: Iterable[str], reason: str = "lost") -> None:
+        """Forget partitions, and mark their deliveries as lost. ``reason`` goes to ``lease_lost``; '' sends none."""
         gone = set(names)
         if reason:
             events.leases_lost(self, gone & self.partitions.keys(), reason)
-        for offset in [o for o, d in self.flying.items() if d.hold.ticket.partition in gone]:
-            self.flying.pop(offset).hold.lost = True
+        for offset in [o for o, d in self.in_flight.items() if d.hold.receipt.partition in gone]:
+            self.in_flight.pop(offset).hold.lost = True
         for name in gone:
             self.partitions.pop(name, None)
             for memory in (
                 self.ready,
-                self.thin,
+                self.needs_log_read,
                 self.stale_waiting,
                 self.dirty,
                 self.unsettled,
-                self.suspected,
+                self.quarantined,
             ):
                 memory.pop(name, None)
+
+    def after_commit(
+        self, deliveries: Sequence[Delivery], note: Callable[[Sequence[Delivery]], object]
+    ) -> None:
+        """Call ``note`` with the deliveries when the transaction that settles them commits; never after a rollback.
+
+        Outside a transaction, and with ``eager``, the call happens at once. Django calls no commit hook in a
+        transaction that was begun by turning autocommit off. For such a transaction, ``confirm`` reads the result.
+        """
+        if self.options.eager or not session.in_transaction(self.using):
+            note(deliveries)
+        elif session.calls_hooks(self.using):
+            transaction.on_commit(partial(note, deliveries), using=self.using)
+        else:
+            with self.lock:
+                self.unconfirmed |= {d.hold.receipt: partial(note, [d]) for d in deliveries}
+
+    def confirm(self) -> None:
+        """Run the waiting callbacks whose transaction has committed, before a claim. The database shows it."""
+        if not self.unconfirmed:
+            return
+        there = session.run(self.using, Deliveries(self.holder, self.unconfirmed).states)
+        for receipt in sorted(self.unconfirmed):
+            found = there.get(receipt)
+            open_here = self.in_flight.get(receipt.offset)
+            if found is not None and not found[1]:
+                self.unconfirmed.pop(receipt)()
+            elif found is None or open_here is None or open_here.hold.receipt != receipt:
+                # It was settled in the meantime, or this subscriber no longer owns it.
+                del self.unconfirmed[receipt]
+
+    def settled(
+        self,
+        deliveries: Sequence[Delivery],
+        verb: str,
+        due_in: int | None = None,
+        outcome: Outcome | None = None,
+    ) -> None:
+        """Update the consumer state for deliveries that ``verb`` has settled."""
+        with self.lock:
+            news = [d for d in deliveries if not d.hold.answer]
+            for delivery in deliveries:
+                receipt, delivery.hold.answer = delivery.hold.receipt, verb
+                self.unconfirmed.pop(receipt, None)
+                partition = self.remove_in_flight(receipt)
+                if partition is None:
+                    continue
+                if due_in is None:
+                    partition.uncounted.pop(receipt.offset, None)
+                    self.mark_dirty(receipt.partition)
+                else:
+                    self.put_back(receipt.partition, receipt.offset, self.clock.now() + due_in)
+                self.touch(partition)
+        if outcome:
+            events.ended(self, news, outcome)
+
+    def take_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Move expired deliveries from quarantine back to in flight: their holder has extended them."""
+        with self.lock:
+            for delivery in deliveries:
+                receipt = delivery.hold.receipt
+                partition = self.partitions.get(receipt.partition)
+                late = [s for s in partition.quarantined if s.receipt == receipt] if partition else []
+                if partition and late:
+                    partition.quarantined.remove(late[0])
+                    partition.in_flight.add(receipt.offset)
+                    self.in_flight[receipt.offset] = delivery
+
+    def lose(self, stale: set[Receipt]) -> None:
+        """Mark deliveries that this subscriber no longer owns as lost, and forget them.
+
+        Inside a caller's transaction only ``doubt`` is set: a thread that holds ``lock`` may wait for rows that this
+        transaction has locked.
+        """
+        if not stale:
+            return
+        self.doubt = True
+        if session.in_transaction(self.using) and not self.options.eager:
+            return
+        with self.lock:
+            for receipt in stale:
+                if (delivery := self.in_flight.get(receipt.offset)) and delivery.hold.receipt == receipt:
+                    delivery.hold.lost = True
+                if partition := self.remove_in_flight(receipt):
+                    # Another thread may have settled it, and now finds no delivery to update: read the state again.
+                    self.reread_retries(partition)
+                    self.mark_dirty(receipt.partition)
+                    self.touch(partition)

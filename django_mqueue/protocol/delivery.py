@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 
 from ..messages import Message
-from ..policy import encoding, names
-from ..policy.durations import moment
-from ..policy.requests import Box, box_of, visible
+from ..policy import encoding
+from ..policy.requests import Box, box_of
 from ..store.delivery_state import Receipt
+from ..store.message_rows import message_fields
 from .acknowledging.replying import reply
 from .acknowledging.transactional import atomically
 
 if TYPE_CHECKING:
-    from .acknowledging.single import Acknowledger
+    from .acknowledging.acknowledger import Acknowledger
 
 
 @dataclass
@@ -34,8 +34,8 @@ class DeliveryStatus:
     ``skipped``: the filter did not match, and the handler does not run.
     """
 
-    answering: Acknowledger
-    ticket: Receipt
+    acknowledger: Acknowledger
+    receipt: Receipt
     expires: int
     failures: int
     alone: bool
@@ -61,7 +61,7 @@ class Delivery(Message):
 
     def ack(self) -> bool:
         """Acknowledge the message: this group does not receive it again."""
-        return self.hold.answering.ack([self])
+        return self.hold.acknowledger.ack([self])
 
     def atomic(self) -> AbstractContextManager[None]:
         """Return a context manager for a block that commits together with the ack, or not at all.
@@ -77,19 +77,19 @@ class Delivery(Message):
 
         ``delay``: seconds or a ``timedelta``. ``error``: a text that is stored with the message.
         """
-        return self.hold.answering.nack(self, delay, error)
+        return self.hold.acknowledger.nack(self, delay, error)
 
     def reject(self, reason: str = "") -> bool:
         """Dead-letter the message now, for ``reason``, because another attempt cannot succeed."""
-        return self.hold.answering.reject(self, reason)
+        return self.hold.acknowledger.reject(self, reason)
 
     def postpone(self, delay: float | timedelta = 0) -> bool:
         """Deliver the message again after ``delay`` (seconds or a ``timedelta``), and count no attempt."""
-        return self.hold.answering.postpone(self, delay)
+        return self.hold.acknowledger.put_back([self], delay, None)
 
     def extend(self, seconds: float | timedelta) -> bool:
         """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""
-        return self.hold.answering.extend([self], seconds)
+        return self.hold.acknowledger.extend([self], seconds)
 
     def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
         """Reply to a request, in the caller's transaction. Return whether the reply is stored.
@@ -109,24 +109,15 @@ def make_delivery(row: dict[str, Any], group: str, topic: str, hold: DeliverySta
     """Return the delivery for a row of ``state.claimed``."""
     metadata = json.loads(row["metadata"])
     errors = json.loads(row["errors"]) if row["errors"] else []
-    id = row["original_id"] if row["original_id"] is not None else row["id"]
-    box = box_of(metadata["headers"], row["original_topic"] or topic, id)
+    fields = message_fields(row, metadata, encoding.decode(row["payload"], metadata["encoding"]))
+    box = box_of(metadata["headers"], row["original_topic"] or topic, fields["id"])
     return Delivery(
-        offset=int(row["offset"]),
-        id=id,
+        **fields,
         topic=topic,
-        key=names.key_of(row["partition"]),
-        payload=encoding.decode(row["payload"], metadata["encoding"]),
-        kind=metadata["kind"],
-        headers=visible(metadata["headers"]),
         group=group,
         attempt=int(row["retry_count"]) + 1,
-        published_at=moment(int(metadata.get("retry", {}).get("published_at", row["published_at"]))),
         last_error=row["message_last_error"] or (errors[-1]["error"] if errors else ""),
-        failed_at=None if row["failed_at"] is None else moment(int(row["failed_at"])),
         failure_count=row["message_failure_count"],
-        original_topic=row["original_topic"],
-        failed_group=row["failed_group"],
         is_request=box is not None,
         box=box,
         hold=hold,

@@ -30,7 +30,7 @@ from ..store.failures import clip
 from ..store.log import NewRow
 
 if TYPE_CHECKING:
-    from .consumer_state import Context
+    from .consumer_state import ConsumerState
     from .delivery import Delivery
 
 
@@ -139,12 +139,12 @@ def dropped(outbox: EventQueue, topic: str, **details: Any) -> None:
 def delivered(deliveries: Iterable[Delivery]) -> None:
     """Queue ``delivered`` for deliveries that now go to a handler, or to the caller of ``poll``."""
     for delivery in deliveries:
-        context = delivery.hold.answering.context
+        context = delivery.hold.acknowledger.context
         if signals.delivered.has_listeners(context.topic):
             context.outbox.put(Event(signals.delivered, context.topic, _of(context, delivery)))
 
 
-def ended(context: Context, deliveries: Iterable[Delivery], end: Outcome) -> None:
+def ended(context: ConsumerState, deliveries: Iterable[Delivery], end: Outcome) -> None:
     """Queue the signals for deliveries whose outcome is committed, and send them."""
     for delivery in deliveries:
         if end.error is None:
@@ -158,33 +158,35 @@ def ended(context: Context, deliveries: Iterable[Delivery], end: Outcome) -> Non
     context.outbox.send()
 
 
-def buried(context: Context, ticket: Receipt, failures: int, error: str) -> None:
+def buried(context: ConsumerState, receipt: Receipt, failures: int, error: str) -> None:
     """Queue ``dead_lettered`` for a message that is in no handler: its worker died, or it cannot be decoded."""
     if not signals.dead_lettered.has_listeners(context.topic):
         return
     message_id: str | None = None
     with suppress(DatabaseError):  # The next statement fails in the same way.
-        row = Row.objects.using(context.using).filter(offset=ticket.offset).first()
+        row = Row.objects.using(context.using).filter(offset=receipt.offset).first()
         if row is not None:
             message_id = row.message_id if row.original_id is None else row.original_id
-    _buried(context, ticket.offset, message_id, names.key_of(ticket.partition), failures, error)
+    _buried(context, receipt.offset, message_id, names.key_of(receipt.partition), failures, error)
 
 
-def leases_won(context: Context, partitions: Iterable[str]) -> None:
+def leases_won(context: ConsumerState, partitions: Iterable[str]) -> None:
     _lease(context, signals.lease_won, partitions, {})
 
 
-def leases_lost(context: Context, partitions: Iterable[str], reason: str) -> None:
+def leases_lost(context: ConsumerState, partitions: Iterable[str], reason: str) -> None:
     _lease(context, signals.lease_lost, partitions, {"reason": reason})
 
 
-def _lease(context: Context, signal: TopicSignal, partitions: Iterable[str], more: dict[str, str]) -> None:
+def _lease(
+    context: ConsumerState, signal: TopicSignal, partitions: Iterable[str], more: dict[str, str]
+) -> None:
     if signal.receivers and (names := tuple(sorted(partitions))) and signal.has_listeners(context.topic):
         context.outbox.put(Event(signal, context.topic, {**_who(context), "partitions": names, **more}))
 
 
 def _tell(
-    context: Context, signal: TopicSignal, delivery: Delivery, end: Outcome, more: dict[str, Any]
+    context: ConsumerState, signal: TopicSignal, delivery: Delivery, end: Outcome, more: dict[str, Any]
 ) -> None:
     if not signal.has_listeners(context.topic):
         return
@@ -195,7 +197,7 @@ def _tell(
 
 
 def _buried(
-    context: Context, offset: int, message_id: str | None, key: str | None, failures: int, error: str
+    context: ConsumerState, offset: int, message_id: str | None, key: str | None, failures: int, error: str
 ) -> None:
     if signals.dead_lettered.has_listeners(context.topic):
         details = {
@@ -205,11 +207,11 @@ def _buried(
         context.outbox.put(Event(signals.dead_lettered, context.topic, details))
 
 
-def _who(context: Context) -> dict[str, Any]:
-    return {"using": context.using, "group": context.group, "worker": context.me.name}
+def _who(context: ConsumerState) -> dict[str, Any]:
+    return {"using": context.using, "group": context.group, "worker": context.holder.name}
 
 
-def _of(context: Context, delivery: Delivery) -> dict[str, Any]:
+def _of(context: ConsumerState, delivery: Delivery) -> dict[str, Any]:
     """Return a delivery's fields without its payload: thousands of events may wait for a slow receiver."""
     return {
         **_who(context), "offset": delivery.offset, "id": delivery.id, "key": delivery.key, "kind": delivery.kind,

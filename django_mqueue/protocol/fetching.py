@@ -9,19 +9,16 @@ from collections.abc import Sequence
 from ..policy.batching import PER_STATEMENT
 from ..store import delivery_state, log, offsets
 from ..store.delivery_state import Receipt
-from .consumer_state import Context
-from .partition_state import READ_AHEAD, Partition, Suspect
+from .consumer_state import ConsumerState
+from .partition_state import READ_AHEAD, Partition
 
 logger = logging.getLogger("django_mqueue")
 
 WAITING_READ = 50
 
 
-def load(context: Context, names: Sequence[str]) -> None:
-    """Load partitions that were just leased, at most ``PER_STATEMENT``.
-
-    If the connection fails half-way, all of them are forgotten. The next check of the leases loads them again.
-    """
+def load(context: ConsumerState, names: Sequence[str]) -> None:
+    """Load partitions that were just leased. If this fails, forget them; the next check of leases loads them."""
     try:
         _load(context, names)
     except BaseException:
@@ -30,19 +27,16 @@ def load(context: Context, names: Sequence[str]) -> None:
         raise
 
 
-def load_again(context: Context, names: Sequence[str]) -> None:
-    """Read loaded partitions again, at most ``PER_STATEMENT``. Deliveries in flight stay with their handlers.
-
-    If the connection fails half-way, memory is incomplete and holds nothing wrong.
-    """
+def load_again(context: ConsumerState, names: Sequence[str]) -> None:
+    """Read loaded partitions again. Deliveries in flight stay with their handlers."""
     if mine := [name for name in names if name in context.partitions]:
         _load(context, mine)
 
 
-def _load(context: Context, names: Sequence[str]) -> None:
+def _load(context: ConsumerState, names: Sequence[str]) -> None:
     places = offsets.positions(context.using, context.group, context.topic, names, context.start)
     left = delivery_state.in_flight(context.using, context.group, context.topic, names)
-    mine = {d.hold.ticket: d for d in context.flying.values() if d.hold.ticket.partition in places}
+    mine = {d.hold.receipt: d for d in context.in_flight.values() if d.hold.receipt.partition in places}
     now = time.monotonic()
     known = set[Receipt]()
     for name in names:
@@ -52,40 +46,39 @@ def _load(context: Context, names: Sequence[str]) -> None:
         if before:
             # Reading is no activity: a partition that is often read again must still become idle.
             new.idle_since, new.uncounted = before.idle_since, before.uncounted
-            known.update(suspect.ticket for suspect in before.suspects)
+            known.update(one.receipt for one in before.quarantined)
         context.partitions[name] = new
     news: list[int] = []
-    for name, offset, _, _, token, _, alone, failures in left:
-        ticket = Receipt(name, int(offset), int(token))
-        if mine.pop(ticket, None):
-            context.partitions[name].in_flight.add(ticket.offset)
+    for name, offset, token, alone, failures in left:
+        receipt = Receipt(name, int(offset), int(token))
+        if mine.pop(receipt, None):
+            context.partitions[name].in_flight.add(receipt.offset)
             continue
-        context.partitions[name].suspects.append(Suspect(ticket, bool(alone), int(failures)))
-        context.suspected[name] = None
-        if ticket not in known:
-            news.append(ticket.offset)
+        context.quarantine(receipt, bool(alone), int(failures))
+        if receipt not in known:
+            news.append(receipt.offset)
     if news:
         logger.warning(
             "quarantine: messages in flight when their worker died or lost its lease run alone, one by one:"
             " count %s, group %s, topic %s, offsets %s to %s, new worker %s",
-            len(news), context.group, context.topic, min(news), max(news), context.me.name,
+            len(news), context.group, context.topic, min(news), max(news), context.holder.name,
         )  # fmt: skip
-    for ticket, delivery in mine.items():
+    for receipt, delivery in mine.items():
         delivery.hold.lost = True
-        del context.flying[ticket.offset]
+        del context.in_flight[receipt.offset]
     read_waiting(context, names)
     read_fresh(context, names)
     for name in names:
         context.mark_dirty(name)
 
 
-def read_waiting(context: Context, names: Sequence[str]) -> None:
+def read_waiting(context: ConsumerState, names: Sequence[str]) -> None:
     """Read the waiting retries of the partitions again, at most ``PER_STATEMENT`` partitions."""
     rows = delivery_state.waiting(
         context.using, context.group, context.topic, names, WAITING_READ, by_offset=context.options.strict
     )
     found: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
-    for name, offset, _, due, *_ in rows:
+    for name, offset, due in rows:
         found[name].append((int(due), int(offset)))
     for name, items in found.items():
         partition = context.partitions[name]
@@ -100,12 +93,8 @@ def read_waiting(context: Context, names: Sequence[str]) -> None:
             context.ready[name] = None
 
 
-def read_fresh(context: Context, names: Sequence[str], ahead: int = READ_AHEAD) -> None:
-    """Read the next ``ahead`` undelivered messages of each partition, at most ``PER_STATEMENT`` partitions.
-
-    With ``strict``, also read messages that committed late, below ``read_to``. Messages that are read now may have been
-    published after these.
-    """
+def read_fresh(context: ConsumerState, names: Sequence[str], ahead: int = READ_AHEAD) -> None:
+    """Read the next undelivered messages; with ``strict``, also those committed late below ``read_to``."""
     found: dict[str, list[int]] = {name: [] for name in names}
     strict = context.options.strict
     places = [(name, context.partitions[name]) for name in names]
@@ -118,22 +107,22 @@ def read_fresh(context: Context, names: Sequence[str], ahead: int = READ_AHEAD) 
             if offset <= partition.read_to:
                 partition.late(offset)
         partition.read(sorted(news), ahead, context.tail)
-        context.thin.pop(name, None)
+        context.needs_log_read.pop(name, None)
         if partition.fresh:
             context.ready[name] = None
             partition.idle_since = time.monotonic()
 
 
-def read_anew(context: Context) -> None:
+def read_anew(context: ConsumerState) -> None:
     """Mark all retries and watermarks to be read again: an operator may have moved or removed messages."""
     for name in context.partitions:
         context.stale_waiting[name] = None
         context.mark_dirty(name)
 
 
-def refill(context: Context) -> None:
+def refill(context: ConsumerState) -> None:
     """Refill memory for up to 200 partitions: one statement reads messages, and one reads retries."""
-    thin = [name for name in list(context.thin)[:PER_STATEMENT] if name in context.partitions]
+    thin = [name for name in list(context.needs_log_read)[:PER_STATEMENT] if name in context.partitions]
     if thin:
         read_fresh(context, thin)
     waiting = [name for name in list(context.stale_waiting)[:PER_STATEMENT] if name in context.partitions]
@@ -141,7 +130,7 @@ def refill(context: Context) -> None:
         read_waiting(context, waiting)
 
 
-def read_on(context: Context, capacity: int) -> None:
+def read_on(context: ConsumerState, capacity: int) -> None:
     """Read the messages that are missing to fill the next ``capacity`` batches, in at most one statement."""
     size = context.options.batch_size
     short: list[str] = []

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from django.db.backends.utils import CursorWrapper
 
@@ -18,7 +19,7 @@ from ..store import garbage, heartbeats, leases, log, offsets
 from ..store.connection import session
 from ..store.leases import Holder
 from . import events
-from .consumer_state import Context
+from .consumer_state import ConsumerState
 from .fetching import load, load_again, read_anew
 from .tailer import Tailer
 
@@ -34,12 +35,9 @@ RELEASE_TIMEOUT = 2.0
 
 
 class Membership:
-    """One subscriber's membership of its group, called from one thread.
+    """One subscriber's membership, called from one thread. All but ``tick`` need the context's lock."""
 
-    ``heard``, ``look_again``, ``reload`` and ``stop`` need the context's lock; ``tick`` takes it.
-    """
-
-    def __init__(self, context: Context, feed: Tailer) -> None:
+    def __init__(self, context: ConsumerState, feed: Tailer) -> None:
         self.context, self.feed = context, feed
         self.members: list[str] = []
         self.candidates: dict[str, int] = {}
@@ -60,15 +58,12 @@ class Membership:
         return float(conf.get("DISCOVERY_INTERVAL", self.context.topic))
 
     def start(self) -> None:
-        """Announce this subscriber. It replaces a running subscriber of the same name, which is fenced from now on.
-
-        Release the predecessor's leases. If other transactions have locked some of them, ``_discover`` retries these.
-        """
+        """Announce this subscriber, and release the leases of an earlier one of the same name."""
         context = self.context
 
         def work(cursor: CursorWrapper) -> Holder | None:
-            before = heartbeats.announce(cursor, context.me)
-            predecessor = replace(context.me, incarnation=before) if before else None
+            before = heartbeats.announce(cursor, context.holder)
+            predecessor = replace(context.holder, incarnation=before) if before else None
             return None if predecessor is None or leases.release_free(cursor, predecessor) else predecessor
 
         self._predecessor = session.run(context.using, work)
@@ -83,8 +78,8 @@ class Membership:
         context = self.context
 
         def work(cursor: CursorWrapper) -> bool:
-            heartbeats.deregister(cursor, context.me)
-            return leases.release_free(cursor, context.me)
+            heartbeats.deregister(cursor, context.holder)
+            return leases.release_free(cursor, context.holder)
 
         deadline = time.monotonic() + RELEASE_TIMEOUT
         while not session.run(context.using, work):
@@ -128,27 +123,24 @@ class Membership:
         """Renew the leases and send a heartbeat if a renewal is due. Do nothing else."""
         context, now = self.context, time.monotonic()
         if now >= self._renew_at:
-            if leases.renew(context.using, context.me) != len(context.partitions):
+            if leases.renew(context.using, context.holder) != len(context.partitions):
                 context.doubt = True
-            heartbeats.beat(context.using, context.me)
+            heartbeats.beat(context.using, context.holder)
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
     def _renew(self) -> None:
         context = self.context
-        if leases.renew(context.using, context.me) != len(context.partitions):
+        if leases.renew(context.using, context.holder) != len(context.partitions):
             self._compare()
 
     def _compare(self) -> None:
         """Compare memory with the lease table: drop partitions that are lost, load other leases of this subscriber."""
-        mine = leases.held(self.context.using, self.context.me)
+        mine = leases.held(self.context.using, self.context.holder)
         self.context.drop([name for name in self.context.partitions if name not in mine])
         self._load(mine - self.context.partitions.keys())
 
     def _check_in(self) -> None:
-        """Read the registration and send a heartbeat.
-
-        Raise ``NotRegistered``, ``GroupReadsLog`` or ``FencedSubscription`` if this subscriber must not continue.
-        """
+        """Read the registration and send a heartbeat. Raise an error if this subscriber must not continue."""
         context = self.context
         registration, settled = offsets.registration_and_settled(context.using, context.group, context.topic)
         self.feed.update_shared_settled(context.topic, settled)
@@ -158,18 +150,20 @@ class Membership:
         if registration.reads_log:
             self.stop(patient=False)
             raise GroupReadsLog(context.topic, context.group)
-        if context.life and registration.life != context.life:
+        known, generation = context.registration_generation, registration.generation
+        if known and generation != known:
             context.drop(list(context.partitions))  # Memory is of an earlier registration.
             context.doubt, self._scan_at = True, -math.inf
-        if registration.life == context.life and registration.changed != context.changed:
+        elif registration.changed != context.changed:
             read_anew(context)
-        context.life, context.start = registration.life, registration.start
+        context.registration_generation, context.start = generation, registration.start
         context.paused, context.resetting = registration.is_held, registration.resetting
         context.changed = registration.changed
-        if not heartbeats.beat(context.using, context.me):
-            if heartbeats.incarnation(context.using, context.me) not in (None, context.me.incarnation):
+        if not heartbeats.beat(context.using, context.holder):
+            incarnation = heartbeats.incarnation(context.using, context.holder)
+            if incarnation not in (None, context.holder.incarnation):
                 context.drop(list(context.partitions))
-                raise FencedSubscription(context.topic, context.group, context.me.name)
+                raise FencedSubscription(context.topic, context.group, context.holder.name)
             self.start()
 
     def look_again(self) -> bool:
@@ -180,10 +174,7 @@ class Membership:
         return self._free_for > 0
 
     def reload(self) -> None:
-        """Read leases and partitions again, because what is remembered may be of another database.
-
-        Renew leases between the batches: after an outage they expire soon, and a server that just started is slow.
-        """
+        """Read leases and partitions again, and renew leases meanwhile: they expire soon after an outage."""
         self._compare()
         for some in batches(list(self.context.partitions)):
             self.feed.send_heartbeat_if_due()
@@ -203,7 +194,7 @@ class Membership:
         self._check_candidates()
         leased, free, now_ms = leases.overview(context.using, context.group, context.topic, self.lease_ms)
         context.clock.set(now_ms)
-        share = fair_share(leased + len(self.candidates), self.members, context.me.name)
+        share = fair_share(leased + len(self.candidates), self.members, context.holder.name)
         self._free_for = self._free_for + 1 if free else 0
         wanted = share - len(context.partitions)
         self._leave(max(-wanted, 0))
@@ -214,10 +205,7 @@ class Membership:
         self._release_left()
 
     def _scan(self) -> None:
-        """Search the whole topic for candidates: partitions with messages above the watermark and no lease row.
-
-        Their messages may have arrived while no subscriber of the group ran.
-        """
+        """Search the topic for candidates: partitions with messages above the watermark and no lease row."""
         context, after = self.context, ""
         while True:
             found, after = log.unleased_partitions_with_backlog(
@@ -241,7 +229,7 @@ class Membership:
                 self._known[name] = now
 
     def _mine_by_rank(self, name: str) -> bool:
-        return self.context.me.name == owner_of_new(name, self.members)
+        return self.context.holder.name == owner_of_new(name, self.members)
 
     def _take_new(self) -> None:
         """Take new partitions at once, without a discovery, if ``owner_of_new`` assigns them to this subscriber."""
@@ -270,8 +258,8 @@ class Membership:
             )
             self._forget([name for _, name in some])
             most = min(count, PER_STATEMENT)
-            taken = leases.take_over(context.using, context.me, some, self.lease_ms, most) if some else []
-            if not self._begin(taken):
+            take = partial(leases.take_over, holder=context.holder, lease_ms=self.lease_ms, most=most)
+            if not some or not self._begin(session.run(context.using, partial(take, free=some))):
                 return
             count -= most
 
@@ -279,7 +267,7 @@ class Membership:
         """Acquire leases on the partitions that have no owner. Return how many are new to this subscriber."""
         context, wanted = self.context, list(names)
         self._forget(wanted)
-        mine = leases.acquire(context.using, context.me, wanted, self.lease_ms)
+        mine = leases.acquire(context.using, context.holder, wanted, self.lease_ms)
         if mine is None:
             # The registration is gone, locked or resetting. The partitions stay candidates for the next discovery.
             self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})
@@ -303,7 +291,7 @@ class Membership:
         if fresh:
             logger.info(
                 "%s: group %s, topic %s: took %s partitions, has %s now",
-                context.me.name, context.group, context.topic, len(fresh), len(context.partitions),
+                context.holder.name, context.group, context.topic, len(fresh), len(context.partitions),
             )  # fmt: skip
         return len(fresh)
 
@@ -329,12 +317,12 @@ class Membership:
         context = self.context
         share_is_enough = [p.name for p in context.partitions.values() if p.leaving and not p.in_flight]
         for some in batches(share_is_enough):
-            left = leases.release(context.using, context.me, some)
+            left = leases.release(context.using, context.holder, some)
             context.drop(left, "shared")
             self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
             logger.info(
                 "%s: group %s, topic %s: left %s partitions to others",
-                context.me.name, context.group, context.topic, len(left),
+                context.holder.name, context.group, context.topic, len(left),
             )  # fmt: skip
 
     def _give_up_drained(self) -> None:
@@ -350,7 +338,7 @@ class Membership:
         context = self.context
 
         def work(cursor: CursorWrapper) -> list[str]:
-            if gone := leases.delete_drained(cursor, context.me, names):
+            if gone := leases.delete_drained(cursor, context.holder, names):
                 garbage.delete_empty_positions(cursor, context.topic, gone)
             return gone
 

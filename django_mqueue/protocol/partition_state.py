@@ -14,10 +14,10 @@ READ_AHEAD = 50
 
 
 @dataclass(frozen=True)
-class Suspect:
+class QuarantinedDelivery:
     """A quarantined delivery: its worker died or was too slow. ``alone``: it ran alone at that time."""
 
-    ticket: Receipt
+    receipt: Receipt
     alone: bool
     failures: int
 
@@ -50,7 +50,7 @@ class Partition:
     waiting_more: bool = False
     horizon: int | None = None
     timer: int | None = None
-    suspects: list[Suspect] = field(default_factory=list)
+    quarantined: list[QuarantinedDelivery] = field(default_factory=list)
     in_flight: set[int] = field(default_factory=set)
     uncounted: dict[int, int] = field(default_factory=dict)
     dirty: bool = False
@@ -92,7 +92,7 @@ class Partition:
         return (
             offset in self.in_flight
             or any(offset == known for _, known in self.waiting)
-            or any(offset == suspect.ticket.offset for suspect in self.suspects)
+            or any(offset == one.receipt.offset for one in self.quarantined)
         )
 
     def read(self, offsets: list[int], limit: int, tail: int) -> None:
@@ -105,16 +105,8 @@ class Partition:
                     self.ahead.add(offset)
         self.more = len(offsets) >= limit
 
-    def forget_news(self) -> None:
-        """Forget the undelivered messages, so that the log is read again from ``scanned``."""
-        self.fresh.clear()
-        self.read_to, self.more = self.scanned, True
-
     def wait(self, offset: int, due: int) -> None:
-        """Add a retry.
-
-        Skip it if the table holds more retries and this one is due after ``horizon``: it is read from there in time.
-        """
+        """Add a retry, unless it is read from the table in time."""
         if self.waiting_more and self.horizon is not None and due > self.horizon:
             return
         heapq.heappush(self.waiting, (due, offset))
@@ -126,29 +118,20 @@ class Partition:
         if not known.isdisjoint(self.fresh):
             self.fresh = deque(offset for offset in self.fresh if offset not in known)
 
-    def pop_due(self, now: int) -> int | None:
-        """Remove the retry that has been due for longest, and return its offset. Return None if none is due."""
-        if self.waiting and self.waiting[0][0] <= now:
-            return heapq.heappop(self.waiting)[1]
-        return None
-
     def next_due(self) -> int | None:
         return self.waiting[0][0] if self.waiting else None
 
     def take(self, room: int, now: int) -> tuple[list[int], list[int]]:
         """Remove up to ``room`` messages and return their offsets: (due retries, undelivered messages)."""
         due: list[int] = []
-        while len(due) < room and (offset := self.pop_due(now)) is not None:
-            due.append(offset)
+        while len(due) < room and self.waiting and self.waiting[0][0] <= now:
+            due.append(heapq.heappop(self.waiting)[1])
         fresh = [self.fresh.popleft() for _ in range(min(room - len(due), len(self.fresh)))]
         return due, fresh
 
     def take_head(self, now: int) -> tuple[list[int], list[int]]:
-        """Remove the lowest open message, for strict order, and return its offset as ``take`` does.
-
-        Return none while it is not due, or while another message of the partition is in flight or quarantined.
-        """
-        if self.in_flight or self.suspects:
+        """Remove the lowest open message, for strict order, if it is due and none is in flight."""
+        if self.in_flight or self.quarantined:
             return [], []
         head = self._head() if self.waiting else None
         if head and (not self.fresh or head[1] < self.fresh[0]):
@@ -177,7 +160,7 @@ class Partition:
             or self.more
             or self.waiting
             or self.waiting_more
-            or self.suspects
+            or self.quarantined
             or self.in_flight
             or self.dirty
         )

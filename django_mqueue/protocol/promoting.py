@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from ..policy import names
-from ..store import garbage
-from ..store.connection import lock_waits, session
-from ..store.connection.dialect import DUPLICATE_ENTRY, LOCK_WAIT_TIMEOUT, RETRIABLE
+from ..policy.batching import batches_by_weight
+from ..store import garbage, offsets
+from ..store.connection import errors, session, timeouts
 from ..store.scheduling import due
 from ..store.scheduling.due import DueMessage
 
@@ -32,10 +33,7 @@ GROUP_NOT_REGISTERED = "its group is no longer registered"
 
 @dataclass
 class Promotion:
-    """The result of one transaction: the number of promoted messages, and the dropped ones with the reason.
-
-    ``more``: more messages may be due. ``waited``: the transaction was rolled back after a lock wait timeout.
-    """
+    """The result of one transaction. ``waited``: it was rolled back after a lock wait timeout."""
 
     promoted: int = 0
     dropped: dict[DueMessage, str] = field(default_factory=dict)
@@ -54,27 +52,25 @@ class Promoter:
     def promote(self) -> Promotion:
         """Move up to 500 due messages, or 4 MiB, into the log in one transaction, in the order of their due times.
 
-        One worker promotes a topic at a time; the others skip it. A message is skipped while an open transaction
-        cancels, moves or replaces it, or publishes its id. If a statement still waits for a publisher's lock, it fails
-        after a second, and a smaller batch is tried next time. A message is dropped if the log holds its id already,
-        or if its group is not registered.
+        One worker promotes a topic at a time. A message is skipped while an open transaction changes it or publishes
+        its id. After a lock wait timeout, a smaller batch is tried. A message is dropped if the log holds its id, or if
+        its group is not registered.
         """
         tried: list[int] = []
         try:
-            with lock_waits.short_lock_wait_timeout(self.using):
+            with timeouts.short_lock_wait_timeout(self.using):
                 # READ UNCOMMITTED also shows ids that a publisher has not committed: the INSERT would wait for them.
                 result = session.run(
                     self.using,
                     lambda cursor: self._move(cursor, tried),
                     level="READ UNCOMMITTED",
-                    again_after=RETRIABLE - {LOCK_WAIT_TIMEOUT},
+                    again_after_lock_wait=False,
                 )
         except DatabaseError as error:
-            code = session.error_code(error)
-            if code == DUPLICATE_ENTRY and not session.in_transaction(self.using):
+            if errors.is_duplicate(error) and not session.in_transaction(self.using):
                 # An id was published after the lookup. The next transaction finds it.
                 return Promotion(more=True)
-            if code != LOCK_WAIT_TIMEOUT:
+            if not errors.is_lock_wait(error):
                 raise
             self._avoid_blocked(tried)
             return Promotion(more=True, waited=True)
@@ -100,7 +96,7 @@ class Promoter:
         now = time.monotonic()
         self._avoided = {offset: until for offset, until in self._avoided.items() if until > now}
         found = due.lock_due(cursor, self.topic, self._avoided, self._rows)
-        rows = list(_light_enough(found))
+        rows = next(batches_by_weight(found, attrgetter("size"), BYTES, ROWS), [])
         # A transaction that cancels or moves a message has locked its id, and waits for the row locked here. Skip it.
         free = garbage.lock_free(cursor, [row.offset for row in rows]) if rows else set()
         self._avoided |= {row.offset: now + DOUBTED_FOR for row in rows if row.offset not in free}
@@ -126,26 +122,16 @@ class Promoter:
         return result
 
 
-def _light_enough(rows: Sequence[DueMessage]) -> Iterator[DueMessage]:
-    """Yield the first rows, up to ``BYTES`` in total, but at least one."""
-    weight = 0
-    for place, row in enumerate(rows):
-        weight += row.size
-        if place and weight > BYTES:
-            return
-        yield row
-
-
 def _not_needed(cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]) -> dict[DueMessage, str]:
-    """Return the rows to drop because their group is gone, or because it no longer needs them.
+    """Return the rows to drop because their group is gone, or because it no longer needs a parked retry.
 
-    The second kind are parked retries of an earlier registration. The group does not need one if the log still holds
-    the original, which is delivered again, or if the original is not above the group's new start. Other parked retries
-    are promoted, because the group has never finished them.
+    That is one of an earlier registration whose original is still in the log, or not above the group's new start.
     """
-    lives = due.registrations(cursor, topic, {row.group for row in rows if row.group})
+    lives = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
     gone = [row for row in rows if row.group and row.group not in lives]
-    older = [row for row in rows if row.life and row.group in lives and row.life != lives[row.group][0]]
+    older = [
+        row for row in rows if row.generation and row.group in lives and row.generation != lives[row.group][0]
+    ]
     there = due.existing_offsets(cursor, {row.before for row in older})
     gone += [row for row in older if row.before in there or row.before <= lives[row.group][1]]
     return dict.fromkeys(gone, GROUP_NOT_REGISTERED)

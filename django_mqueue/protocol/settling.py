@@ -16,25 +16,23 @@ from ..store.log import MessageIdentity
 class Settler:
     """Finds the settled offset of one topic, one step per call, and shares it with all workers.
 
-    ``shared_settled``: the settled offset in the topic's row. ``settled`` and ``shared_settled`` move back only if
-    the database is restored to an earlier state, for example by a failover to a server that lagged behind.
-    ``went_back``: ``shared_settled`` has moved back. ``ends_early``: the log has lost an unsettled offset that the
-    caller has read. The cause is a restore, or the message was deleted.
+    ``shared_settled``: the settled offset in the topic's row. It moves back only after a restore (``went_back``).
+    ``ends_early``: the log has lost an unsettled offset that the caller has read: by a restore, or by deletion.
     """
 
     def __init__(self, using: str, topic: str) -> None:
         self.using, self.topic = using, topic
         self.settled = 0
         self.went_back = self.ends_early = False
-        self.told = 0
+        self.shared_settled = 0
         self._noted = MessageIdentity(0)
         self._busy: set[str] = set()
-        self._untold: MessageIdentity | None = None
+        self._unshared: MessageIdentity | None = None
 
     @property
     def pending(self) -> bool:
         """True if some slots were held at the last check, or if the topic's row is still to be updated."""
-        return bool(self._busy) or self._untold is not None
+        return bool(self._busy) or self._unshared is not None
 
     def advance(self, seen: int = 0) -> int:
         """Continue the round, or begin one at the newest committed offset. Return the settled offset.
@@ -54,9 +52,9 @@ class Settler:
             self._noted = log.newest_mark(self.using, self.topic)
             # Read the row second: if this process stalls here, it covers what is settled and deleted meanwhile.
             self.hear(offsets.settled(self.using, self.topic))
-            self.ends_early = self.ends_early or max(self._noted.offset, self.told) < seen
+            self.ends_early = self.ends_early or max(self._noted.offset, self.shared_settled) < seen
             if self._noted.offset <= self.settled:
-                self._tell()
+                self._share()
                 return self.settled
             self._busy = gates.slots(gates.gate_of(self.topic))
         wanted = set(self._busy)
@@ -66,16 +64,16 @@ class Settler:
 
         self._busy -= session.run(self.using, look)
         if not self._busy and self._noted.offset > self.settled:
-            self.settled, self._untold = self._noted.offset, self._noted
-            self._tell()
+            self.settled, self._unshared = self._noted.offset, self._noted
+            self._share()
         return self.settled
 
     def hear(self, known: int) -> None:
         """Take over the settled offset of the topic's row. It moves back only after a restore of the database."""
-        if known < self.told:
+        if known < self.shared_settled:
             self.went_back = True
             self._forget()
-        self.told = known
+        self.shared_settled = known
         self.settled = max(self.settled, known)
 
     def start_over(self) -> None:
@@ -85,18 +83,18 @@ class Settler:
         self.went_back = self.ends_early = False
 
     def _forget(self) -> None:
-        self.settled = self.told = 0
+        self.settled = self.shared_settled = 0
         self._busy.clear()
-        self._untold = None
+        self._unshared = None
 
-    def _tell(self) -> None:
-        if self._untold is None:
+    def _share(self) -> None:
+        if self._unshared is None:
             return
-        offset = self._untold.offset
-        known = offsets.store_settled(self.using, self.topic, self._untold)
+        offset = self._unshared.offset
+        known = offsets.store_settled(self.using, self.topic, self._unshared)
         if known is None:
             return
-        self._untold = None
+        self._unshared = None
         if known < offset:
             # The noted message is gone. It was deleted, or this is a restored log in which nothing is settled yet.
             self.settled = 0

@@ -87,7 +87,7 @@ class Tail:
     stale: bool = False
     reload_at: float = -math.inf
 
-    def tell(self, rows: Sequence[tuple[int, str, str]]) -> None:
+    def notify(self, rows: Sequence[tuple[int, str, str]]) -> None:
         if rows:
             for listener in list(self.listeners):
                 listener.arrived(rows)
@@ -123,9 +123,9 @@ class Tailer:
     def settled(self, topic: str) -> int:
         return self.tails[topic].settler.settled
 
-    def told(self, topic: str) -> int:
+    def shared_settled(self, topic: str) -> int:
         """Return the settled offset as the topic's row has it: the value that all workers share."""
-        return self.tails[topic].settler.told
+        return self.tails[topic].settler.shared_settled
 
     def update_shared_settled(self, topic: str, known: int) -> None:
         """Take over the settled offset ``known``, which the caller has read from the topic's row."""
@@ -168,9 +168,8 @@ class Tailer:
     def _read_anew(self) -> None:
         """Read topics again after a restore of the database, and all topics on a new connection.
 
-        A new connection may lead to another server. After a restore, new messages may have offsets that were read
-        before. If other workers have settled these offsets, only the new connection reveals the restore. Memory decides
-        only what to try: watermarks are computed from the tables.
+        A new connection may lead to another server. If other workers have settled the offsets that it hands out again,
+        only the connection reveals the restore.
         """
         now = time.monotonic()
         is_new = self._connection.is_new() and (now >= self._anew_at or self._connection.was_lost())
@@ -202,10 +201,7 @@ class Tailer:
         return False
 
     def send_heartbeat_if_due(self) -> None:
-        """Let all listeners send heartbeats and renew leases if due. Long reads call this between their parts.
-
-        Otherwise other workers would consider this process dead.
-        """
+        """Let listeners renew leases if due. Otherwise others would consider this process dead."""
         for tail in self.tails.values():
             for listener in tail.listeners:
                 listener.send_heartbeat_if_due()
@@ -225,10 +221,7 @@ class Tailer:
         tail.compacted = False
 
     def _promote(self, due: Sequence[str]) -> list[Promotion]:
-        """Promote due messages, one topic after the other. Stop after the first topic whose promotion has to wait.
-
-        The caller must renew leases between two waits. Topics that had to wait come last the next time.
-        """
+        """Promote due messages topic by topic, until one has to wait. Leases are renewed between two waits."""
         came = []
         for topic in sorted(due, key=lambda topic: topic in self._waited):
             result = self.tails[topic].promoter.promote()
@@ -262,7 +255,7 @@ class Tailer:
             for first, last in gaps(tail.position, [offset for offset, _, _ in news]):
                 tail.holes.add(first, last)
             tail.position = news[-1][0]
-            tail.tell(news)
+            tail.notify(news)
         return any(len(news) == ROWS for news in by_topic.values()), due
 
     def settle(self, topic: str) -> int:
@@ -276,10 +269,7 @@ class Tailer:
             tail.settle_at = now + (SETTLE_AGAIN if tail.settler.pending else SETTLE_EVERY)
 
     def _sweep(self, tail: Tail) -> None:
-        """Re-read a part of the holes if it is due.
-
-        A complete pass removes the holes that were settled before it began: no message can still commit there.
-        """
+        """Re-read a part of the holes if due. A complete pass removes holes that were settled before it."""
         started = time.monotonic()
         if not tail.holes or started < tail.sweep_at:
             return
@@ -288,7 +278,10 @@ class Tailer:
         if len(tail.holes) > RANGES and not tail.compacted:
             self._compact(tail)
         else:
-            self._look(tail)
+            tail.sweep_from = self._read_holes(tail, tail.sweep_from)
+            if not tail.sweep_from:
+                tail.holes.drop_settled(tail.sweep_settled)
+                tail.compacted = False
         now = time.monotonic()
         pause = (now - started) / SHARE
         tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))
@@ -297,44 +290,29 @@ class Tailer:
         """Read all holes before new rows go to a strict listener: their rows may have been committed earlier."""
         while len(tail.holes) > RANGES and tail.compacted_to < tail.position:
             self._compact(tail)
-        start = 0
-        while ranges := tail.holes.some(start, RANGES):
-            rows = log.within(self.using, tail.topic, ranges, ROWS)
-            self._take(tail, [(int(offset), partition, group) for offset, partition, group in rows])
-            if len(rows) < ROWS and len(ranges) < RANGES:
-                return
-            start = int(rows[-1][0]) + 1 if len(rows) == ROWS else ranges[-1][1] + 1
+        start = self._read_holes(tail, 0)
+        while start:
+            start = self._read_holes(tail, start)
 
-    def _look(self, tail: Tail) -> None:
-        """Do one part of a pass: up to ``RANGES`` holes and up to ``ROWS`` rows."""
-        ranges = tail.holes.some(tail.sweep_from, RANGES)
+    def _read_holes(self, tail: Tail, start: int) -> int:
+        """Read up to ``RANGES`` holes and ``ROWS`` rows. Return the offset where to continue; 0 at the end."""
+        ranges = tail.holes.some(start, RANGES)
         rows = log.within(self.using, tail.topic, ranges, ROWS) if ranges else []
-        self._take(tail, [(int(offset), partition, group) for offset, partition, group in rows])
+        self._take(tail, rows)
         if len(rows) == ROWS:
-            tail.sweep_from = int(rows[-1][0]) + 1
-        elif len(ranges) == RANGES:
-            tail.sweep_from = ranges[-1][1] + 1
-        else:
-            tail.holes.drop_settled(tail.sweep_settled)
-            tail.sweep_from, tail.compacted = 0, False
+            return rows[-1][0] + 1
+        return ranges[-1][1] + 1 if len(ranges) == RANGES else 0
 
     def _compact(self, tail: Tail) -> None:
         """Remove the committed offsets of other topics from the holes, up to ``ROWS`` at a time. Read each row once."""
         start = max(tail.compacted_to + 1, tail.holes.ranges[0][0])
         rows = log.all_topics(self.using, start, tail.position, ROWS)
-        self._take(
-            tail,
-            [
-                (int(offset), partition, group)
-                for offset, topic, partition, group in rows
-                if topic == tail.topic
-            ],
-        )
-        tail.holes.take(int(row[0]) for row in rows)
-        tail.compacted_to = int(rows[-1][0]) if len(rows) == ROWS else tail.position
+        self._take(tail, [row[:3] for row in rows if row[3] == tail.topic])
+        tail.holes.take(row[0] for row in rows)
+        tail.compacted_to = rows[-1][0] if len(rows) == ROWS else tail.position
         tail.compacted = len(rows) < ROWS
         tail.sweep_from = 1
 
     def _take(self, tail: Tail, rows: list[tuple[int, str, str]]) -> None:
         late = tail.holes.take(offset for offset, _, _ in rows)
-        tail.tell([row for row in rows if row[0] in late])
+        tail.notify([row for row in rows if row[0] in late])

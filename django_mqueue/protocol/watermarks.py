@@ -12,7 +12,7 @@ from ..policy.batching import PER_STATEMENT
 from ..store import leases, watermarks
 from ..store.connection import session
 from ..store.offsets import Position
-from .consumer_state import Context
+from .consumer_state import ConsumerState
 from .fetching import load_again
 from .partition_state import Partition
 from .tailer import Tailer
@@ -28,8 +28,7 @@ class _Advance:
 
     ``settled``: the settled offset that all workers share. ``went_back``: the database was restored since memory was
     read. ``forgotten``: partitions whose position row is gone. ``places``: new positions. ``missed``: partitions and
-    offsets of undelivered messages that memory may lack. ``busy``: partitions whose lease, or whose group's
-    registration, another transaction has locked.
+    offsets of undelivered messages that memory may lack. ``busy``: partitions whose lease or registration is locked.
     """
 
     settled: int
@@ -43,7 +42,7 @@ class _Advance:
 class Watermarks:
     """Moves the watermarks of one subscriber's changed partitions, never above the settled offset."""
 
-    def __init__(self, context: Context, feed: Tailer) -> None:
+    def __init__(self, context: ConsumerState, feed: Tailer) -> None:
         self.context, self.feed = context, feed
         self._settled = 0
         self._next = -math.inf
@@ -64,7 +63,7 @@ class Watermarks:
     def _hear_settled(self) -> int:
         """Return the shared settled offset. If it has changed, mark the partitions that wait for it as dirty."""
         context = self.context
-        settled = self.feed.told(context.topic)
+        settled = self.feed.shared_settled(context.topic)
         if settled != self._settled:
             self._settled = settled
             context.dirty.update(context.unsettled)
@@ -86,7 +85,7 @@ class Watermarks:
         partitions = {name: context.partitions[name] for name in names}
 
         def work(cursor: CursorWrapper) -> _Advance:
-            mine = leases.lock_mine(cursor, context.me, context.life, names)
+            mine = leases.lock_mine(cursor, context.holder, context.registration_generation, names)
             if not mine.locked:
                 return _Advance(settled, busy=mine.busy)
             look = self._look(cursor, {name: partitions[name] for name in sorted(mine.locked)}, settled)
@@ -100,7 +99,7 @@ class Watermarks:
 
         look = session.run(context.using, work)
         if look.went_back:
-            self.feed.doubt(context.topic)
+            context.outdated = True
             return
         load_again(context, look.forgotten)
         for name in names:
@@ -118,11 +117,7 @@ class Watermarks:
             self._heal(partitions[name], offset)
 
     def _look(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Advance:
-        """Compute the new position of each partition, in a snapshot that began after ``settled`` was settled.
-
-        Compare memory with the tables, because the database may have been restored under a running worker. Then the
-        server hands out offsets again that memory holds as acknowledged.
-        """
+        """Compute new positions in a snapshot that began after ``settled`` was settled; compare with memory."""
         context = self.context
         above = [(name, partition.watermark) for name, partition in partitions.items()]
         found = watermarks.backlog(cursor, context.group, context.topic, above, settled, context.start)

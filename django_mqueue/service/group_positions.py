@@ -58,7 +58,7 @@ def reset_seen(
             running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
             if running and not force:
                 raise GroupActive(topic, group, running)
-            if life is not None and _registration(alias, topic, group).life != life:
+            if life is not None and _registration(alias, topic, group).generation != life:
                 raise ValueError(
                     f"group {group!r} on topic {topic!r} was moved or registered again meanwhile"
                 )

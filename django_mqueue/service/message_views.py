@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from ..policy import encoding, names, outcomes
-from ..policy.durations import moment
+from ..policy import encoding, outcomes
 from ..policy.message_query import DEAD, DONE, Cut, FailedAttempt, Inspected, Unreadable
-from ..policy.requests import visible
-from ..store.dead_letter_copies import FAILURES
+from ..store.dead_letters import FAILURES
+from ..store.message_rows import common_fields, to_datetime
 
 Row = dict[str, Any]
 
@@ -50,20 +49,17 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
     elif row["retry"]:
         about = _about_retry(row["retry"])
     metadata = row["metadata"]
+    size = int(row.get("size", 0))
+    fields = common_fields(row, metadata, payload(body, metadata["encoding"], size)) | {"offset": offset}
     return Inspected(
-        offset=offset,
-        id=id(row),
+        **fields,
         topic=topic,
-        key=names.key_of(row["partition"]),
-        kind=metadata["kind"],
-        payload=payload(body, metadata["encoding"], int(row.get("size", 0))),
         published_at=to_datetime(row["published_at"]),
         available_at=to_datetime(row["available_at"]),
-        headers=visible(metadata["headers"]),
         target=row["target"] or None,
         group=group,
         status=row["status"],
-        size=int(row.get("size", 0)),
+        size=size,
         original_topic=row["original_topic"],
         **about,
     )
@@ -93,12 +89,6 @@ def payload(body: bytes | None, how: str, size: int) -> Any:
         return encoding.decode(body, how)
     except (ValueError, RecursionError):
         return Unreadable(body)
-
-
-def id(row: Row) -> str:
-    """Return the message's own id. A message that came back, or a parked retry, is stored under another id."""
-    id: str = row["original_id"] if row["original_id"] is not None else row["retry"].get("id", row["id"])
-    return id
 
 
 def _original_offset(row: Row) -> int:
@@ -166,14 +156,6 @@ def _errors(errors: Any) -> tuple[FailedAttempt, ...]:
 
 def _whole(value: Any) -> int:
     return value if isinstance(value, int) else 0
-
-
-def to_datetime(ms: Any) -> datetime:
-    """Convert epoch milliseconds to a UTC datetime; to ``datetime.max`` if they are outside its range."""
-    try:
-        return moment(int(ms))
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
 
 
 def _time(ms: Any) -> datetime | None:

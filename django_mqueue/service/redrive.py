@@ -19,11 +19,11 @@ from ..policy import encoding, names
 from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import letter_filter
 from ..policy.ids import uuid7
-from ..policy.requests import visible
 from ..protocol import events
-from ..store import dead_letter_copies, dead_letters, garbage, log
+from ..store import dead_letters, garbage, log, offsets
 from ..store.connection import session
 from ..store.dead_letters import Return, Wanted
+from ..store.message_rows import message_fields
 from . import message_views
 from .registration import check_group, topic_limit
 
@@ -213,8 +213,8 @@ class DeadLetterSelection:
         fitting = [letter for letter in found if self.wanted(letter)][:left]
         homeless = len(fitting)
         if fitting and back is not None:
-            there = dead_letters.lock_registered(
-                cursor, self.topic, {one.row["failed_group"] for one in fitting}
+            there = offsets.registered_among(
+                cursor, self.topic, {one.row["failed_group"] for one in fitting}, locking=True
             )
             fitting = [letter for letter in fitting if letter.row["failed_group"] in there]
         homeless -= len(fitting)
@@ -258,27 +258,18 @@ class Letter:
         row, metadata = self.row, self.metadata
         payload = message_views.payload(bytes(row["payload"]), metadata["encoding"], len(row["payload"]))
         return Message(
-            offset=int(row["offset"]),
-            id=row["original_id"],
+            **message_fields(row, metadata, payload),
             topic=self.topic,
-            key=names.key_of(row["partition"]),
-            payload=payload,
-            kind=metadata["kind"],
-            headers=visible(metadata["headers"]),
             group=row["failed_group"],
             attempt=1,
-            published_at=message_views.to_datetime(row["published_at"]),
             last_error=row["last_error"] or "",
-            failed_at=None if row["failed_at"] is None else message_views.to_datetime(row["failed_at"]),
             failure_count=row["failure_count"],
-            original_topic=row["original_topic"],
-            failed_group=row["failed_group"],
         )
 
 
 def _return(letter: Letter, edit: Edit | None, max_bytes: int) -> Return:
     row = letter.row
-    payload, metadata = bytes(row["payload"]), dead_letter_copies.without_failures(row["metadata"])
+    payload, metadata = bytes(row["payload"]), dead_letters.without_failures(row["metadata"])
     if edit is not None:
         message = letter.message
         content = encoding.encode(edit(message), message.kind, letter.metadata["headers"], max_bytes)

@@ -23,7 +23,7 @@ from ..policy import encoding
 from ..policy.durations import to_ms
 from ..policy.ids import uuid7
 from ..policy.requests import Box
-from ..protocol.retention.expired_replies import ExpiredReplies
+from ..protocol.retention.garbage_collection import ExpiredReplies
 from ..store import replies
 from ..store.connection import session
 from .publish import check, publish_request

@@ -11,9 +11,9 @@ from .. import conf
 from ..messages import ScheduledMessage
 from ..policy import encoding, names
 from ..policy.durations import due_of, moment, moment_ms
-from ..policy.requests import visible
 from ..store.connection import session
 from ..store.log import MessageKey
+from ..store.message_rows import common_fields
 from ..store.scheduling import schedule
 
 PAGE = 500
@@ -124,16 +124,11 @@ def _message(topic: str, row: dict[str, Any]) -> ScheduledMessage:
     except ValueError:
         payload = bytes(row["payload"])
     return ScheduledMessage(
-        offset=int(row["offset"]),
-        id=retry.get("id", row["id"]),
+        **common_fields(row, metadata, payload),
         topic=topic,
-        key=names.key_of(row["partition"]),
-        payload=payload,
-        kind=metadata["kind"],
         group=row["group"],
         at=moment(int(row["available_at"])),
         created_at=moment(int(row["created_at"])),
-        headers=visible(metadata["headers"]),
         attempts=int(retry.get("count", 0)),
         last_error=errors[-1]["error"] if errors else "",
     )

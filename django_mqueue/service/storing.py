@@ -16,8 +16,7 @@ from ..policy import names
 from ..policy.batching import batches_by_weight
 from ..policy.durations import Due
 from ..store import log, offsets
-from ..store.connection import session
-from ..store.connection.dialect import DUPLICATE_ENTRY, NULL
+from ..store.connection import errors
 from ..store.connection.second_connection import keeps_snapshot
 from ..store.log import MessageKey, NewRow
 from ..store.scheduling import schedule
@@ -39,7 +38,7 @@ def naming_unknown_group(cursor: CursorWrapper, topic: str, rows: Sequence[NewRo
     try:
         yield
     except IntegrityError as error:
-        if session.error_code(error) == NULL:
+        if errors.is_null(error):
             check_groups(cursor, topic, rows)
         raise
 
@@ -75,7 +74,7 @@ def store_scheduled(
         return _published(topic, one.row, there[one.place], False, replaced=True)
     offset, stored = schedule.insert_once(cursor, topic, one)
     if stored:
-        there_now = log.stored_now(cursor, topic, one.place)
+        there_now = log.existing_now(cursor, topic, [one.place], locking=True).get(one.place)
         if there_now is not None:
             schedule.delete(cursor, topic, one.place)
             return _published(topic, one.row, there_now, False)
@@ -185,7 +184,7 @@ def _insert_rest(
         try:
             first = shelf.insert([fresh[key] for key in missing])
         except IntegrityError as error:
-            if session.error_code(error) != DUPLICATE_ENTRY or not given:
+            if not errors.is_duplicate(error) or not given:
                 raise
             asked = [key for key in dict.fromkeys(given) if key in fresh]
             there.update(shelf.existing(asked, locking=True))

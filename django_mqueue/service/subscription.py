@@ -18,14 +18,13 @@ from ..policy import names
 from ..policy.durations import to_ms
 from ..policy.quarantine import Quarantine
 from ..protocol import events
-from ..protocol.acknowledging.after_commit import confirm
+from ..protocol.claim_scheduler import ClaimScheduler
 from ..protocol.consumer_state import Options
 from ..protocol.delivery import Delivery
-from ..protocol.dispatch import Dispatch
-from ..protocol.engine import Engine
 from ..protocol.events import EventQueue
+from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
-from ..store.connection import session
+from ..store.connection import errors, session
 from .registration import Start, check_group, check_start, subscribe, topic_limit
 
 BATCH_MAX = 1000
@@ -40,12 +39,12 @@ def refuse_in_transaction(using: str, what: str) -> None:
         )
 
 
-def stop_safely(engine: Engine, unstarted: Sequence[Delivery], *, patient: bool = True) -> None:
+def stop_safely(engine: Subscriber, unstarted: Sequence[Delivery], *, patient: bool = True) -> None:
     """Leave the group, on a new connection if the old one is lost."""
     try:
         engine.stop(unstarted, patient=patient)
     except (DatabaseError, OSError) as error:
-        if not session.is_lost(error) or session.in_transaction(engine.context.using):
+        if not errors.is_lost(error) or session.in_transaction(engine.context.using):
             raise
         session.discard(engine.context.using)
         engine.stop(unstarted, patient=patient)
@@ -105,8 +104,8 @@ class Subscription:
             check_count("max_attempts", max_attempts),
             to_ms("visibility_timeout", visibility_timeout, least=0.001),
         )
-        self._engine: Engine | None = None
-        self._dispatch: Dispatch | None = None
+        self._engine: Subscriber | None = None
+        self._dispatch: ClaimScheduler | None = None
         self._polling = threading.Lock()
         self._outbox = EventQueue()
 
@@ -124,11 +123,11 @@ class Subscription:
             raise MQueueError(f"subscription {self.name!r} is already open")
         refuse_in_transaction(self.using, "open a subscription")
         subscribe(self.topic, self.group, self.start, using=self.using)
-        engine = Engine(
+        engine = Subscriber(
             self.topic, self.group, self.name, self._options, Tailer(self.using, self._outbox), expires=True
         )
         engine.start()
-        self._engine, self._dispatch = engine, Dispatch([engine], Quarantine(quiet_for=0))
+        self._engine, self._dispatch = engine, ClaimScheduler([engine], Quarantine(quiet_for=0))
         return self
 
     def close(self) -> None:
@@ -166,7 +165,7 @@ class Subscription:
                 try:
                     return self._poll(engine, dispatch, max_messages)
                 except Exception as error:
-                    if not session.is_lost(error):
+                    if not errors.is_lost(error):
                         raise
                 session.discard(self.using)
                 return self._poll(engine, dispatch, max_messages)
@@ -182,20 +181,20 @@ class Subscription:
                 raise TypeError(f"deliveries must be Delivery objects of this subscription, not {delivery!r}")
         engine, _ = self._opened()
         for delivery in deliveries:
-            if delivery.hold.answering is not engine.answering:
+            if delivery.hold.acknowledger is not engine.acknowledger:
                 raise ValueError(
                     f"delivery {delivery.topic}@{delivery.offset} belongs to another subscription"
                 )
-        return engine.answering.ack(deliveries)
+        return engine.acknowledger.ack(deliveries)
 
-    def _poll(self, engine: Engine, dispatch: Dispatch, max_messages: int) -> list[Delivery]:
-        confirm(engine.context)
+    def _poll(self, engine: Subscriber, dispatch: ClaimScheduler, max_messages: int) -> list[Delivery]:
+        engine.context.confirm()
         engine.tick()
         engine.feed.tick()
         engine.membership.tick()
         return dispatch.claim(max_messages)
 
-    def _opened(self) -> tuple[Engine, Dispatch]:
+    def _opened(self) -> tuple[Subscriber, ClaimScheduler]:
         if self._engine is None or self._dispatch is None:
             raise ClosedSubscription(f"subscription {self.name!r} is not open: use it inside its with block")
         return self._engine, self._dispatch

@@ -11,40 +11,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .archives import Archive as Archive
-    from .archives import archive as archive
-    from .archives import compact as compact
-    from .archives import erase as erase
-    from .archives import verify as verify
+    from .archives.archive_run import archive as archive
+    from .archives.catalog import Archive as Archive
+    from .archives.rewriting import compact as compact
+    from .archives.rewriting import erase as erase
+    from .archives.verifying import verify as verify
     from .collecting import collect_all as collect_all
     from .explaining import explained as explained
-    from .exports import export as export
+    from .exports.export_run import export as export
     from .launching import session as session
     from .launching import settings_options as settings_options
     from .reader.source import MQueueDataSource as MQueueDataSource
-    from .replays import backfill as backfill
-    from .replays import replay as replay
+    from .replays.backfills import backfill as backfill
+    from .replays.replay_run import replay as replay
     from .reports import Report as Report
     from .reports import report as report
     from .writer.ordering import keep_order as keep_order
 
 _HOME = {
-    "Archive": "archives",
-    "archive": "archives",
-    "compact": "archives",
+    "Archive": "archives.catalog",
+    "archive": "archives.archive_run",
+    "compact": "archives.rewriting",
     "MQueueDataSource": "reader.source",
     "Report": "reports",
     "collect_all": "collecting",
     "keep_order": "writer.ordering",
     "report": "reports",
-    "backfill": "replays",
+    "backfill": "replays.backfills",
     "explained": "explaining",
-    "erase": "archives",
-    "export": "exports",
-    "replay": "replays",
+    "erase": "archives.rewriting",
+    "export": "exports.export_run",
+    "replay": "replays.replay_run",
     "session": "launching",
     "settings_options": "launching",
-    "verify": "archives",
+    "verify": "archives.verifying",
 }
 
 __all__ = [

@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, InterfaceError, connections
 
 from .. import conf
-from ..store.connection import session
-from ..store.connection.dialect import NO_TABLE, SSL_MODES
+from ..store.connection import errors
+from ..store.connection.dialect import SSL_MODES
 from .errors import NoConnection, OptionError
 
 PASSWORD = "MQUEUE_PASSWORD"
@@ -125,7 +125,7 @@ def connected(how: ConnectionParameters) -> Iterator[str]:
         try:
             yield alias
         except DatabaseError as error:
-            if session.error_code(error) == NO_TABLE:
+            if errors.is_no_table(error):
                 raise NoConnection(
                     f"{how.where()} holds no tables of the queue: run manage.py migrate"
                 ) from error
@@ -157,7 +157,7 @@ class RetryingConnection:
                 self.close()
                 now = time.monotonic()
                 deadline = now + RETRY_FOR if deadline is None else deadline
-                if cause is None or not session.is_temporary(cause) or now > deadline:
+                if cause is None or not errors.is_temporary(cause) or now > deadline:
                     raise
             time.sleep(min(0.1 * 2**attempt, 5))
         raise AssertionError("unreachable")
@@ -242,13 +242,12 @@ def _of_django(how: ConnectionParameters) -> Mapping[str, Any]:
 
 
 def _explained(how: ConnectionParameters, error: Exception) -> str:
-    code = session.error_code(error)
     where = how.where()
-    if code == 1045:
+    if errors.is_access_denied(error):
         return (
             f"{where}: the server refuses this account ({error.args[-1]}). Check the password in 'connectionHook',"
             f" 'passwordFile' or the environment's {PASSWORD}"
         )
-    if code in (1044, 1049):
+    if errors.is_no_database(error):
         return f"{where}: {error.args[-1]}. Check the option 'database'"
     return f"{where} cannot be reached from here: {error.args[-1] if error.args else error}"

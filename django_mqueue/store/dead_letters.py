@@ -1,7 +1,8 @@
-"""Find dead letters and send them back to their groups. ``dead`` creates them."""
+"""Dead letters: copies in ``<topic>_dlq`` of messages that failed. Store them, find them, send them back."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,69 @@ from django.db.backends.utils import CursorWrapper
 
 from .connection import session
 from .connection.dialect import NOW_MS, marks
+from .gates import locking_topic
 from .log import INSERT_COLUMNS, insert_values
+from .scheduling.parked_retries import without, without_retry
 
 COLUMNS = (
     "offset", "partition", "id", "original_id", "payload", "metadata", "published_at", "failed_at",
     "failure_count", "last_error", "original_topic", "failed_group", "topic",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Copied:
+    """The original id and the metadata of a new dead letter."""
+
+    original_id: str
+    metadata: str
+
+
+def copy(
+    cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failures: int, error: str
+) -> Copied | None:
+    """Copy a message of the log into the dead-letter topic, once for a group, with the errors of its attempts."""
+    cursor.execute(
+        "SELECT m.topic, m.partition_key, m.payload, m.metadata, COALESCE(m.original_id, m.id),"
+        " s.retry_count + s.handed, s.errors FROM queue_messages m FORCE INDEX (PRIMARY)"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` WHERE m.`offset` = %s",
+        [group, offset],
+    )
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    topic, partition, payload, metadata, original_id, attempts, errors = row
+    metadata = without_retry(metadata)
+    gate, gate_params = locking_topic(dead_topic)
+    cursor.execute(
+        "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
+        " created_at, published_at, failed_at, failure_count, last_error, original_topic, failed_group, original_id)"
+        f" VALUES ({gate}, %s, %s, '', %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s, %s, %s, %s, %s)"
+        " ON DUPLICATE KEY UPDATE available_at = available_at",
+        [
+            *gate_params, partition, f"{offset}:{group}", payload, with_failures(metadata, attempts, errors), failures,
+            error, topic, group, original_id,
+        ],
+    )  # fmt: skip
+    return Copied(original_id, str(metadata))
+
+
+FAILURES = "failed"
+"""The key in a dead letter's metadata for the number of attempts and the errors that its delivery state had."""
+
+
+def with_failures(metadata: str, attempts: int | None, errors: str | None) -> str:
+    content = json.loads(metadata)
+    if not isinstance(content, dict):
+        return metadata  # It is a dead letter because it cannot be read.
+    content[FAILURES] = {"attempts": int(attempts or 0), "errors": json.loads(errors) if errors else []}
+    return json.dumps(content, ensure_ascii=False)
+
+
+def without_failures(metadata: str) -> str:
+    """Return the metadata that a dead letter had before it became one."""
+    return without(FAILURES, metadata)
 
 
 @dataclass(frozen=True)
@@ -37,10 +95,7 @@ class Wanted:
 
 
 def sizes(using: str, wanted: Wanted, above: int, last: int, limit: int) -> list[tuple[int, int]]:
-    """Return (offset, bytes of payload and metadata) of the next dead letters up to ``last``, in offset order.
-
-    It finds a few ids by their index. For many ids it reads all dead letters of the topic.
-    """
+    """Return (offset, bytes of payload and metadata) of the next dead letters up to ``last``, in offset order."""
     few = wanted.ids and len(wanted.ids) * len(wanted.groups) <= limit
     index = "queue_messages_due" if few else "queue_messages_tail"
     rows = session.fetch(
@@ -53,10 +108,7 @@ def sizes(using: str, wanted: Wanted, above: int, last: int, limit: int) -> list
 
 
 def groups(using: str, topic: str) -> set[str]:
-    """Return the groups that have dead letters in the topic. For each group, one statement reads one row.
-
-    With GROUP BY, both servers would sometimes read all dead letters of the topic.
-    """
+    """Return the groups that have dead letters in the topic. GROUP BY might read all dead letters of the topic."""
     found: set[str] = set()
     last = ""
     while True:
@@ -72,17 +124,6 @@ def groups(using: str, topic: str) -> set[str]:
         last = group
 
 
-def lock_registered(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
-    """Return the groups that are registered for a topic. Their registrations are locked until this transaction ends."""
-    cursor.execute(
-        "SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''"
-        " LOCK IN SHARE MODE",
-        [*sorted(groups), topic],
-    )
-    return {group for (group,) in cursor.fetchall()}
-
-
 def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
     """Return the dead letters in offset order, each a mapping by ``COLUMNS``."""
     cursor.execute(
@@ -96,7 +137,7 @@ def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Return:
-    """A message to send back to the group that failed. ``id``: the new row's id. ``original``: the message's own id."""
+    """A message to send back to the group that failed. ``original``: the id that the message had at first."""
 
     partition: str
     id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,7 @@ from .connection.session import Row
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim by a subscriber: its new token, and for how many milliseconds the messages stay invisible.
-
-    ``alone``: the messages run in quarantine.
-    """
+    """A claim by a subscriber: its token, the visibility timeout, and whether the messages run in quarantine."""
 
     group: str
     topic: str
@@ -29,7 +26,7 @@ class Claim:
     alone: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Receipt:
     """The receipt of one delivery. Each acknowledgement compares it with the delivery state."""
 
@@ -38,16 +35,8 @@ class Receipt:
     token: int
 
 
-def ordered(tickets: Iterable[Receipt]) -> list[Receipt]:
-    """Return the receipts in the order in which all transactions lock their rows. This avoids deadlocks."""
-    return sorted(tickets, key=lambda ticket: (ticket.partition, ticket.offset))
-
-
 def _parked_value(what: str, otherwise: str) -> str:
-    """Return an expression for a value of a parked retry (see ``aside``); ``otherwise`` for any other message.
-
-    Only a parked retry has both an original id and a record of its retries.
-    """
+    """Return an expression for a value that only a parked retry has; ``otherwise`` for any other message."""
     found = f"COALESCE(JSON_EXTRACT(m.metadata, '$.retry.{what}'), {otherwise})"
     return f"IF(m.original_id IS NULL, {otherwise}, {found})"
 
@@ -55,11 +44,10 @@ def _parked_value(what: str, otherwise: str) -> str:
 def claim_fresh(
     cursor: CursorWrapper, claim: Claim, fresh: Sequence[tuple[str, int]], handed: Sequence[int]
 ) -> None:
-    """Insert the delivery state of messages that have none. Existing state is left unchanged.
+    """Insert the delivery state of messages that have none. ``handed``: offsets that go to a handler now.
 
-    If the database was restored, an offset may belong to a message of another partition, which another worker owns, or
-    of another group. Such a message is skipped. If it is of another of these partitions, the caller must detect this,
-    undo the claim with ``forget_claim``, and read that partition again. ``handed``: offsets that go to a handler now.
+    After a restore of the database, an offset may belong to another group, or to a partition that another worker owns.
+    Such a message is skipped. If it belongs to another of these partitions, the caller must undo it (``forget_claim``).
     """
     names, offsets = sorted({name for name, _ in fresh}), [offset for _, offset in fresh]
     cursor.execute(
@@ -81,17 +69,13 @@ def claim_again(
     cursor: CursorWrapper,
     claim: Claim,
     due: Sequence[tuple[str, int]],
-    suspects: Sequence[Receipt],
+    quarantined: Sequence[Receipt],
     handed: Sequence[int],
 ) -> None:
-    """Claim messages that are due for a retry, and deliveries that their last holder left in flight (``suspects``).
-
-    The old token identifies a suspect. A redelivery is counted if the last delivery reached a handler. A suspect in
-    quarantine has failed an attempt. ``handed``: offsets that go to a handler now.
-    """
+    """Claim due retries, and deliveries that their last holder left in flight. ``handed``: they start now."""
     one_due = "(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {now})"
-    one_suspect = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
-    which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_suspect] * len(suspects))
+    one_quarantined = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
+    which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_quarantined] * len(quarantined))
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
         " SET s.errors = IF(s.alone, " + failures.grown() + ", s.errors),"
@@ -103,29 +87,26 @@ def claim_again(
             failures.WORKER_DIED, failures.WORKER_DIED,
             claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name,
             claim.group, claim.topic,
-            *flat(due), *flat((s.partition, s.offset, s.token) for s in suspects),
+            *flat(due), *flat((s.partition, s.offset, s.token) for s in quarantined),
         ],
     )  # fmt: skip
 
 
 def lock_unanswered(
-    cursor: CursorWrapper, group: str, topic: str, tickets: Sequence[Receipt]
+    cursor: CursorWrapper, group: str, topic: str, receipts: Sequence[Receipt]
 ) -> tuple[set[Receipt], set[Receipt]]:
-    """Lock deliveries that were left in flight. Return (locked by this transaction, locked by another transaction).
-
-    Their former holder may still acknowledge them, in a transaction that it never ends.
-    """
+    """Lock deliveries that were left in flight. Return (locked here, locked by another transaction)."""
     one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
     found = []
     for locking in (" FOR UPDATE SKIP LOCKED", ""):
         cursor.execute(
             "SELECT partition_key, message_offset, delivery_token FROM queue_delivery_state FORCE INDEX (PRIMARY)"
-            f" WHERE consumer_group = %s AND topic = %s AND ({' OR '.join([one] * len(tickets))})"
+            f" WHERE consumer_group = %s AND topic = %s AND ({' OR '.join([one] * len(receipts))})"
             f" AND acked = 0 AND in_flight = 1{locking}",
-            [group, topic, *flat((t.partition, t.offset, t.token) for t in tickets)],
+            [group, topic, *flat((t.partition, t.offset, t.token) for t in receipts)],
         )
         found.append({Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()})
-        if len(found[0]) == len(tickets):
+        if len(found[0]) == len(receipts):
             return found[0], set()
     return found[0], found[1] - found[0]
 
@@ -174,16 +155,12 @@ def unclaim(using: str, group: str, topic: str, token: int, messages: Sequence[t
     )
 
 
-PENDING_COLUMNS = (
-    "partition_key, message_offset, in_flight, invisible_until, delivery_token, handed, alone, failure_count"
-)
-
-
 def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> list[Row]:
-    """Return all deliveries in flight of the partitions. Their number is limited by what workers claim at once."""
+    """Return (partition, offset, token, alone, failures) of all deliveries in flight of the partitions."""
     return session.fetch(
         using,
-        f"SELECT {PENDING_COLUMNS} FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
+        "SELECT partition_key, message_offset, delivery_token, alone, failure_count"
+        " FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})"
         " AND acked = 0 AND in_flight = 1",
         [group, topic, *partitions],
@@ -193,13 +170,11 @@ def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> 
 def waiting(
     using: str, group: str, topic: str, partitions: Sequence[str], limit: int, *, by_offset: bool
 ) -> list[Row]:
-    """Return each partition's first ``limit`` messages that wait for a retry, by due time.
-
-    ``by_offset``: by offset instead, for strict order.
-    """
+    """Return (partition, offset, due) of each partition's first retries, by due time or, if strict, by offset."""
     order = "message_offset" if by_offset else "invisible_until"
     branch = (
-        f"SELECT {PENDING_COLUMNS} FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
+        "SELECT partition_key, message_offset, invisible_until"
+        " FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = %s AND acked = 0 AND in_flight = 0"
         f" ORDER BY {order} LIMIT {limit:d}"
     )

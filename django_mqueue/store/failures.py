@@ -21,7 +21,7 @@ def clip(error: str) -> str:
 
 
 def appended(error: str | None) -> tuple[str, list[Any]]:
-    """Return an assignment that appends an error, with its parameters. Without an error, return an empty one."""
+    """Return an assignment that appends an error, with its parameters; an empty one without an error."""
     if error is None:
         return "", []
     text = clip(error)
@@ -29,10 +29,7 @@ def appended(error: str | None) -> tuple[str, list[Any]]:
 
 
 def grown() -> str:
-    """Return an expression for ``errors`` with one more text, a parameter that is passed twice.
-
-    If there are already ``ERRORS_KEPT`` errors, the oldest is dropped.
-    """
+    """Return an expression for the newest ``ERRORS_KEPT`` errors with one more, a parameter that is passed twice."""
     one_more = (
         f"JSON_ARRAY_APPEND(COALESCE(s.errors, JSON_ARRAY()), '$', JSON_OBJECT('at', {NOW_MS},"
         " 'attempt', s.retry_count + 1, 'by', s.delivered_to, 'error', %s))"

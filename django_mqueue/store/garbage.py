@@ -22,11 +22,7 @@ _TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
 
 
 def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tuple[int, int] | None:
-    """Lock a topic whose next pass is due. Return (settled offset, cursor).
-
-    Return None if the last pass ended less than ``interval_ms`` milliseconds ago, or if another transaction has locked
-    the topic.
-    """
+    """Lock a topic whose pass is due. Return (settled offset, cursor); None if not due, or if it is locked."""
     cursor.execute(
         f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s FROM queue_offsets {_INDEX}"
         f"{_TOPIC_ROW} FOR UPDATE SKIP LOCKED",
@@ -46,32 +42,21 @@ def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> No
 
 @dataclass(frozen=True)
 class Groups:
-    """The registered groups of a topic.
-
-    ``starts``: the start offset of each group. ``readers``: the groups that read the log directly. ``resetting``: the
-    groups whose positions are about to be removed, and no longer count.
-    """
+    """The registered groups: starts, groups that read the log directly, and groups in a reset."""
 
     starts: Mapping[str, int]
     readers: frozenset[str]
     resetting: frozenset[str]
+    has_replies: bool = False
 
     def blocking(self, target: str) -> Collection[str]:
-        """Return the groups that must have finished a row before it is deleted.
-
-        ``target``: the only group that the row is for, or '' for all groups. A group that reads the log directly reads
-        every row. A target that is not registered is ignored.
-        """
+        """Return the groups that must have finished a row for ``target`` ('' for all) before it is deleted."""
         if not target:
             return self.starts
         return self.readers | ({target} & self.starts.keys())
 
 
-def groups(cursor: CursorWrapper, topic: str) -> Groups:
-    return groups_and_replies(cursor, topic, None)[0]
-
-
-def groups_and_replies(cursor: CursorWrapper, topic: str, replies: str | None) -> tuple[Groups, bool]:
+def groups(cursor: CursorWrapper, topic: str, replies: str | None = None) -> Groups:
     """Return the registered groups, and whether the topic ``replies`` holds rows: always False without groups."""
     there, params = "0", list[str]()
     if replies is not None:
@@ -88,8 +73,8 @@ def groups_and_replies(cursor: CursorWrapper, topic: str, replies: str | None) -
         frozenset(group for group, _, scanned, _ in rows if int(scanned) == sign)
         for sign in (READS_LOG, REMOVING)
     )
-    found = Groups({group: int(start) for group, start, _, _ in rows}, readers, resetting)
-    return found, any(there for *_, there in rows)
+    starts = {group: int(start) for group, start, _, _ in rows}
+    return Groups(starts, readers, resetting, any(there for *_, there in rows))
 
 
 def starts(cursor: CursorWrapper, topic: str) -> Mapping[str, int]:
@@ -126,11 +111,7 @@ def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int)
 
 
 def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
-    """Lock the rows that no other transaction has locked. Return their offsets.
-
-    A publisher that repeats an id holds a lock until its transaction ends: on the row, or only on its entry in the
-    index of ids. So the statement locks both, and skips a row if either is locked.
-    """
+    """Lock the rows that no other transaction has locked, and their ids, which a publisher may repeat."""
     cursor.execute(
         f"SELECT m.`offset` FROM {values_table(('o',), len(offsets))} doomed"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"
@@ -145,8 +126,7 @@ def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
 def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Sequence[tuple[str, int]]) -> None:
     """Delete log rows, given as (partition, offset), and the delivery state that ``groups`` keep for them.
 
-    The statements find each row by its key. With a list of offsets, the servers scan the whole table if these rows are
-    much of it. The scan takes locks, and waits for every publisher with an open transaction, of any topic.
+    Each row is found by its key. With a list of offsets, a server may scan the table, and wait for every publisher.
     """
     doomed, offsets = numbers_table("doomed", "o"), json.dumps([offset for _, offset in rows])
     for group in groups:
@@ -164,11 +144,10 @@ def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Seque
 
 
 def delete_empty_positions(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> None:
-    """Delete the positions of partitions that have no rows in the log and no lease.
+    """Delete the positions of partitions that have no rows in the log and no lease, if they are not locked.
 
-    A separate statement reads the log. Inside the DELETE this read would take locks, and wait for every publisher with
-    an open transaction. If such a publisher now commits a message, workers find it without a position. Positions that
-    another transaction has locked (an ``unsubscribe`` of the group) are skipped.
+    A separate statement reads the log: inside the DELETE it would wait for every publisher with an open transaction.
+    Workers find a message that such a publisher commits now without a position.
     """
     cursor.execute(
         f"SELECT p.partition_key, ({NEWEST}) FROM {names_table('p')}", [topic, json.dumps(list(partitions))]

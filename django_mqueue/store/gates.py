@@ -41,11 +41,7 @@ def locking_topic(topic: str) -> tuple[str, list[str]]:
 
 
 def ensure(cursor: CursorWrapper) -> None:
-    """Insert the gate rows that are missing. It does not touch existing rows, because publishers hold locks on them.
-
-    It does nothing if there are gate rows with other names. Publishers of another release lock these, and workers of
-    this release check only their own rows. Migrations replace them.
-    """
+    """Insert missing gate rows. Do nothing if there are others: publishers of another release lock those."""
     names = {slot_name(gate, slot) for gate in range(GATES) for slot in range(SLOTS)}
     cursor.execute(
         "SELECT partition_key FROM queue_offsets"
@@ -63,10 +59,7 @@ def ensure(cursor: CursorWrapper) -> None:
 
 
 def free_slots(cursor: CursorWrapper, wanted: set[str]) -> set[str]:
-    """Return the slots among ``wanted`` that no publisher holds at this moment. Never waits.
-
-    The locks that it takes last until the caller's transaction ends, so this should end at once.
-    """
+    """Return the slots among ``wanted`` that no publisher holds at this moment. Never waits."""
     names = sorted(wanted)
     cursor.execute(
         f"SELECT partition_key FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = ''"

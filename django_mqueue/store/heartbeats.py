@@ -12,83 +12,70 @@ _INDEX = "FORCE INDEX (queue_heartbeats_subscriber)"
 _ROW = " WHERE consumer_group = %s AND topic = %s AND subscriber_name = %s"
 
 
-def announce(cursor: CursorWrapper, me: Holder) -> str | None:
+def announce(cursor: CursorWrapper, holder: Holder) -> str | None:
     """Write this incarnation into the subscriber's row. Return the incarnation that was there before, if any."""
-    cursor.execute(f"SELECT 1 FROM queue_subscriber_heartbeats{_ROW}", [me.group, me.topic, me.name])
+    cursor.execute(
+        f"SELECT 1 FROM queue_subscriber_heartbeats{_ROW}", [holder.group, holder.topic, holder.name]
+    )
     if cursor.fetchone() is None:
         # Only if the row is missing: for a duplicate the server also locks the gap before it.
         cursor.execute(
             "INSERT INTO queue_subscriber_heartbeats (consumer_group, topic, subscriber_name, incarnation,"
             " heartbeat_at) VALUES (%s, %s, %s, '', 0) ON DUPLICATE KEY UPDATE incarnation = incarnation",
-            [me.group, me.topic, me.name],
+            [holder.group, holder.topic, holder.name],
         )
     cursor.execute(
         f"SELECT incarnation FROM queue_subscriber_heartbeats {_INDEX}{_ROW} FOR UPDATE",
-        [me.group, me.topic, me.name],
+        [holder.group, holder.topic, holder.name],
     )
     before = str(cursor.fetchone()[0])
     cursor.execute(
         f"UPDATE queue_subscriber_heartbeats {_INDEX} SET incarnation = %s, heartbeat_at = {NOW_MS},"
         f" deregistered_at = NULL{_ROW}",
-        [me.incarnation, me.group, me.topic, me.name],
+        [holder.incarnation, holder.group, holder.topic, holder.name],
     )
     return before or None
 
 
-def beat(using: str, me: Holder) -> bool:
-    """Write a heartbeat; return False if the row is gone or belongs to another incarnation.
-
-    Never waits. If another transaction has locked the row (for example an uncommitted ``unsubscribe``), it writes
-    nothing.
-    """
+def beat(using: str, holder: Holder) -> bool:
+    """Write a heartbeat, unless the row is locked. Return False if the row is gone or another incarnation's."""
 
     def work(cursor: CursorWrapper) -> bool:
-        if not _lock(cursor, me):
+        if not _lock(cursor, holder):
             return False
         cursor.execute(
             f"UPDATE queue_subscriber_heartbeats {_INDEX} SET heartbeat_at = {NOW_MS}, deregistered_at = NULL{_ROW}",
-            [me.group, me.topic, me.name],
+            [holder.group, holder.topic, holder.name],
         )
         return True
 
-    return session.run(using, work) or incarnation(using, me) == me.incarnation
+    return session.run(using, work) or incarnation(using, holder) == holder.incarnation
 
 
-def _lock(cursor: CursorWrapper, me: Holder) -> bool:
+def _lock(cursor: CursorWrapper, holder: Holder) -> bool:
     """Lock this incarnation's row. Return False if it does not exist, or if another transaction has locked it."""
     cursor.execute(
         f"SELECT 1 FROM queue_subscriber_heartbeats {_INDEX}{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",
-        [me.group, me.topic, me.name, me.incarnation],
+        [holder.group, holder.topic, holder.name, holder.incarnation],
     )
     return cursor.fetchone() is not None
 
 
-def incarnation(using: str, me: Holder) -> str | None:
-    """Return the incarnation in the subscriber's row; None if there is no row."""
-    rows = session.fetch(
-        using, f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW}", [me.group, me.topic, me.name]
-    )
-    return str(rows[0][0]) if rows else None
-
-
-def living(using: str, me: Holder, alive_ms: int) -> str | None:
-    """Return the incarnation in the subscriber's row if it is alive; otherwise None.
-
-    It is alive if its heartbeat is less than ``alive_ms`` milliseconds old and it has not deregistered.
-    """
+def incarnation(using: str, holder: Holder, alive_ms: int | None = None) -> str | None:
+    """Return the incarnation in the subscriber's row. ``alive_ms``: only if it has not deregistered or expired."""
+    alive, params = "", list[int]()
+    if alive_ms is not None:
+        alive, params = f" AND deregistered_at IS NULL AND heartbeat_at > {NOW_MS} - %s", [alive_ms]
     rows = session.fetch(
         using,
-        f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW} AND deregistered_at IS NULL"
-        f" AND heartbeat_at > {NOW_MS} - %s",
-        [me.group, me.topic, me.name, alive_ms],
+        f"SELECT incarnation FROM queue_subscriber_heartbeats{_ROW}{alive}",
+        [holder.group, holder.topic, holder.name, *params],
     )
     return str(rows[0][0]) if rows else None
 
 
 def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
-    """Return the names of the live subscribers, sorted. ``lease_ms``: the age in milliseconds at which a heartbeat
-    expires.
-    """
+    """Return the names of the live subscribers, sorted. A heartbeat expires after ``lease_ms``."""
     rows = session.fetch(
         using,
         "SELECT subscriber_name FROM queue_subscriber_heartbeats WHERE consumer_group = %s AND topic = %s"
@@ -98,56 +85,48 @@ def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
     return [name for (name,) in rows]
 
 
-def beats(cursor: CursorWrapper, me: Holder, alive_ms: int) -> dict[str, int]:
+def beats(cursor: CursorWrapper, holder: Holder, alive_ms: int) -> dict[str, int]:
     """Return the last heartbeat of each other live subscriber of this group and topic (epoch milliseconds)."""
     cursor.execute(
         f"SELECT subscriber_name, heartbeat_at FROM queue_subscriber_heartbeats {_INDEX}"
         " WHERE consumer_group = %s AND topic = %s AND incarnation <> %s AND deregistered_at IS NULL"
         f" AND heartbeat_at > {NOW_MS} - %s",
-        [me.group, me.topic, me.incarnation, alive_ms],
+        [holder.group, holder.topic, holder.incarnation, alive_ms],
     )
     return {str(name): int(at) for name, at in cursor.fetchall()}
 
 
-def forget_silent(cursor: CursorWrapper, me: Holder) -> None:
+def forget_silent(cursor: CursorWrapper, holder: Holder) -> None:
     """Delete the rows of all other subscribers of this group and topic that have not deregistered."""
     cursor.execute(
         f"DELETE h FROM queue_subscriber_heartbeats h {_INDEX} WHERE consumer_group = %s AND topic = %s"
         " AND incarnation <> %s AND deregistered_at IS NULL",
-        [me.group, me.topic, me.incarnation],
+        [holder.group, holder.topic, holder.incarnation],
     )
 
 
-def is_replaced(cursor: CursorWrapper, me: Holder) -> bool:
-    """Return whether the group and topic have rows, but no active row of this incarnation.
-
-    If there are no rows at all, the group was unsubscribed.
-    """
+def is_replaced(cursor: CursorWrapper, holder: Holder) -> bool:
+    """Return whether other subscribers have rows and this incarnation has none that is active."""
     cursor.execute(
         "SELECT COUNT(*), COALESCE(SUM(incarnation = %s AND deregistered_at IS NULL), 0)"
         f" FROM queue_subscriber_heartbeats {_INDEX} WHERE consumer_group = %s AND topic = %s",
-        [me.incarnation, me.group, me.topic],
+        [holder.incarnation, holder.group, holder.topic],
     )
     rows, mine = cursor.fetchone()
     return bool(rows) and not mine
 
 
-def deregister(cursor: CursorWrapper, me: Holder) -> None:
-    """Record that this subscriber has left. Never waits: if another transaction has locked the row, the heartbeat
-    expires.
-    """
-    if _lock(cursor, me):
+def deregister(cursor: CursorWrapper, holder: Holder) -> None:
+    """Record that this subscriber has left. If the row is locked, the heartbeat expires instead."""
+    if _lock(cursor, holder):
         cursor.execute(
             f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW}",
-            [me.group, me.topic, me.name],
+            [holder.group, holder.topic, holder.name],
         )
 
 
 def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
-    """Delete rows without a sign of life for ``older_than_ms`` milliseconds. Return how many.
-
-    Rows that another transaction has locked are skipped. Names are new with each start, so old rows would accumulate.
-    """
+    """Delete rows without a sign of life for ``older_than_ms``: each start has a new name."""
 
     def work(cursor: CursorWrapper) -> int:
         cursor.execute(

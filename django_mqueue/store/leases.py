@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
-from .connection import session
-from .connection.dialect import DUPLICATE_ENTRY, NOW_MS, flat, marks, sharing
+from ..models import PartitionLease
+from .connection import errors, session
+from .connection.dialect import NOW_MS, flat, marks, sharing
 from .offsets import REMOVING
 
 
@@ -30,14 +31,11 @@ Free = tuple[int, str]
 """A lease's row id and its partition."""
 
 
-def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) -> list[str] | None:
-    """Take the leases that do not exist, are free or have expired. Return the partitions whose leases this holder now
-    has.
+def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int) -> list[str] | None:
+    """Take the leases that do not exist, are free or have expired. Return the partitions that this holder has then.
 
     Return None, and take none, if the registration is missing, is being reset, or is locked by another transaction
     (for example an uncommitted ``pause``). Never waits for a lock: while it waited, this worker's leases would expire.
-
-    ``lease_ms``: milliseconds after which a lease expires without renewal.
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
@@ -47,7 +45,7 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
             " WHERE consumer_group = %s AND topic = %s AND partition_key = ''"
             f" AND scan_offset <> {REMOVING} {sharing(using)}",
-            [me.group, me.topic],
+            [holder.group, holder.topic],
         )
         if cursor.fetchone() is None:
             return None
@@ -58,18 +56,26 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             # No ON DUPLICATE KEY: if a deleted row of this partition is not purged yet, the server also locks the next
             # partition's lease, and waits for a transaction that has acknowledged a delivery of that partition.
             " WHERE l.consumer_group = %s AND l.topic = %s AND l.partition_key = p.partition_key)",
-            [me.group, me.topic, me.name, me.incarnation, *wanted, me.group, me.topic],
+            [
+                holder.group,
+                holder.topic,
+                holder.name,
+                holder.incarnation,
+                *wanted,
+                holder.group,
+                holder.topic,
+            ],
         )
         cursor.execute(
             "SELECT id, partition_key, holder = %s FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
             f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(wanted)})"
             f" AND (holder IN ('', %s) OR lease_renewed_at <= {NOW_MS} - %s)",
-            [me.incarnation, me.group, me.topic, *wanted, me.incarnation, lease_ms],
+            [holder.incarnation, holder.group, holder.topic, *wanted, holder.incarnation, lease_ms],
         )
         found = cursor.fetchall()
         free = [(int(number), partition) for number, partition, is_mine in found if not is_mine]
-        return [partition for _, partition, is_mine in found if is_mine] + _take_over(
-            cursor, me, free, lease_ms, len(free)
+        return [partition for _, partition, is_mine in found if is_mine] + take_over(
+            cursor, holder, free, lease_ms, len(free)
         )
 
     for _ in range(RACES):
@@ -77,19 +83,15 @@ def acquire(using: str, me: Holder, partitions: Sequence[str], lease_ms: int) ->
             return session.run(using, work)
         except IntegrityError as error:
             # Another worker has just inserted one of the leases. The next attempt finds it.
-            if session.error_code(error) != DUPLICATE_ENTRY or session.in_transaction(using):
+            if not errors.is_duplicate(error) or session.in_transaction(using):
                 raise
     return []
 
 
-def take_over(using: str, me: Holder, free: Sequence[Free], lease_ms: int, most: int) -> list[str]:
-    """Take up to ``most`` of the leases that ``takeable`` has returned. Return the partitions of the leases taken."""
-    return session.run(using, lambda cursor: _take_over(cursor, me, free, lease_ms, most))
-
-
-def _take_over(
-    cursor: CursorWrapper, me: Holder, free: Sequence[Free], lease_ms: int, most: int
+def take_over(
+    cursor: CursorWrapper, holder: Holder, free: Sequence[Free], lease_ms: int, most: int
 ) -> list[str]:
+    """Take up to ``most`` of the leases that ``takeable`` has returned. Return the partitions of the leases taken."""
     if not free:
         return []
     # By primary key: through any other index MariaDB would also lock rows that do not match.
@@ -105,56 +107,52 @@ def _take_over(
             "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
             f" SET leased_by = %s, holder = %s, leased_at = {NOW_MS}, lease_renewed_at = {NOW_MS}"
             f" WHERE id IN ({marks(taken)})",
-            [me.name, me.incarnation, *(number for number, _ in taken)],
+            [holder.name, holder.incarnation, *(number for number, _ in taken)],
         )
     return [partition for _, partition in taken]
 
 
 @dataclass(frozen=True)
 class LockedLeases:
-    """This holder's leases: ``locked`` by this transaction, or ``busy``.
-
-    A busy lease, or the group's registration, is locked by another transaction.
-    """
+    """This holder's leases: ``locked`` by this transaction, or ``busy`` because another one has locked them."""
 
     locked: set[str]
     busy: set[str]
 
 
-def lock_mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str]) -> LockedLeases:
+def lock_mine(
+    cursor: CursorWrapper, holder: Holder, generation: int, partitions: Sequence[str]
+) -> LockedLeases:
     """Lock the group's registration and this holder's leases in share mode until the transaction ends. Never waits.
 
-    Locks and returns no lease if the group is paused or being reset, or if its registration generation is not
-    ``life``. While the locks last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
+    Locks and returns no lease if the group is paused or being reset, or has another generation. While the locks
+    last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
     """
-    found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))
-    rest = [partition for partition in partitions if partition not in found]
-    return LockedLeases(found, _mine(cursor, me, life, rest, "") if rest else set())
+    found: list[set[str]] = []
+    for locking in (sharing(cursor.db.alias), ""):
+        cursor.execute(
+            "SELECT l.partition_key FROM queue_offsets r FORCE INDEX (queue_offsets_partition)"
+            " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+            " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
+            " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
+            f" AND r.scan_offset <> {REMOVING}"
+            f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}",
+            [holder.group, holder.topic, generation, *sorted(partitions), holder.incarnation],
+        )
+        found.append({partition for (partition,) in cursor.fetchall()})
+        if len(found[0]) == len(partitions):
+            return LockedLeases(found[0], set())
+    return LockedLeases(found[0], found[1] - found[0])
 
 
-def _mine(cursor: CursorWrapper, me: Holder, life: int, partitions: Sequence[str], locking: str) -> set[str]:
-    cursor.execute(
-        "SELECT l.partition_key FROM queue_offsets r FORCE INDEX (queue_offsets_partition)"
-        " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
-        " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
-        " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
-        f" AND r.scan_offset <> {REMOVING}"
-        f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}",
-        [me.group, me.topic, life, *sorted(partitions), me.incarnation],
-    )
-    return {partition for (partition,) in cursor.fetchall()}
+def renew(using: str, holder: Holder) -> int:
+    """Renew this holder's leases that are not locked. Return how many.
 
-
-def renew(using: str, me: Holder) -> int:
-    """Renew this holder's leases. Return how many.
-
-    A lease that another transaction has locked is skipped: for example, a handler has acknowledged in a transaction
-    that is still open. Another worker cannot take it meanwhile. If this call waited for it, the other leases would
-    expire.
+    Another worker cannot take a locked lease. If this call waited for it, the other leases would expire.
     """
 
     def work(cursor: CursorWrapper) -> int:
-        mine = _lock_free(cursor, me)
+        mine = _lock_free(cursor, holder)
         if mine:
             cursor.execute(
                 f"UPDATE queue_partition_leases FORCE INDEX (PRIMARY) SET lease_renewed_at = {NOW_MS}"
@@ -166,23 +164,23 @@ def renew(using: str, me: Holder) -> int:
     return session.run(using, work)
 
 
-def _lock_free(cursor: CursorWrapper, me: Holder) -> list[int]:
+def _lock_free(cursor: CursorWrapper, holder: Holder) -> list[int]:
     """Lock this holder's leases that no other transaction has locked. Return their ids."""
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
         " WHERE consumer_group = %s AND topic = %s AND holder = %s FOR UPDATE SKIP LOCKED",
-        [me.group, me.topic, me.incarnation],
+        [holder.group, holder.topic, holder.incarnation],
     )
     return [int(number) for (number,) in cursor.fetchall()]
 
 
-def _lock_some(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> dict[str, int]:
+def _lock_some(cursor: CursorWrapper, holder: Holder, partitions: Sequence[str]) -> dict[str, int]:
     """Lock this holder's leases on partitions that no other transaction has locked. Return row ids by partition."""
     cursor.execute(
         "SELECT partition_key, id FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)}) AND holder = %s"
         " FOR UPDATE SKIP LOCKED",
-        [me.group, me.topic, *sorted(partitions), me.incarnation],
+        [holder.group, holder.topic, *sorted(partitions), holder.incarnation],
     )
     return {partition: int(number) for partition, number in cursor.fetchall()}
 
@@ -196,12 +194,12 @@ def _set_free(cursor: CursorWrapper, ids: Sequence[int]) -> None:
     )
 
 
-def held(using: str, me: Holder) -> set[str]:
+def held(using: str, holder: Holder) -> set[str]:
     rows = session.fetch(
         using,
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
         " WHERE consumer_group = %s AND topic = %s AND holder = %s",
-        [me.group, me.topic, me.incarnation],
+        [holder.group, holder.topic, holder.incarnation],
     )
     return {partition for (partition,) in rows}
 
@@ -242,11 +240,11 @@ def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[
     return {partition for (partition,) in rows}
 
 
-def release(using: str, me: Holder, partitions: Sequence[str]) -> list[str]:
+def release(using: str, holder: Holder, partitions: Sequence[str]) -> list[str]:
     """Release this holder's leases on the partitions, except leases that others have locked. Return the partitions."""
 
     def work(cursor: CursorWrapper) -> list[str]:
-        found = _lock_some(cursor, me, partitions)
+        found = _lock_some(cursor, holder, partitions)
         if found:
             _set_free(cursor, sorted(found.values()))
         return list(found)
@@ -254,9 +252,9 @@ def release(using: str, me: Holder, partitions: Sequence[str]) -> list[str]:
     return session.run(using, work)
 
 
-def delete_drained(cursor: CursorWrapper, me: Holder, partitions: Sequence[str]) -> list[str]:
+def delete_drained(cursor: CursorWrapper, holder: Holder, partitions: Sequence[str]) -> list[str]:
     """Delete this holder's leases on drained partitions that no other has locked. Return the partitions."""
-    found = _lock_some(cursor, me, partitions)
+    found = _lock_some(cursor, holder, partitions)
     if found:
         cursor.execute(
             f"DELETE l FROM queue_partition_leases l FORCE INDEX (PRIMARY) WHERE l.id IN ({marks(list(found))})",
@@ -265,14 +263,14 @@ def delete_drained(cursor: CursorWrapper, me: Holder, partitions: Sequence[str])
     return list(found)
 
 
-def release_free(cursor: CursorWrapper, me: Holder) -> bool:
+def release_free(cursor: CursorWrapper, holder: Holder) -> bool:
     """Release this holder's leases that no other transaction has locked. Return whether it has no leases left."""
-    if free := _lock_free(cursor, me):
+    if free := _lock_free(cursor, holder):
         _set_free(cursor, free)
     cursor.execute(
         "SELECT 1 FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
         " WHERE consumer_group = %s AND topic = %s AND holder = %s LIMIT 1",
-        [me.group, me.topic, me.incarnation],
+        [holder.group, holder.topic, holder.incarnation],
     )
     return cursor.fetchone() is None
 
@@ -290,41 +288,24 @@ class Seen:
 def find_held(
     using: str, group: str, topic: str, partition: str | None, name: str | None, holder: str | None
 ) -> list[Seen]:
-    """Return the held leases of a group, limited to a partition, a subscriber's name and an incarnation if these are
-    given.
-    """
+    """Return the held leases of a group: of a partition, a subscriber's name, an incarnation, if given."""
     given = {"partition_key": partition, "leased_by": name, "holder": holder}
     wanted = {column: value for column, value in given.items() if value is not None}
-    rows = session.fetch(
-        using,
-        "SELECT id, partition_key, holder, leased_by FROM queue_partition_leases"
-        " FORCE INDEX (queue_leases_partition)"
-        f" WHERE consumer_group = %s AND topic = %s{''.join(f' AND {column} = %s' for column in wanted)}"
-        " AND holder <> '' ORDER BY partition_key",
-        [group, topic, *wanted.values()],
-    )
-    return [Seen(int(number), found, incarnation, owner) for number, found, incarnation, owner in rows]
+    rows = PartitionLease.objects.using(using).filter(consumer_group=group, topic=topic, **wanted)
+    found = rows.exclude(holder="").order_by("partition_key")
+    return [Seen(*row) for row in found.values_list("id", "partition_key", "holder", "leased_by")]
 
 
 def still(using: str, seen: Sequence[Seen]) -> list[Seen]:
     """Return the leases whose holder has not changed since they were read. They may be locked."""
-    if not seen:
-        return []
-    rows = session.fetch(
-        using,
-        f"SELECT id, holder FROM queue_partition_leases FORCE INDEX (PRIMARY) WHERE id IN ({marks(seen)})",
-        [one.id for one in seen],
-    )
-    now = {int(number): holder for number, holder in rows}
+    rows = PartitionLease.objects.using(using).filter(id__in=[one.id for one in seen])
+    now = dict(rows.values_list("id", "holder"))
     return [one for one in seen if now.get(one.id) == one.holder]
 
 
 def set_free(cursor: CursorWrapper, seen: Sequence[Seen]) -> list[Seen]:
-    """Release the leases whose holder has not changed since they were read. Return them.
-
-    Leases that another transaction has locked are skipped.
-    """
-    # By primary key, as in _take_over.
+    """Release the leases whose holder has not changed since they were read, and that are not locked."""
+    # By primary key, as in take_over.
     one = "(id = %s AND holder = %s)"
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (PRIMARY)"

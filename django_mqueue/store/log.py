@@ -68,8 +68,8 @@ class NewRow:
 def insert(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
     """Append rows whose ids are not used yet. Return the first row's offset; the others follow without gaps.
 
-    One INSERT ... VALUES reserves all its offsets at once on both servers. Raises ``IntegrityError`` 1062 for an id
-    that exists, and 1048 for a group that is not registered.
+    One INSERT ... VALUES reserves all its offsets at once. Raises ``IntegrityError`` for an id that exists, and for a
+    group that is not registered.
     """
     return insert_values(cursor, topic, [(row.sql, row.params(topic)) for row in rows])
 
@@ -89,11 +89,7 @@ def insert_values(
 
 
 def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bool]:
-    """Append a row unless its id exists. Return (offset of the stored row, whether this call stored it).
-
-    An INSERT that finds a duplicate id also locks the gap before it. On MySQL at REPEATABLE READ it locks the end of
-    the table, and all publishers wait. So a transaction at this level reads first.
-    """
+    """Append a row unless its id exists. Return (offset of the stored row, whether this call stored it)."""
     if keeps_snapshot(cursor.db.alias):
         there = existing_now(cursor, topic, [row.place]).get(row.place)
         if there is not None:
@@ -111,9 +107,7 @@ def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bo
 def existing(
     cursor: CursorWrapper, topic: str, places: Sequence[MessageKey], *, locking: bool = False
 ) -> dict[MessageKey, int]:
-    """Return the offset of each place that the log holds. ``locking`` waits for transactions that are about to commit
-    one.
-    """
+    """Return the offset of each place that the log holds. ``locking`` waits for transactions that store one."""
     if not places:
         return {}
     cursor.execute(
@@ -126,23 +120,13 @@ def existing(
     return {(partition, id, group): offset for partition, id, group, offset in cursor.fetchall()}
 
 
-def stored_now(cursor: CursorWrapper, topic: str, place: MessageKey) -> int | None:
-    """Return the current offset of a place, regardless of the snapshot of the caller's transaction; None if not
-    stored.
-
-    It waits for a transaction that is about to commit the place, except in a caller's transaction at REPEATABLE READ.
-    There, a lock on a missing id would block publishers of any topic. Promotion drops the duplicate in this case.
-    """
-    return existing_now(cursor, topic, [place], locking=True).get(place)
-
-
 def existing_now(
     cursor: CursorWrapper, topic: str, places: Sequence[MessageKey], *, locking: bool = False
 ) -> dict[MessageKey, int]:
-    """Return the result of ``existing``. At REPEATABLE READ, add the places committed since the transaction's
-    snapshot.
+    """Return the result of ``existing``, regardless of the snapshot of the caller's transaction.
 
-    At this level it takes no lock, even with ``locking``.
+    At REPEATABLE READ it takes no lock, even with ``locking``: a lock on a missing id would block publishers of any
+    topic. Promotion drops the duplicate in this case.
     """
     using = cursor.db.alias
     with outside_snapshot(using) as now:
@@ -157,21 +141,12 @@ def existing_now(
 
 def newest(using: str, topic: str) -> int:
     """Return the highest committed offset of a topic; 0 for an empty topic."""
-    rows = session.fetch(
-        using,
-        "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
-        " ORDER BY `offset` DESC LIMIT 1",
-        [topic],
-    )
-    return int(rows[0][0]) if rows else 0
+    return newest_mark(using, topic).offset
 
 
 @dataclass(frozen=True)
 class MessageIdentity:
-    """A message, with the values that identify it.
-
-    If the database was restored, a message that is published again may have the same offset and id. Its time differs.
-    """
+    """A message. After a restore, another one may have the same offset and id. Its time differs."""
 
     offset: int
     id: str = ""
@@ -194,11 +169,7 @@ DUE = 0
 
 
 def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[Row]:
-    """Return (topic, offset, partition, consumer group) of up to ``limit`` rows above each topic's position.
-
-    One statement reads all topics. Rows of one topic are in offset order. A row with the offset ``DUE`` means that
-    scheduled messages of the topic can be promoted.
-    """
+    """Return (topic, offset, partition, group) of rows above each position. ``DUE``: scheduled messages are due."""
     tail = (
         "SELECT topic, `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
         f" WHERE topic = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}"
@@ -211,35 +182,35 @@ def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[
     return session.fetch(using, union(f"{tail}) UNION ALL ({due}", len(positions)), params)
 
 
-def within(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int) -> list[Row]:
+def within(
+    using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int
+) -> list[tuple[int, str, str]]:
     """Return (offset, partition, consumer group) of up to ``limit`` rows inside the ranges, in offset order."""
     where = " OR ".join(["`offset` BETWEEN %s AND %s"] * len(ranges))
-    return session.fetch(
+    rows = session.fetch(
         using,
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
         f" WHERE topic = %s AND ({where}) ORDER BY `offset` LIMIT {limit:d}",
         [topic, *flat(ranges)],
     )
+    return [(int(offset), partition, group) for offset, partition, group in rows]
 
 
-def all_topics(using: str, first: int, last: int, limit: int) -> list[Row]:
-    """Return (offset, topic, partition, consumer group) of up to ``limit`` rows of any topic, in offset order."""
-    return session.fetch(
+def all_topics(using: str, first: int, last: int, limit: int) -> list[tuple[int, str, str, str]]:
+    """Return (offset, partition, consumer group, topic) of up to ``limit`` rows of any topic, in offset order."""
+    rows = session.fetch(
         using,
-        "SELECT `offset`, topic, partition_key, consumer_group FROM queue_messages FORCE INDEX (PRIMARY)"
+        "SELECT `offset`, partition_key, consumer_group, topic FROM queue_messages FORCE INDEX (PRIMARY)"
         f" WHERE `offset` BETWEEN %s AND %s ORDER BY `offset` LIMIT {limit:d}",
         [first, last],
     )
+    return [(int(offset), partition, group, topic) for offset, partition, group, topic in rows]
 
 
 def unleased_partitions_with_backlog(
     using: str, group: str, topic: str, start: int, after: str, limit: int
 ) -> tuple[list[str], str]:
-    """Return partitions after ``after`` that have messages above the group's watermark and no lease row.
-
-    It examines ``limit`` partitions. The second value is the name of the last one; '' if there are no more. The cost
-    depends on the number of partitions and not of rows, whatever the statistics are.
-    """
+    """Return partitions after ``after`` with a backlog and no lease, and where to continue ('' at the end)."""
     names = partitions(topic).next(using, after, limit)
     if not names:
         return [], ""
@@ -260,9 +231,7 @@ def unleased_partitions_with_backlog(
 def first_rows(
     using: str, group: str, topic: str, positions: Sequence[tuple[str, int]], limit: int
 ) -> list[tuple[str, int]]:
-    """Return (partition, offset) of each partition's first ``limit`` rows above its position that have no delivery
-    state.
-    """
+    """Return (partition, offset) of the first rows above each position that have no delivery state."""
     branch = (
         "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
@@ -286,10 +255,7 @@ def published_at(using: str, topic: str, above: int, limit: int) -> list[tuple[i
 
 
 def times_near(using: str, topic: str, offset: int, upto: int, limit: int) -> tuple[int, int] | None:
-    """Return the earliest and the latest ``published_at`` of the ``limit`` rows on each side of an offset.
-
-    None for an empty topic.
-    """
+    """Return the first and last ``published_at`` of ``limit`` rows on each side of an offset; None if none."""
     side = (
         "(SELECT published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
         f" WHERE topic = %s AND `offset` BETWEEN %s AND %s ORDER BY `offset` {{}} LIMIT {limit:d})"
@@ -325,9 +291,7 @@ def last_until(using: str, topic: str, upto: int, moment: int) -> int:
 
 
 def latest_published(using: str, topic: str, above: int, upto: int) -> int | None:
-    """Return the offset of the row in a range with the latest publication time; the highest offset if there are
-    several.
-    """
+    """Return the offset of the row in a range with the latest publication time; of several, the highest."""
     of_range = (
         "FROM queue_messages FORCE INDEX (queue_messages_tail)"
         " WHERE topic = %s AND `offset` > %s AND `offset` <= %s"

@@ -15,17 +15,13 @@ from .offsets import REMOVING
 AT_THE_FRONT = 1
 """The ``invisible_until`` of messages that were sent to the front. They are due before all other retries."""
 
-REMOVED = REMOVED_BY_HAND
-
 Message = tuple[str, int]
 """Partition and offset."""
 
 
 @dataclass(frozen=True)
 class PendingMessage:
-    """A message without delivery state, with the counts and errors of its parked retry. Its new state begins with
-    these.
-    """
+    """A message without delivery state, with the counts and errors of its parked retry."""
 
     partition: str
     offset: int
@@ -34,27 +30,22 @@ class PendingMessage:
     errors: str | None = None
 
 
-def lock_group(cursor: CursorWrapper, group: str, topic: str, life: int) -> bool:
-    """Lock a group's registration until this transaction ends, so that no claim begins. Workers then reread their
-    state.
+def lock_group(cursor: CursorWrapper, group: str, topic: str, generation: int) -> bool:
+    """Lock a group's registration, so that no claim is in progress or begins. Workers then read their state again.
 
-    Return False if the group is not registered or is being reset, or if its registration generation is not ``life``. A
-    claim locks the same row, so no claim is in progress either.
+    Return False if the group is not registered or is being reset, or has another generation than ``generation``.
     """
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" SET updated_at = GREATEST(updated_at + 1, {NOW_MS})"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' AND scan_offset <> {REMOVING} AND id = %s",
-        [group, topic, life],
+        [group, topic, generation],
     )
     return bool(cursor.rowcount)
 
 
 def lock_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message]) -> set[int]:
-    """Lock the delivery state of messages that wait for a retry. Return their offsets.
-
-    Rows that another transaction has locked are skipped.
-    """
+    """Lock the delivery state of messages that wait for a retry, if it is free. Return their offsets."""
     cursor.execute(
         "SELECT message_offset FROM queue_delivery_state FORCE INDEX (PRIMARY)"
         f" WHERE consumer_group = %s AND topic = %s AND ({_each(messages)}) AND acked = 0 AND in_flight = 0"
@@ -67,15 +58,12 @@ def lock_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequen
 def finish_waiting(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message], token: int
 ) -> None:
-    """Acknowledge waiting messages that no handler has finished. ``token`` replaces their tokens.
-
-    So a late answer with an old token changes nothing.
-    """
+    """Acknowledge waiting messages that no handler has finished. A new token makes late answers stale."""
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
         f" SET s.errors = {failures.grown()}, s.acked = 1, s.acked_at = {NOW_MS}, s.delivery_token = %s"
         f" WHERE s.consumer_group = %s AND s.topic = %s AND ({_each(messages)}) AND s.acked = 0 AND s.in_flight = 0",
-        [REMOVED, REMOVED, token, group, topic, *flat(messages)],
+        [REMOVED_BY_HAND, REMOVED_BY_HAND, token, group, topic, *flat(messages)],
     )
 
 
@@ -91,17 +79,15 @@ def send_to_front(cursor: CursorWrapper, group: str, topic: str, messages: Seque
 def insert_acknowledged(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
 ) -> set[int]:
-    """Insert an acknowledged delivery state for each message that has none. Return the offsets of these messages."""
-    errors = f"JSON_ARRAY(JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED}'))"
+    """Insert an acknowledged delivery state for each message that has none. Return their offsets."""
+    errors = f"JSON_ARRAY(JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED_BY_HAND}'))"
     return _begin(cursor, group, topic, messages, token, f"1, {NOW_MS}, {NOW_MS}", errors)
 
 
 def begin_waiting(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
 ) -> set[int]:
-    """Insert a delivery state that waits and is due, for each message that has none. Return the offsets of these
-    messages.
-    """
+    """Insert a due delivery state for each message that has none. Return their offsets."""
     return _begin(cursor, group, topic, messages, token, f"0, NULL, {AT_THE_FRONT}", None)
 
 
@@ -143,10 +129,7 @@ def _begin(
 
 
 def lease_free(cursor: CursorWrapper, group: str, topic: str, partitions: Sequence[str]) -> None:
-    """Insert free leases for partitions that were never leased, so that workers find them.
-
-    Each partition with waiting messages needs a lease row.
-    """
+    """Insert free leases for partitions without one, so that workers find the waiting messages."""
     cursor.execute(
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})",

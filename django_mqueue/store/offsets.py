@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
+from ..models import Offset
 from .connection import session
 from .connection.dialect import NOW_MS, marks
 from .connection.second_connection import outside_snapshot
@@ -19,13 +20,12 @@ COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, pau
 class Registration:
     """A group's registration for a topic.
 
-    ``life``: the registration generation. It changes when the group unsubscribes and subscribes again. ``changed``:
-    changes when an operator changes the group by hand, for example pauses it. ``reads_log``: the group reads the log
-    directly; nothing is delivered to it, and its start moves with its progress. ``resetting``: nothing is delivered
-    until the group's old state is removed. Then the registration gets another ``life``.
+    ``generation``: changes when the group is reset or subscribes again. ``changed``: changes when an operator
+    changes the group. ``reads_log``: the group reads the log directly, and its start moves with its
+    progress. ``resetting``: nothing is delivered until the group's old state is removed.
     """
 
-    life: int
+    generation: int
     start: int
     paused: bool
     changed: int
@@ -45,31 +45,14 @@ finished."""
 
 @dataclass(frozen=True)
 class Position:
-    """A group's position in a partition.
-
-    All messages up to ``acked`` are acknowledged. All up to ``scanned`` (at least ``acked``) were delivered.
-    """
+    """A group's position: all up to ``acked`` is acknowledged, and all up to ``scanned`` was delivered."""
 
     acked: int
     scanned: int
 
 
 def registration(using: str, group: str, topic: str) -> Registration | None:
-    rows = session.fetch(
-        using,
-        "SELECT id, offset_acked, paused, updated_at, scan_offset FROM queue_offsets"
-        " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
-        [group, topic],
-    )
-    return _registration(rows[0]) if rows else None
-
-
-def _registration(row: session.Row) -> Registration:
-    life, start, paused, changed, scanned = row
-    scanned = int(scanned)
-    return Registration(
-        int(life), int(start), bool(paused), int(changed), scanned == READS_LOG, scanned == REMOVING
-    )
+    return registration_and_settled(using, group, topic)[0]
 
 
 def registration_and_settled(using: str, group: str, topic: str) -> tuple[Registration | None, int]:
@@ -81,30 +64,42 @@ def registration_and_settled(using: str, group: str, topic: str) -> tuple[Regist
         " WHERE consumer_group IN ('', %s) AND topic = %s AND partition_key = ''",
         [group, topic],
     )
-    found = {name: row for name, *row in rows}
-    settled = int(found[""][1]) if "" in found else 0
-    return (_registration(tuple(found[group])) if group in found else None), settled
+    found, settled = None, 0
+    for name, id, offset, paused, changed, scanned in rows:
+        if name:
+            reads_log, resetting = int(scanned) == READS_LOG, int(scanned) == REMOVING
+            found = Registration(int(id), int(offset), bool(paused), int(changed), reads_log, resetting)
+        else:
+            settled = int(offset)
+    return found, settled
 
 
-def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
-    """Return the groups that are registered for the topic."""
+def registered_among(
+    cursor: CursorWrapper, topic: str, groups: Collection[str], *, locking: bool = False
+) -> dict[str, tuple[int, int]]:
+    """Return (generation, start) of the groups that are registered. ``locking``: until this transaction ends."""
+    if not groups:
+        return {}
     cursor.execute(
-        "SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group IN ({marks(list(groups))}) AND topic = %s AND partition_key = ''",
-        [*groups, topic],
+        "SELECT consumer_group, id, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''"
+        f"{' LOCK IN SHARE MODE' if locking else ''}",
+        [*sorted(groups), topic],
     )
-    return {group for (group,) in cursor.fetchall()}
+    return {group: (int(generation), int(start)) for group, generation, start in cursor.fetchall()}
 
 
 def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
-    """Return the result of ``registered_among``, and groups that were registered since the transaction's snapshot."""
+    """Add to ``registered_among`` the groups that were registered since the transaction's snapshot."""
     using = cursor.db.alias
-    known = registered_among(cursor, topic, groups)
+    known = set(registered_among(cursor, topic, groups))
     rest = set(groups) - known
     with outside_snapshot(using) as now:
         if now == using or not rest:
             return known
-        return known | session.single(now, lambda beside: registered_among(beside, topic, rest), locks=False)
+        return known | set(
+            session.single(now, lambda beside: registered_among(beside, topic, rest), locks=False)
+        )
 
 
 def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
@@ -144,11 +139,9 @@ def settled(using: str, topic: str) -> int:
 
 
 def store_settled(using: str, topic: str, newest: MessageIdentity) -> int | None:
-    """Store ``newest`` as settled, for all workers. Return what is stored then; None, without waiting, if the row is
-    locked.
+    """Store ``newest`` as settled, for all workers. Return what is stored then; None if the row is locked.
 
-    It stores nothing if the log no longer holds the message ``newest``, because the database may have been restored.
-    Then offsets up to ``newest`` may be unassigned, or belong to open transactions.
+    It stores nothing if the log no longer holds this message: after a restore, lower offsets may be handed out again.
     """
 
     def work(cursor: CursorWrapper) -> int | None:
@@ -211,10 +204,7 @@ def register(
 
 
 def end_reset(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
-    """End the reset of a group, if there is one, with a new registration generation. The topic must be locked.
-
-    Return False if the registration is locked and ``wait`` is false.
-    """
+    """End the reset of a group, if any, with a new generation. Return False if its row is locked."""
     cursor.execute(
         "SELECT scan_offset FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
@@ -248,15 +238,13 @@ def was_delivered_to(cursor: CursorWrapper, group: str, topic: str) -> bool:
     return bool(cursor.fetchone()[0])
 
 
-def move_start(cursor: CursorWrapper, group: str, topic: str, life: int, to: int) -> bool:
-    """Move the start of a group that reads the log directly, never back. Return False if its generation is not
-    ``life``.
-    """
+def move_start(cursor: CursorWrapper, group: str, topic: str, generation: int, to: int) -> bool:
+    """Move the start of a group that reads the log forward. Return False if its generation is not ``generation``."""
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" SET offset_acked = GREATEST(offset_acked, %s), updated_at = {NOW_MS}"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = '' AND id = %s AND scan_offset = %s",
-        [to, group, topic, life, READS_LOG],
+        [to, group, topic, generation, READS_LOG],
     )
     return bool(cursor.rowcount)
 
@@ -271,10 +259,7 @@ def lower_start(cursor: CursorWrapper, group: str, topic: str, to: int) -> None:
 
 
 def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: bool) -> int:
-    """Pause or resume a group, or all groups of a topic (``group`` is None). Return how many this changes.
-
-    Groups that read the log directly are not paused, because nothing is delivered to them.
-    """
+    """Pause or resume a group, or all groups of a topic that do not read the log. Return how many this changes."""
     but_readers = f" AND scan_offset <> {READS_LOG}" if paused else ""
     of_group, params = ("= %s", [group]) if group is not None else ("> ''", [])
     # For all groups, queue_offsets_partition would read the positions of other topics, with locks.
@@ -296,22 +281,16 @@ def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: 
 
 def pauses(using: str, topic: str) -> dict[str, bool]:
     """Return whether each group of a topic is paused, by name. Groups that read the log directly are left out."""
-    rows = session.fetch(
-        using,
-        "SELECT consumer_group, paused FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        " WHERE topic = %s AND partition_key = '' AND consumer_group > '' AND scan_offset <> %s"
-        " ORDER BY consumer_group",
-        [topic, READS_LOG],
-    )
-    return {group: bool(stands) for group, stands in rows}
+    rows = Offset.objects.using(using).filter(topic=topic, partition_key="", consumer_group__gt="")
+    delivered = rows.exclude(scan_offset=READS_LOG).order_by("consumer_group")
+    return dict(delivered.values_list("consumer_group", "paused"))
 
 
 def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: bool = False) -> bool:
-    """Delete a group's registration and its heartbeats. Return whether it was registered. ``removal`` deletes the
-    rest.
+    """Delete a group's registration and heartbeats. Return whether it was registered. ``removal`` deletes the rest.
 
-    While the row is locked, no claim and no move of a watermark is in progress, and none begins. ``members_stay``
-    keeps the heartbeats. They show which of two subscribers with the same name is the younger.
+    While the row is locked, no claim and no move of a watermark is in progress. ``members_stay`` keeps the heartbeats:
+    they show which of two subscribers with the same name is the younger.
     """
     cursor.execute(
         "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_partition)"

@@ -14,8 +14,8 @@ from typing import Any
 from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
-from .connection import session
-from .connection.dialect import LOCKED, NOW_MS, flat, marks, values_table
+from .connection import errors, session
+from .connection.dialect import NOW_MS, flat, marks, values_table
 from .offsets import COLUMNS
 
 ROWS = 1000
@@ -40,10 +40,7 @@ _BY_ID = {"queue_partition_leases": "queue_leases_partition", "queue_offsets": "
 
 
 def piece(cursor: CursorWrapper, group: str, topic: str, reached: Reached) -> Reached | None:
-    """Delete up to ``ROWS`` rows of the first table that has rows after ``reached``. Return the new ``reached``.
-
-    Return None if no table has rows. Rows that another transaction has locked are skipped.
-    """
+    """Delete up to ``ROWS`` free rows of the first table that has some. Return the new ``reached``, or None."""
     for table, last in reached.items():
         by_id = table in _BY_ID
         found = (_ids if by_id else _states)(cursor, table, group, topic, last)
@@ -84,10 +81,7 @@ def _states(
 def _delete(
     cursor: CursorWrapper, table: str, group: str, topic: str, rows: Sequence[tuple[Any, ...]]
 ) -> None:
-    """Delete the rows that no other transaction has locked.
-
-    Each row is found by its key. With a list of keys, both servers scan a small table, and wait for the skipped rows.
-    """
+    """Delete rows that are not locked, each by its key. With a list of keys, servers scan a small table."""
     columns: tuple[str, ...] = ("o",) if table in _BY_ID else ("p", "o")
     key, on, params = "t.id", "t.id = doomed.o", list[str]()
     if table not in _BY_ID:
@@ -110,11 +104,7 @@ def _delete(
 
 
 def is_done(cursor: CursorWrapper, group: str, topic: str, *, wait: bool = False) -> bool:
-    """Return whether no table has rows of the group now, committed or not.
-
-    ``wait``: wait for a first row that another transaction has locked. The caller's transaction must hold no other
-    lock.
-    """
+    """Return whether no table has rows of the group, committed or not. ``wait``: for one locked row."""
     for table in START:
         index = _BY_ID.get(table, "PRIMARY")
         try:
@@ -125,7 +115,7 @@ def is_done(cursor: CursorWrapper, group: str, topic: str, *, wait: bool = False
                 [group, topic],
             )
         except DatabaseError as error:
-            if wait or session.error_code(error) not in LOCKED:
+            if wait or not errors.is_locked(error):
                 raise
             return False
         if any(partition for (partition,) in cursor.fetchall()):
@@ -173,10 +163,7 @@ def unfinished(using: str, topic: str) -> list[str]:
 
 
 def unfinished_among(using: str, pairs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return the pairs (topic, group) whose removal is not finished.
-
-    The result may have other pairs of these topics and groups.
-    """
+    """Return pairs (topic, group) whose removal is not finished, perhaps more than the given ones."""
     topics, keys = [topic for topic, _ in pairs], [PREFIX + group for _, group in pairs]
     rows = session.fetch(
         using,

@@ -35,7 +35,7 @@ _CONTENT = f"SELECT failure_count, payload, metadata, last_error, available_at -
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a box. ``failures`` is None while the box is open. ``left_ms``: milliseconds to its deadline."""
+    """The content of a box, and the milliseconds to its deadline. ``failures`` is None while it is open."""
 
     failures: int | None
     payload: bytes
@@ -56,9 +56,7 @@ def open_box(cursor: CursorWrapper, topic: str, message: str, id: str, timeout_m
 
 
 def lock_open(cursor: CursorWrapper, box: Box) -> bool:
-    """Lock an open box to fill it. Return False if it is filled, deleted, past its deadline or locked by another
-    transaction.
-    """
+    """Lock an open box to fill it. Return False if it is filled, deleted, late or locked."""
     cursor.execute(
         f"SELECT `offset` {_BOX} AND failure_count IS NULL AND available_at > {NOW_MS} FOR UPDATE SKIP LOCKED",
         _named(box),
@@ -82,9 +80,7 @@ def look(using: str, box: Box) -> Content | None:
 
 
 def take(cursor: CursorWrapper, box: Box) -> Content | None:
-    """Delete a box, and return its content. Return None if it was already deleted, or if another transaction has
-    locked it.
-    """
+    """Delete a box, and return its content. Return None if it is gone or locked."""
     cursor.execute(f"{_CONTENT} {_BOX} FOR UPDATE SKIP LOCKED", _named(box))
     row = cursor.fetchone()
     if row is None:
@@ -94,10 +90,7 @@ def take(cursor: CursorWrapper, box: Box) -> Content | None:
 
 
 def page(using: str, topic: str, above: int, linger_ms: int, limit: int) -> list[tuple[int, bool]]:
-    """Return (offset, expired) of a topic's next ``limit`` boxes.
-
-    A box is expired if its deadline passed at least ``linger_ms`` milliseconds ago.
-    """
+    """Return (offset, expired) of the next boxes. A box expires ``linger_ms`` after its deadline."""
     rows = session.fetch(
         using,
         f"SELECT `offset`, available_at <= {NOW_MS} - %s FROM queue_messages FORCE INDEX (queue_messages_tail)"
@@ -108,10 +101,7 @@ def page(using: str, topic: str, above: int, linger_ms: int, limit: int) -> list
 
 
 def lock_expired(cursor: CursorWrapper, offsets: Sequence[int], linger_ms: int) -> list[int]:
-    """Lock the boxes whose deadline passed at least ``linger_ms`` milliseconds ago. Return their offsets.
-
-    Boxes that another transaction has locked are skipped.
-    """
+    """Lock expired boxes that are not locked. Return their offsets."""
     cursor.execute(
         f"SELECT m.`offset` FROM {values_table(('box',), len(offsets))} left_over"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = left_over.box"
@@ -122,8 +112,7 @@ def lock_expired(cursor: CursorWrapper, offsets: Sequence[int], linger_ms: int) 
 
 
 def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
-    """Return whether this group alone can still reply to a message. All other registered groups have finished it, or
-    it was published for this group only.
+    """Return whether this group alone can still reply: the others have finished the message, or it was for this group.
 
     A message that was sent back to this group shows nothing about what other groups do with the original.
     """
@@ -147,8 +136,6 @@ def _named(box: Box) -> list[Any]:
 
 def _content(row: Row) -> Content:
     failures, payload, metadata, error, left = row
-    return Content(_number(failures), bytes(payload), metadata, error or "", int(left))
-
-
-def _number(value: Any) -> int | None:
-    return None if value is None else int(value)
+    return Content(
+        None if failures is None else int(failures), bytes(payload), metadata, error or "", int(left)
+    )

@@ -1,4 +1,4 @@
-"""Read and move the positions of a group, in partitions that one of its workers owns."""
+"""Read and move the positions of a group."""
 
 from __future__ import annotations
 
@@ -30,12 +30,7 @@ def first_open(
 
 @dataclass(frozen=True)
 class Backlog:
-    """The backlog of a group, in one snapshot.
-
-    ``settled`` and ``places``: the settled offset and the positions in the tables. ``opens``: the first message of
-    each partition that is above a position and not acknowledged, as (offset, has delivery state). Partitions without
-    one are missing.
-    """
+    """In one snapshot: the settled offset, positions, and first open messages (offset, has delivery state)."""
 
     opens: dict[str, tuple[int, bool]]
     places: dict[str, Position]
@@ -45,9 +40,7 @@ class Backlog:
 def backlog(
     cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int, start: int
 ) -> Backlog:
-    """Return a group's backlog above a position in each partition, up to ``settled``. ``start``: the group's start
-    offset.
-    """
+    """Return a group's backlog above a position in each partition, up to ``settled``."""
     names = [partition for partition, _ in above]
     places = (
         "SELECT partition_key, offset_acked, scan_offset, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"

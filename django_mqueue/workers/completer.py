@@ -14,11 +14,9 @@ from itertools import islice
 
 from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
-from ..protocol.acknowledging import many
-from ..protocol.acknowledging.parked_retries import is_long
-from ..protocol.acknowledging.single import Acknowledger
+from ..protocol.acknowledging.acknowledger import Acknowledger, is_long
 from ..protocol.delivery import Delivery
-from ..protocol.engine import Engine
+from ..protocol.subscriber import Subscriber
 from .jobs import Outcome
 from .outcomes import Verdict
 from .registry import Handler
@@ -34,14 +32,14 @@ LOCKED_FOR = 0.5
 class Completer:
     """Outcomes that are not settled yet. ``counts``: the number of settled messages by verb."""
 
-    def __init__(self, handlers: Mapping[Engine, Handler]) -> None:
+    def __init__(self, handlers: Mapping[Subscriber, Handler]) -> None:
         self.handlers = handlers
         self.finished: list[Outcome] = []
         self.counts: Counter[str] = Counter()
         self._handler_of: dict[Acknowledger, Handler] = {
-            e.answering: handler for e, handler in handlers.items()
+            e.acknowledger: handler for e, handler in handlers.items()
         }
-        self._engine_of: dict[Acknowledger, Engine] = {engine.answering: engine for engine in handlers}
+        self._engine_of: dict[Acknowledger, Subscriber] = {engine.acknowledger: engine for engine in handlers}
         self._visible_at = -math.inf
         self._locked: dict[int, float] = {}
 
@@ -58,9 +56,9 @@ class Completer:
         """
         held: list[Delivery] = []
         for engine in self.handlers:
-            mine = engine.answering
-            acks = [o for o in self.due() if o.verdict.verb == "ack" and o.delivery.hold.answering is mine]
-            starting = [d for d in ahead if d.hold.answering is mine]
+            mine = engine.acknowledger
+            acks = [o for o in self.due() if o.verdict.verb == "ack" and o.delivery.hold.acknowledger is mine]
+            starting = [d for d in ahead if d.hold.acknowledger is mine]
             if (acks or starting) and not engine.resting:
                 with engine.resting_after_lock_wait():
                     locked = self._ack(engine, acks, starting)
@@ -69,7 +67,7 @@ class Completer:
                         if delivery not in locked:
                             start(delivery)
         for alike in list(islice(self._failures_by_verdict(), AT_ONCE)):
-            engine = self._engine_of[alike[0].delivery.hold.answering]
+            engine = self._engine_of[alike[0].delivery.hold.acknowledger]
             if not engine.resting:
                 with engine.resting_after_lock_wait():
                     self._settle(alike, self._answer(alike))
@@ -93,11 +91,13 @@ class Completer:
         """Yield the failed outcomes in lists that can be settled together: the same verdict for the same group."""
         found: dict[Hashable, list[Outcome]] = {}
         for outcome in self.due():
-            if outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.answering].resting:
+            if outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.acknowledger].resting:
                 continue
-            answering, verdict = outcome.delivery.hold.answering, outcome.verdict
+            acknowledger, verdict = outcome.delivery.hold.acknowledger, outcome.verdict
             same = (
-                id(outcome) if self._needs_own_transaction(outcome) else (answering, verdict, outcome.overdue)
+                id(outcome)
+                if self._needs_own_transaction(outcome)
+                else (acknowledger, verdict, outcome.overdue)
             )
             found.setdefault(same, []).append(outcome)
         yield from found.values()
@@ -105,17 +105,17 @@ class Completer:
     def _needs_own_transaction(self, outcome: Outcome) -> bool:
         """Return whether the message must be moved, in a separate transaction: it is dead-lettered or parked."""
         hold, verdict = outcome.delivery.hold, outcome.verdict
-        context = hold.answering.context
+        context = hold.acknowledger.context
         last = verdict.verb == "nack" and hold.failures + 1 >= context.options.max_attempts
         return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))
 
-    def _ack(self, engine: Engine, acks: list[Outcome], starting: list[Delivery]) -> Sequence[Delivery]:
+    def _ack(self, engine: Subscriber, acks: list[Outcome], starting: list[Delivery]) -> Sequence[Delivery]:
         """Acknowledge outcomes, and record that ``starting`` go to their handlers. Return the locked deliveries."""
-        answering, deliveries = engine.answering, [outcome.delivery for outcome in acks]
+        acknowledger, deliveries = engine.acknowledger, [outcome.delivery for outcome in acks]
 
         def ack(free: list[Delivery]) -> Sequence[Delivery]:
             try:
-                answering.ack([d for d in free if d not in starting], [d for d in free if d in starting])
+                acknowledger.ack([d for d in free if d not in starting], [d for d in free if d in starting])
             except StaleDelivery as stale:
                 logger.warning("%s: handled, but %s", self.handlers[engine].name, stale)
                 return list(stale.stale)
@@ -123,7 +123,7 @@ class Completer:
 
         locked: list[Delivery] = []
         if engine.careful:
-            locked, _ = many.if_free(answering, [*deliveries, *starting], ack)
+            locked, _ = acknowledger.if_free([*deliveries, *starting], ack)
             engine.careful = bool(locked)
         else:
             ack([*deliveries, *starting])
@@ -133,15 +133,15 @@ class Completer:
 
     def _answer(self, alike: list[Outcome]) -> list[Delivery]:
         """Settle deliveries that have the same verdict. Return the locked deliveries, which are not settled."""
-        answering, verdict = alike[0].delivery.hold.answering, alike[0].verdict
+        acknowledger, verdict = alike[0].delivery.hold.acknowledger, alike[0].verdict
         deliveries = [outcome.delivery for outcome in alike]
         locked: list[Delivery] = []
 
         def answer(free: list[Delivery]) -> Sequence[Delivery]:
             return self._give(free, verdict)
 
-        if alike[0].overdue or self._engine_of[answering].careful:
-            locked, stale = many.if_free(answering, deliveries, answer)
+        if alike[0].overdue or self._engine_of[acknowledger].careful:
+            locked, stale = acknowledger.if_free(deliveries, answer)
         else:
             stale = self._give(deliveries, verdict)
         for delivery in deliveries:
@@ -157,13 +157,11 @@ class Completer:
                 first.reject(verdict.error)
             elif len(deliveries) == 1 and verdict.verb == "nack":
                 first.nack(delay=verdict.delay, error=verdict.error)
-            elif len(deliveries) == 1:
-                first.postpone(verdict.delay)
             else:
                 error = verdict.error if verdict.verb == "nack" else None
-                many.put_back(first.hold.answering, deliveries, verdict.delay, error)
+                first.hold.acknowledger.put_back(deliveries, verdict.delay, error)
         except StaleDelivery as stale:
-            logger.warning("%s: %s", self._handler_of[first.hold.answering].name, stale)
+            logger.warning("%s: %s", self._handler_of[first.hold.acknowledger].name, stale)
             return list(stale.stale)
         return []
 
@@ -177,7 +175,7 @@ class Completer:
             )  # The error may contain text from the message.
             logger.warning(
                 "%s: %s@%s attempt %s failed, %s: %s",
-                self._handler_of[delivery.hold.answering].name, delivery.topic, delivery.offset, delivery.attempt,
+                self._handler_of[delivery.hold.acknowledger].name, delivery.topic, delivery.offset, delivery.attempt,
                 what, first,
                 extra={"mqueue_key": delivery.key, "mqueue_id": delivery.id, "mqueue_group": delivery.group},
             )  # fmt: skip
@@ -199,7 +197,7 @@ class Completer:
             if handler.atomic:
                 continue
             soon = engine.context.clock.now() + handler.visible_ms * 2 // 3
-            aging = [d for d in engine.flying() if d.hold.expires < soon]
+            aging = [d for d in engine.deliveries() if d.hold.expires < soon]
             if aging:
                 with engine.resting_after_lock_wait():
-                    many.prolong(engine.answering, aging, handler.visible_ms)
+                    engine.acknowledger.prolong(aging, handler.visible_ms)

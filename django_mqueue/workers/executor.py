@@ -55,8 +55,8 @@ def call(job: Job) -> list[Outcome]:
 def verdicts(job: Job) -> dict[Delivery, Verdict]:
     """Run the handler inside a span, and return the verdict on each delivery."""
     handler, hold = job.handler, job.deliveries[0].hold
-    me = hold.answering.context.me.name
-    with tracing.processing(job.deliveries, hold.ticket.partition, me) as span:
+    me = hold.acknowledger.context.holder.name
+    with tracing.processing(job.deliveries, hold.receipt.partition, me) as span:
         found = _verdicts(job, span)
         verb, delay, *_ = found[job.deliveries[0]]
         if handler.batch:

@@ -75,8 +75,8 @@ class Job:
         first = self.deliveries[0]
         more = f" and {len(self.deliveries) - 1} more" if len(self.deliveries) > 1 else ""
         return (
-            f"{self.handler.name}: topic {first.topic}, partition {first.hold.ticket.partition}, offset {first.offset},"
-            f" id {first.id}{more}"
+            f"{self.handler.name}: topic {first.topic}, partition {first.hold.receipt.partition},"
+            f" offset {first.offset}, id {first.id}{more}"
         )
 
     def stack(self) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from .. import conf
-from ..protocol.engine import Engine
+from ..protocol.subscriber import Subscriber
 from ..service.registration import is_registered, subscribe
 from .registry import Handler
 
@@ -24,11 +24,11 @@ class Members:
     - ``ready``: the caller's list of the engines that may claim. This object changes it.
     """
 
-    def __init__(self, using: str, handlers: Mapping[Engine, Handler], ready: list[Engine]) -> None:
+    def __init__(self, using: str, handlers: Mapping[Subscriber, Handler], ready: list[Subscriber]) -> None:
         self.using, self._handlers, self._ready = using, handlers, ready
-        self.joined: dict[Engine, None] = {}
-        self.starting: dict[Engine, None] = {}
-        self._unsubscribed: dict[Engine, None] = {}
+        self.joined: dict[Subscriber, None] = {}
+        self.starting: dict[Subscriber, None] = {}
+        self._unsubscribed: dict[Subscriber, None] = {}
         self._again_at = -math.inf
 
     def __bool__(self) -> bool:
@@ -44,7 +44,7 @@ class Members:
                     self.starting[engine] = None
                     self._ready.remove(engine)
 
-    def retire(self, engine: Engine, *, may_return: bool) -> None:
+    def retire(self, engine: Subscriber, *, may_return: bool) -> None:
         """Stop the work for a group. ``may_return``: join the group again if it is subscribed again."""
         self.joined.pop(engine, None)
         engine.leave_feed()
@@ -72,7 +72,7 @@ class Members:
                 if self._unsubscribed.pop(engine, is_new) is None:
                     logger.info("%s: resumes, because its group is subscribed again", handler.name)
 
-    def _join(self, engine: Engine) -> None:
+    def _join(self, engine: Subscriber) -> None:
         handler = self._handlers[engine]
         subscribe(handler.topic, handler.group, handler.start, using=self.using)
         engine.leave_feed()  # An earlier try may have joined the feed.

@@ -12,7 +12,7 @@ from ..exceptions import Postpone, Reject, Retry
 from ..policy.backoff import ExponentialBackoff
 from ..policy.durations import to_ms
 from ..protocol.delivery import Delivery
-from ..store.connection import session
+from ..store.connection import errors
 from .registry import Handler
 
 logger = logging.getLogger("django_mqueue")
@@ -82,12 +82,12 @@ def _undone(handler: Handler, exception: BaseException) -> bool:
 
     After a lock wait timeout, the server has rolled back only one statement. The exception has rolled back the others.
     """
-    return handler.atomic and (session.is_lost(exception) or session.is_retriable(exception))
+    return handler.atomic and (errors.is_lost(exception) or errors.is_retriable(exception))
 
 
 def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseException) -> Verdict | None:
     """Return a verdict that counts no attempt; None if the messages had too many such attempts."""
-    partition = deliveries[0].hold.answering.context.partitions.get(deliveries[0].hold.ticket.partition)
+    partition = deliveries[0].hold.acknowledger.context.partitions.get(deliveries[0].hold.receipt.partition)
     if partition is None:  # The lease is lost: these deliveries are stale.
         return None
     times = 1 + max(partition.uncounted.get(delivery.offset, 0) for delivery in deliveries)

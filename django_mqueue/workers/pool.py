@@ -12,7 +12,7 @@ from types import TracebackType
 
 from django.db import connections
 
-from ..protocol.acknowledging.single import Acknowledger
+from ..protocol.acknowledging.acknowledger import Acknowledger
 from .executor import CANNOT_TELL, call
 from .jobs import Job, Outcome
 
@@ -141,4 +141,4 @@ class HandlerPool:
 
 
 def _of(job: Job) -> Acknowledger:
-    return job.deliveries[0].hold.answering
+    return job.deliveries[0].hold.acknowledger

@@ -17,14 +17,14 @@ from django.db import DatabaseError
 from .. import conf
 from ..exceptions import MQueueError, NotRegistered, TooManyHanging
 from ..policy.quarantine import Quarantine
+from ..protocol.claim_scheduler import ClaimScheduler, jobs
 from ..protocol.claiming import UNLIMITED
 from ..protocol.consumer_state import Options
 from ..protocol.delivery import Delivery
-from ..protocol.dispatch import Dispatch, jobs
-from ..protocol.engine import Engine
+from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
-from ..store.connection import session
+from ..store.connection import errors, session
 from ..store.connection.timeouts import worker_timeouts
 from .completer import Completer
 from .jobs import Job
@@ -52,16 +52,16 @@ class Runner:
         self._stopping = False
         self._announcer = SignalDispatcher()
         self._feed = Tailer(self.using, self._announcer)
-        self._handlers: dict[Engine, Handler] = {}
+        self._handlers: dict[Subscriber, Handler] = {}
         name = options.name or default_name()
         for handler in handlers:
             engine_options = Options(
                 self.using, options.batch_size or handler.batch_size, handler.strict, handler.max_attempts,
                 handler.visible_ms, batch=handler.batch,
             )  # fmt: skip
-            engine = Engine(handler.topic, handler.group, name, engine_options, self._feed, expires=False)
+            engine = Subscriber(handler.topic, handler.group, name, engine_options, self._feed, expires=False)
             self._handlers[engine] = handler
-        self._dispatch = Dispatch(list(self._handlers), Quarantine(), self._at_work)
+        self._dispatch = ClaimScheduler(list(self._handlers), Quarantine(), self._at_work)
         self._crew = HandlerPool(options.threads)
         self._sharing = Sharing(self._dispatch.engines, self._handlers, self._crew)
         self._limits = Limits(self._crew)
@@ -136,7 +136,7 @@ class Runner:
                 self._failures, self._last_success = 0, time.monotonic()
                 return result
             except (DatabaseError, OSError) as error:
-                if not session.is_temporary(error):
+                if not errors.is_temporary(error):
                     raise
                 self._failures += 1
                 log = logger.warning if self._failures == 1 else logger.debug
@@ -188,7 +188,7 @@ class Runner:
         if not membership_only:
             self._members.join_if_due()
 
-    def _retire(self, engine: Engine, error: MQueueError) -> None:
+    def _retire(self, engine: Subscriber, error: MQueueError) -> None:
         """Stop an engine. If its name is fenced, stop the process, because another worker has the name now.
 
         If its group was unsubscribed, the engine can join again.
@@ -237,13 +237,13 @@ class Runner:
         if self.options.max_messages is not None:
             most = self.options.max_messages - self._started - self._sharing.waiting
         claims = self._sharing.claims(free)
-        if not claims and not any(engine.has_suspects for engine in self._joined):
+        if not claims and not any(engine.has_quarantined for engine in self._joined):
             return 0
-        suspects = self._dispatch.suspects(free) if most > 0 else []
-        if suspects is not None:
+        quarantined = self._dispatch.claim_quarantined(free) if most > 0 else []
+        if quarantined is not None:
             self._sharing.rest(claims)
-            return self._take(suspects)
-        claimed, short = 0, set[Engine]()
+            return self._take(quarantined)
+        claimed, short = 0, set[Subscriber]()
         while claims:
             for engine, (start_now, ahead) in claims.items():
                 began, left = time.monotonic(), most - claimed

@@ -10,7 +10,7 @@ from itertools import islice
 
 from ..protocol.claiming import UNLIMITED
 from ..protocol.delivery import Delivery
-from ..protocol.engine import Engine
+from ..protocol.subscriber import Subscriber
 from .completer import LOCKED_FOR
 from .jobs import Job
 from .pool import HandlerPool
@@ -33,17 +33,17 @@ class Sharing:
     """
 
     def __init__(
-        self, engines: Sequence[Engine], handlers: Mapping[Engine, Handler], crew: HandlerPool
+        self, engines: Sequence[Subscriber], handlers: Mapping[Subscriber, Handler], crew: HandlerPool
     ) -> None:
         self.engines, self.handlers, self.crew = engines, handlers, crew
-        self.ahead: dict[Engine, deque[Delivery]] = {engine: deque() for engine in engines}
-        self._engine_of = {engine.answering: engine for engine in engines}
-        self._turns: Turns[Engine] = Turns(crew.size)
-        self._rest_until: dict[Engine, float] = {}
-        self._held_until: dict[Engine, float] = {}
+        self.ahead: dict[Subscriber, deque[Delivery]] = {engine: deque() for engine in engines}
+        self._engine_of = {engine.acknowledger: engine for engine in engines}
+        self._turns: Turns[Subscriber] = Turns(crew.size)
+        self._rest_until: dict[Subscriber, float] = {}
+        self._held_until: dict[Subscriber, float] = {}
 
-    def engine_of(self, delivery: Delivery) -> Engine:
-        return self._engine_of[delivery.hold.answering]
+    def engine_of(self, delivery: Delivery) -> Subscriber:
+        return self._engine_of[delivery.hold.acknowledger]
 
     @property
     def waiting(self) -> int:
@@ -59,18 +59,18 @@ class Sharing:
         """Charge the handler for the time of a call that has ended."""
         self._turns.ended(self.engine_of(job.deliveries[0]), job.seconds)
 
-    def claimed(self, engine: Engine, count: int, seconds: float) -> None:
+    def claimed(self, engine: Subscriber, count: int, seconds: float) -> None:
         """Charge the handler for the time of a claim. If the claim got nothing, do not repeat it at once."""
         self._turns.charge(engine, seconds)
         if not count and engine.has_work:
             self.rest([engine])
 
-    def rest(self, engines: Iterable[Engine]) -> None:
+    def rest(self, engines: Iterable[Subscriber]) -> None:
         """Keep no thread free for handlers that cannot claim now. Their groups may be paused or locked."""
         for engine in engines:
             self._rest_until[engine] = time.monotonic() + REST
 
-    def hold_back(self, engine: Engine) -> None:
+    def hold_back(self, engine: Subscriber) -> None:
         """Start no message of a handler for a moment, because another transaction has locked its claimed messages."""
         self._held_until[engine] = time.monotonic() + LOCKED_FOR
 
@@ -78,7 +78,7 @@ class Sharing:
         """Return whether a message that was claimed ahead may start now."""
         return free > 0 and any(self.ahead[engine] and self._room(engine) > 0 for engine in self.engines)
 
-    def starting(self, free: int, returning: Collection[Engine]) -> list[Delivery]:
+    def starting(self, free: int, returning: Collection[Subscriber]) -> list[Delivery]:
         """Return the messages claimed ahead that start now, on ``free`` threads.
 
         ``returning``: handlers whose calls have ended and are not settled yet. Settling them may give them new work.
@@ -94,7 +94,7 @@ class Sharing:
             delivery for engine, share in shares.items() for delivery in islice(self.ahead[engine], share)
         ]
 
-    def claims(self, free: int, but: Collection[Engine] = ()) -> dict[Engine, tuple[int, int]]:
+    def claims(self, free: int, but: Collection[Subscriber] = ()) -> dict[Subscriber, tuple[int, int]]:
         """Return the handlers that may claim, in order, each with two numbers: for the ``free`` threads, and ahead.
 
         ``but``: handlers whose claim got less than their share.
@@ -122,7 +122,7 @@ class Sharing:
                 found[engine] = (share, ahead)
         return found
 
-    def _ahead(self, engine: Engine, share: int, filled: float, spent: float) -> int:
+    def _ahead(self, engine: Subscriber, share: int, filled: float, spent: float) -> int:
         """Return how many messages to claim beyond the ``share`` that starts at once: at most the work of one turn.
 
         A handler with more than half of its own limit claimed ahead gets 0. So does a handler without a ``share`` if
@@ -145,7 +145,7 @@ class Sharing:
             if self._room(engine) > 0 and (most := self._most_ahead(engine))
         )
 
-    def _most_ahead(self, engine: Engine) -> int:
+    def _most_ahead(self, engine: Subscriber) -> int:
         """Return the maximum number of messages to claim ahead: 0 for slow handlers and batch handlers.
 
         Another worker may be free before a slow handler is.
@@ -155,19 +155,21 @@ class Sharing:
             return 0
         return min(int(self.crew.size * AHEAD_SECONDS / max(average, 1e-6)), AHEAD_MAX)
 
-    def _has_work(self, engine: Engine) -> bool:
+    def _has_work(self, engine: Subscriber) -> bool:
         return self._rest_until.get(engine, -math.inf) <= time.monotonic() and engine.has_work
 
-    def _room(self, engine: Engine) -> int:
+    def _room(self, engine: Subscriber) -> int:
         """Return how many more calls of this handler may start now."""
         if engine.resting or self._held_until.get(engine, -math.inf) > time.monotonic():
             return 0
         concurrency = self.handlers[engine].concurrency
-        return UNLIMITED if concurrency is None else max(concurrency - self.crew.running[engine.answering], 0)
+        return (
+            UNLIMITED if concurrency is None else max(concurrency - self.crew.running[engine.acknowledger], 0)
+        )
 
-    def _running(self) -> dict[Engine, list[float]]:
+    def _running(self) -> dict[Subscriber, list[float]]:
         """Return the seconds for which each handler's calls have been running."""
-        now, found = time.monotonic(), dict[Engine, list[float]]()
+        now, found = time.monotonic(), dict[Subscriber, list[float]]()
         for job in self.crew.jobs:
             found.setdefault(self.engine_of(job.deliveries[0]), []).append(max(now - job.started, 0.0))
         return found

@@ -14,10 +14,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
-from django_mqueue.admin.groups.model_admin import GroupPage
 from django_mqueue.admin.topics import status
 from django_mqueue.admin.topics.charts import known, lag_over_time, lag_values, throughput
-from django_mqueue.admin.topics.panels import Panel
 from django_mqueue.admin.topics.status import recently
 from django_mqueue.inspect import Figure, Lag, Rates, Series
 from django_mqueue.models import PartitionLease
@@ -145,20 +143,6 @@ def test_statements_do_not_grow_with_keys(admin_client: Client) -> None:
     assert counted[0] == counted[1]
 
 
-def test_panels_can_be_added_and_have_rights(monkeypatch: pytest.MonkeyPatch, admin_client: Client) -> None:
-    subscribe(TOPIC, GROUP)
-    seen = []
-    panel = Panel(
-        "extra", "Something more", "admin/django_mqueue/alarms.html", ("view_message",),
-        lambda request, topic, group: seen.append((topic, group)) or {},  # type: ignore[func-returns-value]
-    )  # fmt: skip
-    monkeypatch.setattr(GroupPage, "panels", (panel,))
-    assert '<section id="extra"' in page(admin_client)
-    assert seen == [(TOPIC, GROUP)]
-    assert '<section id="extra"' not in page(staff("view_consumergroup"))
-    assert len(seen) == 1
-
-
 def test_the_list_finds_by_names_and_pages_by_key(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +152,7 @@ def test_the_list_finds_by_names_and_pages_by_key(
     assert listed(admin_client) == [("a", "x&y"), ("a", "z")]
     html = html_of(admin_client, url_of("consumergroup_changelist"))
     (following,) = re.findall(r'href="(\?after=[^"]+)">Next page', html)
-    assert unescape(following) == "?after=a&behind=z&find=&topic="
+    assert unescape(following) == "?after=a&behind=z"
     assert listed(admin_client, after="a", behind="z") == [("b", "x"), ("c?", "w")]
     assert listed(admin_client, find="x") == [("a", "x&y"), ("b", "x")]
     assert listed(admin_client, topic="?") == [("c?", "w")]

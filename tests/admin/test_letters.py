@@ -212,13 +212,13 @@ def test_the_list_is_narrowed(client: Client) -> None:
 
 
 def test_pages_of_the_list(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from django_mqueue.admin.dead_letters import letter_pages
+    from django_mqueue.admin.dead_letters import model_admin
     from django_mqueue.browse import dead_letters
 
     give_up(*outgoing(23))
     for name, value in (("CHUNK", 4), ("SEARCH_SECONDS", 0)):
         monkeypatch.setattr(dead_letters, name, value)
-    monkeypatch.setattr(letter_pages, "PAGE", 5)
+    monkeypatch.setattr(model_admin, "PAGE", 5)
     for query in ({}, {"error": "ValueError"}, {"path": "customer.id", "value": "1"}):
         found: list[str] = []
         url = f"{url_of('deadletter_list')}?topic={TOPIC}"

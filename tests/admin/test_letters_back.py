@@ -247,10 +247,10 @@ def test_steps_that_find_nothing_go_on(client: Client, monkeypatch: pytest.Monke
 
 def test_gently(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run keeps its rate per second, measured from step to step."""
-    from django_mqueue.admin.dead_letters import letter_operations
+    from django_mqueue.admin.dead_letters import operations
 
     now = [1_000.0]
-    monkeypatch.setattr(letter_operations, "time", SimpleNamespace(time=lambda: now[0]))
+    monkeypatch.setattr(operations, "time", SimpleNamespace(time=lambda: now[0]))
     give_up(*outgoing(7))
     counts, pages = [], []
     for page in steps(client, "redrive_matching", {"topic": TOPIC, "rate": "3"}):

@@ -76,17 +76,17 @@ def test_a_payload_is_changed_and_sent_back(client: Client) -> None:
 
 
 BAD: list[tuple[str, str, str]] = [
-    ("json", "", "no JSON: Expecting value at line 1, column 1"),
-    ("json", '{"n": 1,\n  "m" 2}', "no JSON: Expecting ':' delimiter at line 2, column 7"),
-    ("json", '{"n": 1} 2', "no JSON: Extra data at line 1, column 10"),
-    ("json", "NaN", "NaN is no JSON"),
-    ("json", "[1e999]", "the number 1e999 cannot be kept exactly"),
-    ("json", '{"n": 1, "n": 2}', "the name 'n' occurs twice"),
-    ("json", "[" * 100_000, "nested too deep"),
-    ("json", "9" * 5_000, "no JSON"),
-    ("hex", "0g", "'g' is the digit number 2"),
-    ("hex", "abc", "the number of digits, 3, is odd"),
-    ("base64", "?", "no base64"),
+    ("json", "", "This is not JSON: Expecting value at line 1, column 1"),
+    ("json", '{"n": 1,\n  "m" 2}', "This is not JSON: Expecting ':' delimiter at line 2, column 7"),
+    ("json", '{"n": 1} 2', "This is not JSON: Extra data at line 1, column 10"),
+    ("json", "NaN", "NaN is not a value of JSON"),
+    ("json", "[1e999]", "The number 1e999 cannot be kept exactly"),
+    ("json", '{"n": 1, "n": 2}', "The name 'n' occurs twice"),
+    ("json", "[" * 100_000, "nested too deeply"),
+    ("json", "9" * 5_000, "This is not JSON"),
+    ("hex", "0g", "This is not hexadecimal"),
+    ("hex", "abc", "This is not hexadecimal"),
+    ("base64", "?", "This is not base64"),
     ("binary", "1", "Select a valid choice"),
 ]
 

@@ -68,15 +68,13 @@ def test_the_rights_to_change_change_nothing(page: str, admin_client: Client) ->
         for target in (f"{list_url(page)}add/", url.replace("/change/", "/delete/")):
             assert client.get(target).status_code == 403
             assert client.post(target, {"post": "yes"}).status_code == 403
-        assert client.post(url, {"topic": "stolen", "acked": "on", "_save": "Save"}).status_code == 403
-        assert client.post(url, {"_saveasnew": "1"}).status_code == 403
+        refused = (403, 405) if page == "message" else (403,)
+        stolen = {"topic": "stolen", "acked": "on", "_save": "Save"}
+        assert client.post(url, stolen).status_code in refused
+        assert client.post(url, {"_saveasnew": "1"}).status_code in refused
         chosen = {"action": "delete_selected", "_selected_action": "1", "post": "yes", "index": "0"}
-        assert client.post(list_url(page), chosen).status_code in (200, 302, 403)
-        assert client.post(list_url(page), {"_save": "Save", "form-TOTAL_FORMS": "1"}).status_code in (
-            200,
-            302,
-            403,
-        )
+        for form in (chosen, {"_save": "Save", "form-TOTAL_FORMS": "1"}):
+            assert client.post(list_url(page), form).status_code in (200, 302, *refused)
     assert everything() == before
 
 

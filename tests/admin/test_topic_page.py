@@ -13,8 +13,6 @@ from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import pause, publish, publish_many, subscribe
 from django_mqueue.admin.topics import status
-from django_mqueue.admin.topics.model_admin import TopicPage
-from django_mqueue.admin.topics.panels import Panel
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 
 from .looking import html_of, text
@@ -134,16 +132,6 @@ def test_statements_do_not_grow_with_keys(admin_client: Client) -> None:
             page(admin_client)
         counted.append(len(captured))
     assert counted[0] == counted[1]
-
-
-def test_panels_can_be_added_and_have_rights(monkeypatch: pytest.MonkeyPatch, admin_client: Client) -> None:
-    template = "admin/django_mqueue/alarms.html"
-    panel = Panel(
-        "extra", "Something more", template, ("view_message",), lambda request, topic: {"topic": topic}
-    )
-    monkeypatch.setattr(TopicPage, "panels", (panel,))
-    assert '<section id="extra"' in page(admin_client)
-    assert '<section id="extra"' not in page(staff("view_topic"))
 
 
 def test_the_list_finds_by_name_and_pages_by_key(

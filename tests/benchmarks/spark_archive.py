@@ -78,7 +78,7 @@ def run(options: argparse.Namespace, server: Served, folder: Path) -> int:
 
 
 def by_archive(spark: SparkSession, server: Served, options: argparse.Namespace, target: str) -> None:
-    from django_mqueue.spark.archives import archive
+    from django_mqueue.spark.archives.archive_run import archive
     from tests.benchmarks.long_topic import TOPIC
     from tests.benchmarks.race import connection
 

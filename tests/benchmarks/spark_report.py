@@ -81,8 +81,7 @@ def run(options: argparse.Namespace, place: Path) -> int:
 
 def written(place: Path, rows: int) -> int:
     """Write one batch, as an archive run would leave it. Return the number of bytes in its rows."""
-    from django_mqueue.spark.archives.parquet import FileEntry, conformed
-    from django_mqueue.spark.archives.tasks import arrow_schema
+    from django_mqueue.spark.archives.parquet import FileEntry, arrow_schema, conformed
     from django_mqueue.spark.reader.options import Table
     from tests.spark import archives
 

@@ -36,7 +36,8 @@ from django_mqueue import (
 )
 from django_mqueue.models import Message as Row
 from django_mqueue.models import Offset
-from tests.support.accounts import acting_as, documented
+from tests.docs_and_example.docs.blocks import blocks
+from tests.support.accounts import PAGE, acting_as, documented
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import QUICK, poll_until
 from tests.support.transactions import wait_until
@@ -277,6 +278,11 @@ def test_every_account_is_tested() -> None:
     """``spark/test_privileges.py`` tests the accounts for Spark."""
     spark = {"spark_reader", "spark_settler", "spark_group", "spark_writer"}
     assert set(documented()) == {*PUBLISHERS, "worker", "viewer", "operator", *spark}
+
+
+def test_the_example_is_the_account_of_the_table() -> None:
+    (example,) = [block for block in blocks(PAGE) if "account=publisher" in block.info]
+    assert example.text == documented()["publisher"]
 
 
 def test_no_account_may_do_more_than_the_text_says() -> None:

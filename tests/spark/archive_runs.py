@@ -12,7 +12,7 @@ from tests.support.subscribers import QUICK, collect, in_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from django_mqueue.spark.archives import Archived
+    from django_mqueue.spark.archives.archive_run import Archived
 
 
 class Runs:

@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 
 from django_mqueue.spark import Archive
 from django_mqueue.spark.archives.catalog import FORMAT, FORMAT_PROPERTY, GROUP, ID
-from django_mqueue.spark.archives.parquet import Days, FileEntry, conformed
+from django_mqueue.spark.archives.parquet import FileEntry, arrow_schema, conformed, files_of
 from django_mqueue.spark.archives.storage import storage_at
 from django_mqueue.spark.archives.tables import TABLES, Kind, created
-from django_mqueue.spark.archives.tasks import arrow_schema
 from django_mqueue.spark.reader.options import Table
 
 DAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -56,10 +55,9 @@ def data(
 
 
 def written(folder: Path, topic: str, table: Table, rows: pa.Table, date: str = DATE) -> FileEntry:
-    days = Days(storage_at(folder), table, topic, uuid.uuid4().hex, rows.schema)
-    with days:
-        days.put(date, rows)
-    (entry,) = days.entries
+    with files_of(storage_at(folder), table, topic, rows.schema) as files:
+        files.put(date, rows)
+    (entry,) = files.entries
     return entry
 
 

@@ -16,8 +16,7 @@ from django.core.management import CommandError, call_command
 from django_mqueue.spark import Archive, compact
 from django_mqueue.spark import verify as verify_all
 from django_mqueue.spark.archives import parquet, verifying
-from django_mqueue.spark.archives.parquet import problem
-from django_mqueue.spark.archives.tasks import arrow_schema
+from django_mqueue.spark.archives.parquet import arrow_schema, problem
 from django_mqueue.spark.errors import ArchiveError, NoSuchTopic, OptionError
 
 from .archives import add, age, batch, begin, data, rows
@@ -25,7 +24,7 @@ from .archives import add, age, batch, begin, data, rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from django_mqueue.spark.archives import Verified
+    from django_mqueue.spark.archives.verifying import Verified
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]
 

@@ -31,7 +31,7 @@ from .streams import reads_log, stands_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from django_mqueue.spark.archives import Archived
+    from django_mqueue.spark.archives.archive_run import Archived
     from django_mqueue.spark.archives.topic_state import TopicState
     from django_mqueue.spark.reader.options import Table
 
@@ -484,7 +484,7 @@ def test_a_table_of_an_earlier_version_gets_the_new_columns(
     from deltalake import DeltaTable
 
     from django_mqueue.spark.archives import tables
-    from django_mqueue.spark.archives.tasks import arrow_schema
+    from django_mqueue.spark.archives.parquet import arrow_schema
 
     publish("orders", 1)
     schema = arrow_schema("messages")

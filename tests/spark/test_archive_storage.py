@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from django_mqueue.spark.archives.parquet import Offsets, offsets_of
+from django_mqueue.spark.archives.parquet import FileEntry, problem
 from django_mqueue.spark.archives.storage import LocalStorage, ObjectStorage, Storage, held, storage_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]
@@ -30,17 +30,17 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 
 def test_files_are_whole_and_never_replaced(storage: Storage) -> None:
-    assert storage.list("x") == []
+    assert storage.list("x") == {}
     with storage.create("x/one") as stream:
         stream.write(b"1")
-        assert (stream.tell(), stream.bytes, storage.list("x/y")) == (1, 1, [])
+        assert (stream.tell(), stream.bytes, storage.list("x/y")) == (1, 1, {})
     storage.write("two", b"22")
     with pytest.raises(FileExistsError):
         storage.write("two", b"3")
     with storage.create("x/y/three") as stream:
         stream.write(memoryview(b"333"))
     assert (storage.read("x/one"), storage.read("two")) == (b"1", b"22")
-    listed = [[(found.path, found.bytes) for found in storage.list(folder)] for folder in ("x", "")]
+    listed = [list(storage.list(folder).items()) for folder in ("x", "")]
     below = [("x/one", 1), ("x/y/three", 3)]
     assert listed == [below, [("two", 2), *below]]
     storage.move("x/one", "x/moved")
@@ -48,9 +48,9 @@ def test_files_are_whole_and_never_replaced(storage: Storage) -> None:
         assert (stream.read(), stream.seek(1), stream.read(5), stream.size()) == (b"333", 1, b"33", 3)
     storage.delete("two")
     storage.discard("none")
-    assert [found.path for found in storage.list()] == ["x/moved", "x/y/three"]
+    assert list(storage.list()) == ["x/moved", "x/y/three"]
     storage.discard("x")
-    assert storage.list() == []
+    assert storage.list() == {}
     for attempt in (storage.read, storage.delete, storage.open):
         with pytest.raises(FileNotFoundError):
             attempt("x/one")
@@ -115,10 +115,11 @@ def test_a_local_file_is_synced_before_it_has_its_name(
     storage.move("x/two", "x/three")
     assert seen == ["/new/x"]
     seen.clear()
-    storage.make("y/z")
-    (tmp_path / "new/y/z/four").write_text("")
+    storage.write("y/z/four", b"")
+    assert seen[:2] == ["/new", "/new/y"]
+    seen.clear()
     storage.sync("y/z/four")
-    assert seen == ["/new", "/new/y", "/new/y/z/four", "/new/y/z"]
+    assert seen == ["/new/y/z/four", "/new/y/z"]
 
 
 def test_a_writer_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,11 +147,17 @@ def test_offsets_are_looked_at_within_groups_of_rows_and_between_them(
     tmp_path: Path, offsets: list[int], messages: bool, deliveries: bool
 ) -> None:
     first, last = (offsets[0], offsets[-1]) if offsets else (0, 0)
-    for by_group, groups, are_sorted in (
-        (False, "aaaaa", messages), (True, "abcde", deliveries), (True, "aaaaa", messages), (True, "edcba", messages),
-    ):  # fmt: skip
+    for table, groups, are_sorted in (
+        ("messages", "aaaaa", messages),
+        ("deliveries", "abcde", deliveries),
+        ("deliveries", "aaaaa", messages),
+        ("deliveries", "edcba", messages),
+    ):
         columns = {"offset": pa.array(offsets, pa.int64()), "group": pa.array(groups[: len(offsets)])}
-        pq.write_table(pa.table(columns), tmp_path / "one", row_group_size=2)
-        with storage_at(tmp_path).open("one") as stream:
-            found = offsets_of(stream, by_group=by_group)
-        assert found == Offsets(len(offsets), first, last, are_sorted)
+        path = tmp_path / table
+        path.mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), path / "one", row_group_size=2)
+        size = (path / "one").stat().st_size
+        entry = FileEntry(f"{table}/one", "orders", "2026-11-21", len(offsets), first, last, size)
+        found = problem(storage_at(tmp_path), entry)
+        assert found == (None if are_sorted else f"{table}/one is not sorted, or contains a row twice")

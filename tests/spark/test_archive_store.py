@@ -33,7 +33,7 @@ from .streams import stands_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from django_mqueue.spark.archives import Archived
+    from django_mqueue.spark.archives.archive_run import Archived
 
 pytestmark = pytest.mark.spark
 
@@ -79,7 +79,7 @@ class Runs:
     def objects(self) -> dict[str, bytes]:
         """Return all objects of the folder."""
         storage = storage_at(self.to)
-        return {found.path: storage.read(found.path) for found in storage.list()}
+        return {path: storage.read(path) for path in storage.list()}
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_all_operations(run: Runs, spark: SparkSession, options: dict[str, str],
 
     exported = f"s3://plain/{store} exported"
     export(spark, exported, options={**options, "topic": "again"})
-    paths = [each.path for each in storage_at(exported).list()]
+    paths = list(storage_at(exported).list())
     assert "_SUCCESS" in paths
     assert any(path.endswith(".parquet") for path in paths)
     assert not [path for path in paths if path.startswith(".")]
@@ -315,9 +315,7 @@ def test_an_archive_that_is_not_there_is_told_with_what_is_there(
         archive(spark, "orders", to, options=options)
     unchanged()
     archive(spark, "orders", f"{to}-of-its-own", options=options)
-    assert [found.path for found in storage_at(to).list()] == ["photo.jpg"], (
-        "folders are apart by whole names"
-    )
+    assert list(storage_at(to).list()) == ["photo.jpg"], "folders are apart by whole names"
 
 
 def test_a_store_without_conditional_writes_is_refused(
@@ -362,10 +360,10 @@ def test_a_uri_with_a_query_or_a_fragment_is_refused(
 ) -> None:
     """``object_store`` leaves out everything from there on: the folder would be another one."""
     publish("orders", 1)
-    with pytest.raises(OptionError, match=r"cannot have a \? or # in its name"):
+    with pytest.raises(OptionError, match=r"must not contain keys, a \? or a #"):
         archive(spark, "orders", f"s3://plain/{store}/{name}", options=options)
     unchanged()
-    assert storage_at(f"s3://plain/{store}").list() == []
+    assert storage_at(f"s3://plain/{store}").list() == {}
 
 
 @pytest.mark.parametrize("name", ["100%20", "x%2Fy"])

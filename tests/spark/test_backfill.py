@@ -210,7 +210,7 @@ def test_nothing_is_deleted_that_is_still_to_be_copied(
     fill(range(40))
     kept(spark, options, place)
     fill(range(40, 80))
-    hold = originals.hold
+    hold = originals.GuardedSource.hold
 
     def held(*given: Any, **more: Any) -> Any:
         found = hold(*given, **more)
@@ -221,7 +221,7 @@ def test_nothing_is_deleted_that_is_still_to_be_copied(
         assert len(in_log("orders")) == 40
         return found
 
-    monkeypatch.setattr("django_mqueue.spark.replays.held.hold", held)
+    monkeypatch.setattr(originals.GuardedSource, "hold", held)
     subscribe("orders", "others")
     done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
     assert_given_all(80)

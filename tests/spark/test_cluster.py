@@ -11,7 +11,7 @@ from django.db import connection
 
 from django_mqueue import publish, publish_many
 from django_mqueue.models import Message
-from django_mqueue.spark.archives import Archive
+from django_mqueue.spark.archives.catalog import Archive
 from tests.support.processes import Worker, wait_until
 
 from .clusters import FAST, Service, connect_server, standalone

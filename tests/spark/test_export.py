@@ -16,7 +16,7 @@ from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Message
 from django_mqueue.spark import export
 from django_mqueue.spark.errors import ExportError, NoSuchTopic
-from django_mqueue.spark.exports import Exported
+from django_mqueue.spark.exports.export_run import Exported
 from tests.support.subscribers import QUICK, in_log, poll_until, settle
 
 from . import hooks
@@ -373,7 +373,7 @@ def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.Mo
     import pyarrow.parquet as pq
 
     from django_mqueue.spark.archives import parquet
-    from django_mqueue.spark.exports import tasks
+    from django_mqueue.spark.exports import export_run
     from django_mqueue.spark.exports.requests import export_request
 
     def read(*_: object) -> Iterator[pa.RecordBatch]:
@@ -381,10 +381,10 @@ def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.Mo
             yield pa.RecordBatch.from_pydict({"offset": [number]}, schema=pa.schema([("offset", pa.int64())]))
 
     monkeypatch.setattr(parquet, "BYTES_PER_FILE", 3)
-    monkeypatch.setattr(tasks, "read", read)
+    monkeypatch.setattr(export_run, "read", read)
     wanted = export_request({"topic": "orders"}, ["offset"], "none")
     range_of_three: Any = object()
-    found = tasks.writing(str(tmp_path), "mine", wanted)(range_of_three)
+    found = export_run.writing(str(tmp_path), "mine", wanted)(range_of_three)
     assert [one.rows for one in found] == [1, 1, 1]
     assert [one.path.rpartition("/")[2] for one in found] == ["0.parquet", "1.parquet", "2.parquet"]
     for one in found:

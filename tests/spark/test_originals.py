@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,9 +19,7 @@ from django_mqueue.spark.archives import topic_state
 from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic
 from django_mqueue.spark.reader import settling
-from django_mqueue.spark.replays import originals
-from django_mqueue.spark.replays.held import GuardedSource
-from django_mqueue.spark.replays.originals import Originals
+from django_mqueue.spark.replays.originals import GuardedSource, Originals
 from django_mqueue.store import offsets
 from tests.support.subscribers import collect, in_log
 from tests.support.transactions import HeldTransaction
@@ -63,8 +63,12 @@ def archived(tmp_path: Path, options: dict[str, str]) -> Archived:
 
 
 def hold(archived: Archived, options: dict[str, str], *, path: Path | None = None, **more: Any) -> Originals:
-    ways = {"group": "guard", "begun": False, "gap_is_error": True, **more}
-    return originals.hold("default", "orders", path or archived.folder, options, **ways)
+    return hold_topic("orders", path or archived.folder, options, **more)
+
+
+def hold_topic(topic: str, path: Path | None, options: dict[str, str], **more: Any) -> Originals:
+    source = GuardedSource(SPARK, topic, path, options, "guard")
+    return source.hold("default", **{"begun": False, "gap_is_error": True, **more})
 
 
 def test_the_log_is_held_from_where_the_archive_ends(archived: Archived, options: dict[str, str]) -> None:
@@ -125,10 +129,9 @@ def test_a_gap_is_an_error_though_the_connection_is_lost_while_it_is_looked_for(
         check(*given)
 
     monkeypatch.setattr(topic_state, "check_held", losing)
-    held = GuardedSource(SPARK, "orders", archived.folder, options, "guard")
-    with pytest.raises(LogGap, match="its group 'archive' is not registered"):
-        held.hold(fail_on_data_loss=True, begun=False)
-    held.line.close()
+    source = GuardedSource(SPARK, "orders", archived.folder, options, "guard")
+    with closing(source.line), pytest.raises(LogGap, match="its group 'archive' is not registered"):
+        source.line.run(partial(source.hold, gap_is_error=True, begun=False))
     assert next(looked) == 2, "no connection was lost: this proves nothing"
     assert following.place("orders", "guard", using="default") is None
 
@@ -222,9 +225,8 @@ def test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held(
     archived: Archived, options: dict[str, str]
 ) -> None:
     before = list(Offset.objects.order_by("pk").values())
-    ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
     with pytest.raises(NoSuchTopic, match="has no topic 'orderz'; it has orders"):
-        originals.hold("default", "orderz", archived.folder, options, **ways)
+        hold_topic("orderz", archived.folder, options)
     assert list(Offset.objects.order_by("pk").values()) == before
 
 
@@ -232,16 +234,14 @@ def test_a_topic_that_never_was_is_told_and_nothing_is_held(options: dict[str, s
     """A replay of a mistyped topic would store nothing, and count as finished for ever."""
     publish_many("orders", range(3))
     before = list(Offset.objects.order_by("pk").values())
-    ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
     with pytest.raises(NoSuchTopic, match=r"no topic 'orderz'.* Did you mean 'orders'"):
-        originals.hold("default", "orderz", None, options, **ways)
+        hold_topic("orderz", None, options)
     assert list(Offset.objects.order_by("pk").values()) == before
 
 
 def test_without_an_archive_all_is_the_log_s(options: dict[str, str]) -> None:
     publish_many("orders", range(3))
-    ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
-    found = originals.hold("default", "orders", None, options, **ways)
+    found = hold_topic("orders", None, options)
     assert (found.archived, found.upto) == (0, newest())
     subscribe("orders", "others")
     reset("orders", "others", "latest")
@@ -252,7 +252,6 @@ def test_without_an_archive_all_is_the_log_s(options: dict[str, str]) -> None:
 
 def test_no_archive_is_told(options: dict[str, str], tmp_path: Path) -> None:
     publish_many("orders", range(3))
-    ways: dict[str, Any] = {"group": "guard", "begun": False, "gap_is_error": True}
     with pytest.raises(NoArchive):
-        originals.hold("default", "orders", tmp_path, options, **ways)
+        hold_topic("orders", tmp_path, options)
     assert following.place("orders", "guard", using="default") is None

@@ -47,10 +47,10 @@ def move(folder: Path) -> None:
     storage.move("one", "messages")
 
 
-def make(folder: Path) -> None:
+def write_below(folder: Path) -> None:
     from django_mqueue.spark.archives.storage import storage_at
 
-    storage_at(folder).make("messages/_delta_log")
+    storage_at(folder).write("messages/_delta_log/0.json", b"{}")
 
 
 def report_to_csv(folder: Path) -> None:
@@ -75,7 +75,7 @@ def modes(folder: Path) -> tuple[set[int], set[int]]:
     return set(found[0]), set(found[1])
 
 
-@pytest.mark.parametrize("action", [write, create, move, report_to_csv, report_to_files])
+@pytest.mark.parametrize("action", [write, write_below, create, move, report_to_csv, report_to_files])
 def test_modes(action: Action, tmp_path: Path) -> None:
     folder = tmp_path / "to"
     if action is report_to_csv:
@@ -102,8 +102,8 @@ def test_modes_of_an_archive(tmp_path: Path) -> None:
         (create, "messages/orders/2026-11-21"),
         (create, "messages/orders/2026-11-21/1.parquet"),
         (move, "messages"),
-        (make, "messages"),
-        (make, "messages/_delta_log"),
+        (write_below, "messages"),
+        (write_below, "messages/_delta_log"),
         (report_to_csv, "messages/topics.csv"),
         (report_to_files, "report.json"),
         (report_to_files, "report.html"),

@@ -20,7 +20,7 @@ from django_mqueue.spark import archive, replay
 from django_mqueue.spark.archives import topic_state
 from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import ArchiveError, ReplayBegun
-from django_mqueue.spark.replays import guards, held, originals
+from django_mqueue.spark.replays import originals
 from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.subscribers import collect, in_log
 
@@ -140,16 +140,16 @@ def test_each_replay_holds_back_deletion_for_itself(spark: SparkSession, options
 
 
 def test_guards_are_named_for_what_they_guard() -> None:
-    assert guards.of_replay("spring", "orders", "orders") == "replay-spring"
-    assert guards.of_replay("spring", "orders", "again") == "replay-spring-into-again"
-    assert guards.of_backfill("reports") == "backfill-reports"
-    longest = guards.of_replay("n" * 100, "orders", "t" * 100)
+    assert originals.guard_of_replay("spring", "orders", "orders") == "replay-spring"
+    assert originals.guard_of_replay("spring", "orders", "again") == "replay-spring-into-again"
+    assert originals.guard_of_backfill("reports") == "backfill-reports"
+    longest = originals.guard_of_replay("n" * 100, "orders", "t" * 100)
     assert len(longest) < 128
     odd = [
         ("a", "b"), ("a-into-b", "orders"), ("a-into-b", "c"), ("a", "b-into-c"), ("a-into", "b"), ("a", "into-b"),
         ("a", "b-into-c-into-d"), ("a-into-b-into-c", "d"), ("n" * 100, "t" * 100), ("n" * 99, "t" * 100),
     ]  # fmt: skip
-    assert len({guards.of_replay(name, "orders", to) for name, to in odd}) == len(odd)
+    assert len({originals.guard_of_replay(name, "orders", to) for name, to in odd}) == len(odd)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["", "connection lost"])
@@ -193,7 +193,7 @@ def test_what_was_given_up_meanwhile_is_not_begun(
     So deletion was possible for a time, even if the group is registered again.
     """
     fill(range(6))
-    hold = originals.hold
+    hold = originals.GuardedSource.hold
 
     def hold_and_lose(*given: Any, **more: Any) -> Any:
         found = hold(*given, **more)
@@ -206,7 +206,7 @@ def test_what_was_given_up_meanwhile_is_not_begun(
 
     ways: dict[str, Any] = {"to": "again", "options": options, "dry_run": False}
     with monkeypatch.context() as patch:
-        patch.setattr(held, "hold", hold_and_lose)
+        patch.setattr(originals.GuardedSource, "hold", hold_and_lose)
         with pytest.raises(Superseded, match=r"another process has given up replay .*: run it again"):
             replay(spark, "orders", "spring", **ways)
     assert not Offset.objects.filter(partition_key__startswith="replay-").exists()
@@ -225,12 +225,13 @@ def test_no_archive_is_opened_while_anything_is_locked(
         with transaction.atomic():
             assert len(Offset.objects.select_for_update(nowait=True)) > 0
         next(looked)
-        return originals.opened(*given)
+        return opened(*given)
 
-    monkeypatch.setattr(held, "opened", looking)
+    opened = originals.opened
+    monkeypatch.setattr(originals, "opened", looking)
     ways: dict[str, Any] = {"source": place, "to": "again", "options": options, "dry_run": False}
     assert done(replay(spark, "orders", "spring", **ways)).total == 6
-    assert next(looked) == 1
+    assert next(looked) == 2
 
 
 def test_a_store_that_fails_leaves_nothing_held(
@@ -243,7 +244,7 @@ def test_a_store_that_fails_leaves_nothing_held(
     def failing(*given: Any) -> Any:
         raise OSError("the store is away")
 
-    monkeypatch.setattr(held, "opened", failing)
+    monkeypatch.setattr(originals, "opened", failing)
     with pytest.raises(OSError, match="the store is away"):
         replay(spark, "orders", "spring", source=place, live=True, to="again", options=options, dry_run=False)
     assert rows() == before

@@ -37,7 +37,7 @@ def test_a_report_can_be_read_wide_and_narrow_light_and_dark(chrome: Chrome, tmp
     for dark in (False, True):
         page.dark(dark)
         page.width(1280)
-        page.picture(folder / f"report-{'dark' if dark else 'light'}.png", 1_700)
+        page.picture((tmp_path if dark else folder) / "report.png", 1_700)
     page.dark(False)
     light = page.style("body", "background-color")
     page.dark(True)

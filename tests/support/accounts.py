@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from django.db import connection
 
-from tests.docs_and_example.docs.blocks import ROOT, blocks
+from tests.docs_and_example.docs.blocks import ROOT
 from tests.servers import kind_of_run
 from tests.support.threads import raw_connection
 
@@ -16,14 +16,33 @@ PAGE = ROOT / "docs" / "how-to" / "grant-privileges.md"
 PASSWORD = "only-for-tests"
 
 
+VERBS = {"S": "SELECT", "I": "INSERT", "U": "UPDATE", "D": "DELETE"}
+
+
 def documented() -> dict[str, str]:
-    """Return the documented SQL for this run's server, by account name. A block of the page names its account."""
-    found = {}
-    for block in blocks(PAGE):
-        words = dict(word.split("=") for word in block.info.split() if "=" in word)
-        if "account" in words and words.get("server") in (None, kind_of_run()):
-            found[words["account"]] = block.text
-    return found
+    """Return the documented privileges for this run's server as SQL, by account name."""
+    (_, *tables), _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in PAGE.read_text().partition("| Account | For |")[0].splitlines()
+        if line.startswith("|")
+    ]
+    other = {"mysql": "(MariaDB)", "mariadb": "(MySQL)"}[kind_of_run()]
+    return {
+        name: created_with(
+            name, {table.strip("`"): cell for table, cell in zip(tables, cells, strict=True) if cell}
+        )
+        for (account, *cells) in rows
+        if (name := account.split("`")[1]) and other not in account
+    }
+
+
+def created_with(name: str, privileges: dict[str, str]) -> str:
+    """Return SQL that creates the account. ``privileges`` has the letters of each table, as in the document."""
+    lines = [f"CREATE USER {name}@localhost IDENTIFIED BY 'secret';"]
+    for table, letters in privileges.items():
+        verbs = re.sub(r"[SIUD]\b", lambda letter: VERBS[letter[0]], letters)
+        lines.append(f"GRANT {verbs} ON shop.{table} TO {name}@localhost;")
+    return "\n".join(lines) + "\n"
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 
 from django_mqueue import Delivery, Subscription
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
-from django_mqueue.protocol.engine import Engine
 from django_mqueue.protocol.retention.garbage_collection import Collector
+from django_mqueue.protocol.subscriber import Subscriber
 
 from .processes import Worker
 from .waiting import PATIENCE, wait_until
@@ -32,7 +32,7 @@ CALM = {**QUICK, "DISCOVERY_INTERVAL": 3600, "LEASE_DURATION": 36_000, "LEASE_RE
 """With these settings, settling, watermarks and deletion are the only periodic work that is due."""
 
 
-def engine_of(subscription: Subscription) -> Engine:
+def engine_of(subscription: Subscription) -> Subscriber:
     engine = subscription._engine
     assert engine is not None, "the subscription is not open"
     return engine

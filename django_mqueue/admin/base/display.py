@@ -1,11 +1,11 @@
-"""HTML for values: moments, keys, long texts.
+"""HTML and text for values: moments, keys, long texts, numbers for sentences.
 
-Returned HTML is escaped. ``cut`` and ``first_line`` return plain text.
+Returned HTML is escaped. ``cut``, ``first_line``, ``number``, ``count`` and ``listed`` return plain text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,19 +17,22 @@ from django.utils.safestring import SafeString
 
 from ...drawing.printing import printable as printable
 from ...policy.names import key_of
+from ...stats.results import ABOUT, AT_LEAST, Figure
 
 EMPTY = "-"
 CELL_CHARACTERS = 100
+NAMES_SHOWN = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Column = Callable[[Any, Any], str]
 
 
-def moment(milliseconds: int | None, *, short: bool = False) -> str:
-    """Return epoch milliseconds as a date and time of the current time zone. In the tables, 0 means never.
+def moment(when: datetime | int | None, *, short: bool = False) -> str:
+    """Return a datetime, or epoch milliseconds, as a date and time of the current time zone.
 
-    ``short``: without milliseconds and time zone, for lists. The tooltip has the full form.
+    In the tables, 0 means never. ``short``: without milliseconds and time zone, which the tooltip has.
     """
+    milliseconds = round(when.timestamp() * 1000) if isinstance(when, datetime) else when
     if not milliseconds:
         return EMPTY
     try:
@@ -114,3 +117,26 @@ def quiet(text: str) -> SafeString:
 def badge(kind: str, text: str) -> SafeString:
     """Return a state as a badge. ``kind`` (good, waiting, bad, over) names its colour in admin.css."""
     return format_html('<span class="mqueue-badge mqueue-{}">{}</span>', kind, text)
+
+
+def number(figure: Figure) -> str:
+    """Return a figure with its accuracy: ``12``, ``at least 1,000``, ``about 98,000 (± 1,200)``."""
+    if figure.how == AT_LEAST:
+        return f"at least {figure.value:,}"
+    if figure.how == ABOUT:
+        return f"about {figure.value:,} (± {figure.error:,})"
+    return f"{figure.value:,}"
+
+
+def count(figure: Figure | int, one: str) -> str:
+    """Return a number of things: ``1 message``, ``no messages``, ``at least 1,000 messages``."""
+    known = figure if isinstance(figure, Figure) else Figure(figure)
+    if not known.value and known.how != ABOUT:
+        return f"no {one}s"
+    return f"{number(known)} {one if known.value == 1 else one + 's'}"
+
+
+def listed(names: Sequence[str], most: int = NAMES_SHOWN) -> str:
+    """Return names for a sentence: the first names, and the number of the others."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, ClassVar, cast
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, cast
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
 from django.core import signing
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.datastructures import MultiValueDict
 
 from ...exceptions import MQueueError
-from . import audit
-from .audit import CHANGE, Subject
+from ...models import ConsumerGroup, Topic
+from . import row_ids
 from .display import printable
 from .views import QueueView
 
-logger = logging.getLogger("django_mqueue")
-
-Asked = Mapping[str, Any]
-"""The form's cleaned data."""
-
-
-def _lists(values: Mapping[str, str]) -> dict[str, list[str]]:
-    return {name: [value] for name, value in values.items()}
+Data = Mapping[str, Any]
+"""The cleaned data of the operation's form."""
 
 
 class Refused(Exception):
     """The operation cannot be done. The text says why, and what the user can do instead."""
+
+
+class Subject(NamedTuple):
+    """The object of a log entry. ``id``: the key of its page in the admin; empty if it has no page."""
+
+    model: type[Model]
+    id: str
+    name: str
+
+
+def topic_subject(topic: str) -> Subject:
+    return Subject(Topic, row_ids.encode((topic,)), topic)
+
+
+def group_subject(topic: str, group: str) -> Subject:
+    return Subject(ConsumerGroup, row_ids.encode((topic, group)), f"{group} on {topic}")
 
 
 @dataclass(frozen=True)
@@ -59,19 +71,19 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Done:
+class Result:
     """The result of an operation, or of one of its steps.
 
-    ``told``: the text for the user and for the log. ``more``: another step follows. ``carried``: data for the next step
-    (JSON). ``count`` and ``total``: the progress that is shown.
+    ``message``: the text for the user and for the log. ``more``: another step follows. ``carried``: data for the next
+    step (JSON). ``count`` and ``total``: the progress that is shown between steps.
     """
 
-    told: str
-    count: int = 0
-    total: int | None = None
-    more: bool = False
-    carried: Mapping[str, Any] = field(default_factory=dict)
+    message: str
     level: int = messages.SUCCESS
+    more: bool = False
+    count: int = 0
+    total: int = 0
+    carried: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Operation(QueueView):
@@ -83,31 +95,32 @@ class Operation(QueueView):
 
     ``plan`` and ``perform`` may raise ``Refused``, ``MQueueError`` or ``ValueError``; the view shows the error.
 
-    A long operation runs in steps (see ``Done.more``). Each step is a POST of its own. A script in the browser sends
+    A long operation runs in steps (see ``Result.more``). Each step is a POST of its own. A script in the browser sends
     it; without scripts, the user sends it. The user can stop the operation between two steps.
     """
 
     template_name = "admin/django_mqueue/operation.html"
     form_class: ClassVar[type[forms.Form]] = forms.Form
     flag: ClassVar[int] = CHANGE
-    prompt: ClassVar[str] = ""
+    prompt = ""
     """The text above the form."""
     next_button: ClassVar[str] = "Go on"
+    carried: Mapping[str, Any] = MappingProxyType({})
 
-    def plan(self, asked: Asked) -> Plan:
+    def plan(self, data: Data) -> Plan:
         raise NotImplementedError
 
-    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
-        """Perform the operation, or its next step. ``carried``: data of the previous step; empty in the first step."""
+    def perform(self, data: Data) -> Result:
+        """Perform the operation, or its next step. ``carried`` holds the data of the previous step."""
         raise NotImplementedError
 
-    def subject(self, asked: Asked) -> Subject:
+    def subject(self, data: Data) -> Subject:
         raise NotImplementedError
 
-    def back(self, asked: Asked | None) -> str:
-        """Return the URL for the end of the operation, or for cancelling it.
+    def back(self, data: Data | None) -> str | None:
+        """Return the URL after the operation, or for cancelling it. None leads to the site's index.
 
-        ``asked`` is None if the input is invalid.
+        ``data`` is None if the input is invalid.
         """
         raise NotImplementedError
 
@@ -120,101 +133,104 @@ class Operation(QueueView):
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         form = self.form(request.GET)
-        return self._shown(form) if form.is_valid() else self._asked(form)
+        return self._show_plan(form) if form.is_valid() else self._show_form(form)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         form = self.form_class(request.POST)
         if not form.is_valid():
-            return self._asked(form)
+            return self._show_form(form)
         if request.POST.get("confirmed") != "yes":
-            return self._shown(form)
-        return self._stopped(form) if "stop" in request.POST else self._performed(form)
+            return self._show_plan(form)
+        return self._stop(form) if "stop" in request.POST else self._perform(form)
 
-    def _asked(self, form: forms.Form) -> HttpResponse:
-        back = self.back(form.cleaned_data if form.is_bound and form.is_valid() else None)
-        context = self.get_context_data(title=self.title, form=form, back=back, prompt=self.prompt)
-        return self.render_to_response(context, status=400 if form.errors else 200)
+    def _page(self, form: forms.Form, data: Data | None, status: int = 200, **context: Any) -> HttpResponse:
+        context = self.get_context_data(form=form, back=self._url_after(data), **context)
+        return self.render_to_response(context, status=status)
 
-    def _shown(self, form: forms.Form) -> HttpResponse:
+    def _url_after(self, data: Data | None) -> str:
+        return self.back(data) or self.index_url()
+
+    def _show_form(self, form: forms.Form) -> HttpResponse:
+        data = form.cleaned_data if form.is_valid() else None
+        return self._page(form, data, 400 if form.errors else 200, prompt=self.prompt)
+
+    def _show_plan(self, form: forms.Form) -> HttpResponse:
         try:
             plan = self.plan(form.cleaned_data)
         except (Refused, MQueueError, ValueError) as problem:
-            return self._refused(form, problem)
-        if plan.fixed:
-            form.data = MultiValueDict({**dict(cast("QueryDict", form.data).lists()), **_lists(plan.fixed)})
-        context = self.get_context_data(
-            title=self.title, form=form, plan=plan, back=self.back(form.cleaned_data), **plan.context
-        )
-        return self.render_to_response(context)
+            return self._refuse(form, problem)
+        fixed = {name: [value] for name, value in plan.fixed.items()}
+        form.data = MultiValueDict({**dict(cast("QueryDict", form.data).lists()), **fixed})
+        return self._page(form, form.cleaned_data, plan=plan, **plan.context)
 
-    def _refused(self, form: forms.Form, problem: Exception) -> HttpResponse:
+    def _refuse(self, form: forms.Form, problem: Exception) -> HttpResponse:
         form.add_error(None, printable(str(problem)))
-        context = self.get_context_data(title=self.title, form=form, back=self.back(None), refused=True)
-        return self.render_to_response(context, status=409)
+        return self._page(form, None, 409, refused=True)
 
-    def _performed(self, form: forms.Form) -> HttpResponse:
-        asked = form.cleaned_data
-        entry, carried = self._entry(asked)
-        try:
-            done = self.perform(asked, carried)
-        except (Refused, MQueueError, ValueError) as problem:
-            audit.end(entry, f"Refused: {problem}")
-            return self._refused(form, problem)
-        audit.end(entry, done.told if not done.more else f"Under way: {done.told}")
-        if done.more:
-            step = {"entry": entry.pk, "mark": audit.mark_of(entry), "of": _digest(asked), "told": done.told}
-            token = signing.dumps({**step, "carried": dict(done.carried)}, salt=self._salt)
-            context = self.get_context_data(
-                title=self.title, form=form, done=done, token=token, back=self.back(asked)
+    def _perform(self, form: forms.Form) -> HttpResponse:
+        data = form.cleaned_data
+        entry, step = self._resume(data)
+        if (
+            entry is None
+        ):  # An entry is written before the operation runs, so that none runs without an entry.
+            subject = self.subject(data)
+            entry = LogEntry.objects.create(
+                user_id=cast("int", self.request.user.pk),
+                content_type=ContentType.objects.get_for_model(subject.model, for_concrete_model=False),
+                object_id=subject.id or None,
+                object_repr=printable(subject.name)[:200],
+                action_flag=self.flag,
+                change_message=f"Begun: {self.title}",
             )
-            return self.render_to_response(context)
-        messages.add_message(self.request, done.level, printable(done.told))
-        return HttpResponseRedirect(self.back(asked))
+        self.carried = step.get("carried", {})
+        try:
+            result = self.perform(data)
+        except (Refused, MQueueError, ValueError) as problem:
+            _log(entry, f"Refused: {problem}")
+            return self._refuse(form, problem)
+        _log(entry, f"Under way: {result.message}" if result.more else result.message)
+        if result.more:
+            step = {"entry": entry.pk, "log": entry.change_message, "of": _digest(data)}
+            token = signing.dumps({**step, "carried": dict(result.carried)}, salt=self._salt)
+            return self._page(form, data, result=result, token=token)
+        messages.add_message(self.request, result.level, printable(result.message))
+        return HttpResponseRedirect(self._url_after(data))
 
-    def _stopped(self, form: forms.Form) -> HttpResponse:
+    def _stop(self, form: forms.Form) -> HttpResponse:
         """Log that the user stopped between two steps. Completed steps remain done."""
-        asked = form.cleaned_data
-        step = self._step(asked)
-        user = self.request.user.pk
-        assert user is not None
-        entry = audit.go_on(step["entry"], user, step["mark"]) if step else None
-        told = "Stopped. Steps that are done stay done."
+        entry, step = self._resume(form.cleaned_data)
+        message = "Stopped. Steps that are done stay done."
         if entry is not None:
-            told = f"Stopped: {step['told']}"
-            audit.end(entry, told)
-        messages.add_message(self.request, messages.WARNING, printable(told))
-        return HttpResponseRedirect(self.back(asked))
-
-    def _entry(self, asked: Asked) -> tuple[LogEntry, Mapping[str, Any]]:
-        """Return the log entry and the data of the previous step, or a new entry for a first step.
-
-        Each step runs once. If a request repeats a step, it counts as a first step with a new entry. So no entry
-        reports fewer objects than were changed.
-        """
-        user, step = self.request.user.pk, self._step(asked)
-        assert user is not None
-        if step:
-            found = audit.go_on(step["entry"], user, step["mark"])
-            if found is not None:
-                return found, step["carried"]
-        return audit.begin(user, self.subject(asked), self.flag, str(self.title)), {}
+            message = f"Stopped: {step['log'].removeprefix('Under way: ')}"
+            _log(entry, message)
+        messages.add_message(self.request, messages.WARNING, message)
+        return HttpResponseRedirect(self._url_after(form.cleaned_data))
 
     @property
     def _salt(self) -> str:
         return f"django_mqueue.{self.url_name}.{self.request.user.pk}"
 
-    def _step(self, asked: Asked) -> dict[str, Any]:
-        """Return the signed data of the previous step, or {} without valid data.
+    def _resume(self, data: Data) -> tuple[LogEntry | None, dict[str, Any]]:
+        """Return the log entry and the signed data of the previous step, or (None, {}) for a first step.
 
-        Data of another input or another user, and forged data, are not valid. The request is then a first step with its
-        own log entry, which is harmless.
+        Each step runs once. A request that repeats a step, and forged data or data of another user or input, count as
+        a first step with a new entry. So no entry reports fewer objects than were changed.
         """
         try:
-            found = signing.loads(self.request.POST.get("step", ""), salt=self._salt)
+            step: dict[str, Any] = signing.loads(self.request.POST.get("step", ""), salt=self._salt)
         except signing.BadSignature:
-            return {}
-        return found if isinstance(found, dict) and found.get("of") == _digest(asked) else {}
+            return None, {}
+        entries = LogEntry.objects.filter(pk=step["entry"])
+        is_next = step["of"] == _digest(data) and entries.filter(change_message=step["log"]).update(
+            change_message=f"{step['log']} Continuing."
+        )
+        return (entries.get(), step) if is_next else (None, {})
 
 
-def _digest(asked: Asked) -> str:
-    return sha256(repr(sorted(asked.items())).encode("utf-8", "backslashreplace")).hexdigest()
+def _log(entry: LogEntry, message: str) -> None:
+    entry.change_message = printable(message)
+    entry.save(update_fields=["change_message"])
+
+
+def _digest(data: Data) -> str:
+    return sha256(repr(sorted(data.items())).encode("utf-8", "backslashreplace")).hexdigest()

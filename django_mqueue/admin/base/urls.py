@@ -1,59 +1,107 @@
-"""Links from numbers to the pages of the messages, dead letters or leases that they count.
+"""URLs and permissions of the queue's pages.
 
-Each function returns None if the user may not see the page.
+Names of topics and groups are in the query, because they may hold any character.
 """
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
-from .links import address
-from .views import may
+from .display import printable
+
+APP = "django_mqueue"
+
+PERMISSIONS: dict[str, tuple[str, ...]] = {
+    "actions": ("admin.view_logentry",),
+    "overview": ("view_topic",),
+    "topic_changelist": ("view_topic",),
+    "topic": ("view_topic",),
+    "pause_topic": ("pause_topic",),
+    "resume_topic": ("resume_topic",),
+    "consumergroup_changelist": ("view_consumergroup",),
+    "group": ("view_consumergroup",),
+    "pause_group": ("pause_consumergroup",),
+    "resume_group": ("resume_consumergroup",),
+    "reset_group": ("reset_consumergroup",),
+    "group_partitions": ("view_offset", "view_partitionlease"),
+    "group_subscribers": ("view_subscriberheartbeat",),
+    "subscriberheartbeat_changelist": ("view_subscriberheartbeat",),
+    "partitionlease_changelist": ("view_partitionlease",),
+    "release_leases": ("release_partitionlease",),
+    "message_changelist": ("view_message",),
+    "message_change": ("view_message",),
+    "publish_message": ("publish_message",),
+    "hurry_message": ("hurry_message",),
+    "deadletter_changelist": ("view_deadletter",),
+    "deadletter_errors": ("view_deadletter",),
+    "deadletter_list": ("view_deadletter",),
+    "deadletter": ("view_deadletter",),
+    "redrive_selected": ("view_deadletter", "redrive_deadletter"),
+    "redrive_matching": ("view_deadletter", "redrive_deadletter"),
+    "purge_selected": ("view_deadletter", "purge_deadletter"),
+    "purge_matching": ("view_deadletter", "purge_deadletter"),
+    "edit_deadletter": ("view_deadletter", "redrive_deadletter", "edit_deadletter"),
+}
+"""The permissions that a user needs for each page. The key is the end of the name of the page's URL."""
+
+NAVIGATION = {
+    "topic_changelist": "Topics",
+    "consumergroup_changelist": "Groups",
+    "message_changelist": "Messages",
+    "deadletter_changelist": "Dead letters",
+    "partitionlease_changelist": "Leases",
+    "subscriberheartbeat_changelist": "Subscribers",
+    "actions": "Actions",
+}
+"""The pages of the navigation bar, with their titles."""
 
 
-def to_topic(request: HttpRequest, topic: str) -> str | None:
-    return address(request, "topic", topic=topic) if may(request, "view_topic") else None
+def may(request: HttpRequest, *permissions: str) -> bool:
+    """Return whether the user has all of these permissions: ``may(request, "view_topic")``.
+
+    A permission without an app label is a permission of the queue's app.
+    """
+    return all(request.user.has_perm(one if "." in one else f"{APP}.{one}") for one in permissions)
 
 
-def to_group(request: HttpRequest, topic: str, group: str) -> str | None:
-    if not may(request, "view_consumergroup"):
-        return None
-    return address(request, "group", topic=topic, group=group)
+def may_open(request: HttpRequest, page: str) -> bool:
+    return may(request, *PERMISSIONS[page])
 
 
-def to_messages(
-    request: HttpRequest, topic: str, group: str | None = None, status: str | None = None
-) -> str | None:
-    """Return the URL of a topic's messages with a status (see ``inspect.messages``) for a group."""
-    if not may(request, "view_message"):
-        return None
-    return address(request, "message_changelist", topic=topic, group=group, status=status)
+def page_url(request: HttpRequest, page: str, *args: object, **query: object) -> str:
+    """Return the URL of a page on the request's admin site: ``page_url(request, "group", topic="orders")``.
+
+    ``page``: the end of the URL's name, after ``admin:django_mqueue_``. Query parameters that are None are left out.
+    """
+    path = reverse(f"admin:{APP}_{page}", args=args, current_app=getattr(request, "current_app", None))
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given, errors='replace')}" if given else path
 
 
-def to_key(request: HttpRequest, topic: str, group: str, key: str | None) -> str | None:
-    """Return the URL of a key's messages. Keyless messages have no page by partition."""
-    if key is None or not may(request, "view_message"):
-        return None
-    return address(request, "message_changelist", topic=topic, group=group, key=key)
+def allowed_url(request: HttpRequest, page: str, *args: object, **query: object) -> str | None:
+    """Return ``page_url``, or None if the user may not open the page."""
+    return page_url(request, page, *args, **query) if may_open(request, page) else None
 
 
-def to_letters(request: HttpRequest, topic: str, group: str | None = None) -> str | None:
-    """Return the URL of a topic's dead letters by error, or of a group's dead letters."""
-    if not may(request, "view_deadletter"):
-        return None
-    if group is None:
-        return address(request, "deadletter_errors", topic=topic)
-    return address(request, "deadletter_list", topic=topic, group=group)
+def overview_url(request: HttpRequest) -> str:
+    """Return the URL of the app's landing page."""
+    return reverse("admin:app_list", args=(APP,), current_app=getattr(request, "current_app", None))
 
 
-def to_partitions(request: HttpRequest, topic: str, group: str) -> str | None:
-    if not may(request, "view_offset", "view_partitionlease"):
-        return None
-    return address(request, "group_partitions", topic=topic, group=group)
+def link(url: str, text: str) -> SafeString:
+    return format_html('<a href="{}">{}</a>', url, printable(text))
 
 
-def to_subscribers(request: HttpRequest, topic: str, group: str, subscriber: str | None = None) -> str | None:
-    """Return the URL of a group's subscribers, or of one subscriber, with their current deliveries."""
-    if not may(request, "view_subscriberheartbeat"):
-        return None
-    return address(request, "group_subscribers", topic=topic, group=group, subscriber=subscriber)
+def navigation(request: HttpRequest) -> list[tuple[str, str, bool]]:
+    """Return (title, URL, is this page) of the pages that the user may open."""
+    here, landing = request.path, overview_url(request)
+    found = [("Overview", landing, here == landing)] if may_open(request, "overview") else []
+    for page, title in NAVIGATION.items():
+        if url := allowed_url(request, page):
+            found.append((title, url, here.startswith(url)))
+    return found

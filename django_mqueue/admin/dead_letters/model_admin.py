@@ -1,34 +1,43 @@
-"""Dead letters: the list of topics that have some, and the model's pages."""
+"""Dead letters: topics, a topic's dead letters by error, a list, and the page of one dead letter."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.http.response import HttpResponseBase
+from django.http import Http404, HttpRequest
 
 from ... import conf
-from ...browse import letter_topics
-from ..base.links import address
-from ..base.pages import ReadOnlyAdmin
+from ...browse import dead_letters, letter_story, letter_topics
+from ...policy.errors import plain
+from ..base.display import printable
+from ..base.forms import parse_offset
+from ..base.operations import Data
+from ..base.tables import ReadOnlyAdmin
+from ..base.urls import page_url
 from ..base.views import QueueView
-from .letter_editing import EditLetter
-from .letter_operations import PurgeMatching, PurgeSelected, RedriveMatching, RedriveSelected
-from .letter_pages import ErrorsPage, LetterPage, LettersPage
+from ..messages import payloads
+from . import visible
+from .editing import EditDeadLetter
+from .filters import DeadLetterFilter, dead_topic, query_of
+from .operations import PurgeMatching, PurgeSelected, RedriveMatching, RedriveSelected
+from .tracebacks import Part, parts
+from .visible import View
 
 TOPICS = 50
+PAGE = 50
+RELATED = 20
+"""Maximum number of redrives, and of other dead letters with the same id, on the page of a dead letter."""
 
 
 class DeadLetterTopics(QueueView):
     """A part of the topics that have dead letters. ``?after=`` continues the list."""
 
-    rights = ("view_deadletter",)
+    url_name = "deadletter_changelist"
     title = "Dead letters"
     template_name = "admin/django_mqueue/dead_letter_topics.html"
-
-    def crumbs(self) -> list[tuple[str, str | None]]:
-        *above, _, here = super().crumbs()
-        return [*above, here]
+    is_list = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         after = self.request.GET.get("after", "")
@@ -36,47 +45,179 @@ class DeadLetterTopics(QueueView):
         rows = []
         for one in found.topics:
             dead = None if conf.dead_letter_topic(one.topic) == one.dead_topic else one.dead_topic
-            rows.append(
+            groups = [(group, count, count >= found.cap) for group, count in sorted(one.groups.items())]
+            url = page_url(self.request, "deadletter_errors", topic=one.topic, dead=dead)
+            rows.append({"about": one, "dead": dead, "url": url, "groups": groups})
+        then = found.next and page_url(self.request, self.url_name, after=found.next)
+        return super().get_context_data(rows=rows, after=after, then=then, **kwargs)
+
+
+class _TopicPage(QueueView):
+    """A page whose query holds the fields of ``DeadLetterFilter``. ``below`` continues the list."""
+
+    form: DeadLetterFilter
+    title = "Dead letters"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        self.form = DeadLetterFilter(self.request.GET)
+        below = parse_offset(self.request.GET.get("below", ""))
+        self.below = dead_letters.END if below is None else below
+        context: dict[str, Any] = {}
+        if self.form.is_valid():
+            data = self.form.cleaned_data
+            topic, dead = data["topic"], dead_topic(data)
+            view = visible.view_of(self.request, topic, dead)
+            self.title = printable(f"Dead letters of {topic}")
+            context = {"topic": topic, "dead": data["dead"], "dead_topic": dead, "seen": view}
+            context |= {"is_newest": self.below == dead_letters.END, **self.found(data, view)}
+        return super().get_context_data(form=self.form, **context, **kwargs)
+
+    def found(self, data: Data, view: View) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def url(self, page: str, **query: Any) -> str:
+        """Return the URL of a page with the same filter. ``query`` replaces fields; None removes a field."""
+        return page_url(self.request, page, **{**self.form.query, **query})
+
+
+class ErrorsPage(_TopicPage):
+    """The dead letters of a topic by error: ``?topic=&below=``, and the other fields of ``DeadLetterFilter``."""
+
+    route, url_name = "errors", "deadletter_errors"
+    template_name = "admin/django_mqueue/dead_letter_errors.html"
+
+    def found(self, data: Data, view: View) -> dict[str, Any]:
+        found = dead_letters.by_error(conf.database(), query_of(view.allowed(data)), self.below)
+        errors = []
+        for name, count, groups in view.names(found.errors):
+            total: Counter[str] = Counter()
+            for one in groups:
+                total.update(one.groups)
+            rows = [
                 {
-                    "topic": one.topic,
-                    "dead": dead,
-                    "url": address(self.request, "deadletter_errors", topic=one.topic, dead=dead),
-                    "groups": [
-                        (group, count, count >= found.cap) for group, count in sorted(one.groups.items())
-                    ],
-                    "first": one.first,
-                    "newest": one.newest,
+                    "about": one,
+                    "url": self._list_url(name, one.alike.line),
+                    "groups": sorted(one.groups.items()),
+                }
+                for one in (groups if view.everything else [])
+            ]
+            errors.append(
+                {
+                    "name": name,
+                    "count": count,
+                    "url": self._list_url(name, None) if name else "",
+                    "first": min(one.first for one in groups),
+                    "last": max(one.last for one in groups),
+                    "groups": sorted(total.items()),
+                    "rows": rows,
                 }
             )
-        then = found.next and address(self.request, "deadletter_changelist", after=found.next)
-        return super().get_context_data(rows=rows, after=after, then=then, **{**kwargs, "title": self.title})
+        return {
+            "errors": errors,
+            "looked": found.looked,
+            "then": found.next and self.url(self.url_name, below=found.next),
+            "all_url": self.url("deadletter_list"),
+        }
+
+    def _list_url(self, error: str, line: str | None) -> str:
+        return self.url("deadletter_list", error=error or None, line=line, exact=1)
+
+
+class ListPage(_TopicPage):
+    """A list of dead letters, newest first: the fields of ``DeadLetterFilter``, and ``below``."""
+
+    route, url_name = "list", "deadletter_list"
+    template_name = "admin/django_mqueue/dead_letter_list.html"
+    crumb = "List"
+
+    def parents(self) -> list[tuple[str, str | None]]:
+        if not self.form.is_valid():
+            return super().parents()
+        topic, dead = self.form.data.get("topic"), self.form.data.get("dead") or None
+        url = page_url(self.request, "deadletter_errors", topic=topic, dead=dead)
+        return [*super().parents(), (self.title, url)]
+
+    def found(self, data: Data, view: View) -> dict[str, Any]:
+        found = dead_letters.page(conf.database(), query_of(view.allowed(data)), self.below, limit=PAGE)
+        rows = [
+            {
+                "head": head,
+                "error": plain(head.error).partition("\n")[0]
+                if view.everything
+                else view.name(head.alike.name),
+                "url": page_url(self.request, "deadletter", offset=head.offset),
+            }
+            for head in found.heads
+        ]
+        topics = {"topic": data["topic"], "dead": data["dead"] or None}
+        return {
+            "rows": rows,
+            "looked": found.looked,
+            "then": found.next and self.url(self.url_name, below=found.next),
+            "first_url": self.url(self.url_name),
+            "was": urlencode(dict(self.request.GET.items()), errors="replace"),
+            "narrowed": self.form.narrowed,
+            "given": self.form.query,
+            "clear_url": page_url(self.request, self.url_name, **topics),
+        }
+
+
+class DeadLetterPage(QueueView):
+    """One dead letter: ``?offset=``."""
+
+    route, url_name = "letter", "deadletter"
+    template_name = "admin/django_mqueue/dead_letter.html"
+    topics: dict[str, str | None] | None = None
+
+    def parents(self) -> list[tuple[str, str | None]]:
+        if self.topics is None:
+            return super().parents()
+        url = page_url(self.request, "deadletter_errors", **self.topics)
+        return [*super().parents(), (f"Dead letters of {self.topics['topic']}", url)]
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        offset = parse_offset(self.request.GET.get("offset", ""))
+        if offset is None:
+            raise Http404("A dead letter is named by its offset.")
+        letter = dead_letters.one(conf.database(), offset)
+        if letter is None:
+            self.title = f"Dead letter {offset}"
+            return super().get_context_data(gone=True, **kwargs)
+        row = letter.row
+        self.topics = visible.topics_of(letter)
+        self.title = printable(f"Dead letter {row['original_id']}")
+        shown = visible.shown(self.request, letter)
+        everything = visible.view_of(self.request, row["original_topic"] or "", letter.topic).everything
+        return super().get_context_data(
+            letter=letter,
+            row=row,
+            kind=letter.metadata["kind"],
+            error=_readable(shown.errors[-1].error if shown.errors else ""),
+            earlier=[(one, _readable(one.error)) for one in shown.errors[:-1]],
+            payload=visible.payload(letter, shown, everything=everything),
+            headers=payloads.document(dict(shown.headers)),
+            is_ours=letter.is_ours,
+            may_edit=everything,
+            details=letter_story.dead_letter_details(conf.database(), letter, RELATED),
+            **self.topics,
+            **kwargs,
+        )
+
+
+def _readable(error: str) -> list[Part]:
+    """Return the parts of an error's text that are not blank."""
+    return [part for part in parts(plain(error)) if part.text.strip()]
 
 
 class DeadLetterAdmin(ReadOnlyAdmin):
-    """Lists topics instead of rows. Each dead letter has a page of its own."""
-
     order = ("-offset",)
     views = (
-        ErrorsPage,
-        LettersPage,
-        LetterPage,
-        RedriveSelected,
-        RedriveMatching,
-        PurgeSelected,
-        PurgeMatching,
-        EditLetter,
-    )
+        ErrorsPage, ListPage, DeadLetterPage, RedriveSelected, RedriveMatching, PurgeSelected, PurgeMatching,
+        EditDeadLetter,
+    )  # fmt: skip
 
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        response: HttpResponseBase = DeadLetterTopics.as_view(page=self)(request)
-        assert isinstance(response, HttpResponse)
-        return response
+    list_view = DeadLetterTopics
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        """Redirect Django's own links, such as those in its log of actions, to the dead letter's page."""
-        request.current_app = self.admin_site.name
-        if object_id.isascii() and object_id.isdigit():
-            return HttpResponseRedirect(address(request, "deadletter", offset=object_id))
-        return HttpResponseRedirect(address(request, "deadletter_changelist"))
+    def row_url(self, request: HttpRequest, object_id: str) -> str | None:
+        offset = parse_offset(object_id)
+        return None if offset is None else page_url(request, "deadletter", offset=offset)

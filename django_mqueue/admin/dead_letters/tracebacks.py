@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import groupby
 
 _FRAME = re.compile(
     r'^(?P<indent>[ |+-]*)File "(?P<file>[^"\n]*)", line (?P<line>\d+)(?:, in (?P<name>.*))?$'
@@ -14,52 +15,40 @@ _LIBRARY = re.compile(
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Part:
     """Lines of an error's text: frames of the project only, or frames of libraries only.
 
     A part without ``places`` is the text between frames.
     """
 
-    is_library: bool = False
-    places: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
+    is_library: bool
+    places: list[str]
+    text: str
 
 
 def parts(error: str) -> list[Part]:
     """Split the whole text into parts. Neighbouring frames of the same kind are one part."""
-    found: list[Part] = []
-    for kind, place, line in _lines(error):
-        last = found[-1] if found else None
-        if kind is None:
-            if last is None or last.places:
-                found.append(Part())
-        elif place:
-            if last is None or not last.places or kind is not last.is_library:
-                found.append(Part(kind))
-            found[-1].places.append(place)
-        found[-1].lines.append(line)
+    found = []
+    for is_library, group in groupby(_lines(error), key=lambda line: line[0]):
+        lines = list(group)
+        places = [place for _, place, _ in lines if place]
+        found.append(Part(bool(is_library), places, "\n".join(text for _, _, text in lines)))
     return found
 
 
 def _lines(error: str) -> Iterator[tuple[bool | None, str, str]]:
-    """Yield (frame of a library, place, line) for each line.
+    """Yield (frame of a library, place, text) for each line.
 
     The first value is None outside of frames. ``place`` is empty except in the first line of a frame.
     """
     inside: bool | None = None
     indent = 0
     for line in error.split("\n"):
-        frame = _FRAME.match(line)
-        if frame:
+        place = ""
+        if frame := _FRAME.match(line):
             inside, indent = bool(_LIBRARY.search(frame["file"])), len(frame["indent"])
             place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name']}" if frame["name"] else "")
-            yield inside, place, line
-            continue
-        if inside is not None and len(line) - len(line.lstrip(" |")) <= indent:
+        elif inside is not None and len(line) - len(line.lstrip(" |")) <= indent:
             inside = None
-        yield inside, "", line
+        yield inside, place, line

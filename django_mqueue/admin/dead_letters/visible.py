@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from ... import conf
 from ...browse import letter_story
 from ...browse.dead_letters import ErrorGroup
-from ...policy import encoding
 from ...policy.errors import is_class
-from ...policy.message_query import Inspected, Unreadable
+from ...policy.message_query import Inspected
 from ...service.redrive import Letter
-from ..base.display import printable
-from ..base.operations import Asked, Refused
+from ..base.operations import Data, Refused
 from ..messages import masking, payloads
 
 ByName = tuple[str, int, list[ErrorGroup]]
-_TELLING = ("line", "path", "error")
 
 
 @dataclass(frozen=True)
-class Seen:
+class View:
     """A user's view of a topic's dead letters.
 
     If ``everything`` is false, it leaves out the texts of errors and all that a mask hides.
@@ -35,17 +30,16 @@ class Seen:
 
     everything: bool
 
-    def may_ask(self, asked: Asked) -> dict[str, Any]:
+    def allowed(self, data: Data) -> dict[str, Any]:
         """Return the filter without the fields that would reveal hidden parts."""
         if self.everything:
-            return dict(asked)
-        return {**asked, "line": "", "path": "", "value": "", "error": self.name(asked.get("error") or "")}
+            return dict(data)
+        return {**data, "line": "", "path": "", "value": "", "error": self.name(data.get("error") or "")}
 
-    def check(self, asked: Asked) -> None:
+    def check(self, data: Data) -> None:
         """Raise ``Refused`` if the choice uses fields that the user may not search."""
-        if any(
-            (asked.get(name) or "") != told for name, told in self.may_ask(asked).items() if name in _TELLING
-        ):
+        allowed = self.allowed(data)
+        if any((data.get(name) or "") != (allowed.get(name) or "") for name in ("line", "path", "error")):
             raise Refused(
                 "Payloads and errors of this topic are masked: to choose by them, you need the right to see the masked"
                 " parts."
@@ -57,15 +51,21 @@ class Seen:
 
     def names(self, errors: Sequence[ByName]) -> list[ByName]:
         """Return the errors by name, most frequent first. All names that the user may not see share one entry, ""."""
-        found: dict[str, list[ErrorGroup]] = {}
+        by_name: dict[str, list[ErrorGroup]] = {}
         for name, _, groups in errors:
-            found.setdefault(self.name(name), []).extend(groups)
-        told = [(name, sum(group.count for group in groups), groups) for name, groups in found.items()]
-        return sorted(told, key=lambda one: -one[1])
+            by_name.setdefault(self.name(name), []).extend(groups)
+        found = [(name, sum(group.count for group in groups), groups) for name, groups in by_name.items()]
+        return sorted(found, key=lambda one: -one[1])
 
 
-def seen_by(request: HttpRequest, topic: str, dead_topic: str) -> Seen:
-    return Seen(masking.sees_all(request, topic) and masking.sees_all(request, dead_topic))
+def view_of(request: HttpRequest, topic: str, dead_topic: str) -> View:
+    return View(masking.sees_all(request, topic) and masking.sees_all(request, dead_topic))
+
+
+def topics_of(letter: Letter) -> dict[str, str | None]:
+    """Return the query of the pages of the letter's topic."""
+    topic = letter.row["original_topic"] or ""
+    return {"topic": topic, "dead": None if conf.dead_letter_topic(topic) == letter.topic else letter.topic}
 
 
 def shown(request: HttpRequest, letter: Letter) -> Inspected:
@@ -75,20 +75,8 @@ def shown(request: HttpRequest, letter: Letter) -> Inspected:
 
 
 def payload(letter: Letter, seen: Inspected, *, everything: bool) -> SafeString:
-    """Return the payload as HTML.
-
-    ``everything``: no mask applies to this user, so the result is the stored payload. Otherwise the result is the
-    payload of ``seen``, because a mask may have changed it.
-    """
-    if isinstance(seen.payload, payloads.Withheld):
-        return format_html('<p class="quiet">{}</p>', str(seen.payload))
-    body, how = bytes(letter.row["payload"]), letter.metadata["encoding"]
+    """Return the payload as HTML: as it is stored, or as a mask has changed it."""
     if not everything:
-        is_bytes = isinstance(seen.payload, bytes)
-        body = seen.payload if is_bytes else _json(seen.payload)
-        how = encoding.BYTES if is_bytes and not isinstance(seen.payload, Unreadable) else encoding.JSON
-    return payloads.whole(body[: payloads.BODY_BYTES], len(body), how)
-
-
-def _json(value: Any) -> bytes:
-    return printable(json.dumps(value, cls=DjangoJSONEncoder, ensure_ascii=False)).encode()
+        return payloads.body(seen)
+    body = bytes(letter.row["payload"])
+    return payloads.whole(body[: payloads.BODY_BYTES], len(body), letter.metadata["encoding"])

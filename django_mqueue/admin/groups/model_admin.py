@@ -1,30 +1,137 @@
-"""Consumer groups: their list, and the page of one group of one topic."""
+"""Consumer groups: their list, the page of one group of one topic, its partitions and its subscribers."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
+from django import forms
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.http.response import HttpResponseBase
+from django.http import Http404, HttpRequest
 
 from ... import conf, inspect
+from ...exceptions import MQueueError
 from ...inspect import GroupFigures, PartitionLag
 from ...models import ConsumerGroup
+from ...policy import names
+from ...stats import numbers
+from ...stats.groups import group_progress
 from ...store.connection import session
 from ..base import row_ids
 from ..base.display import printable
-from ..base.links import address
-from ..base.pages import ReadOnlyAdmin
-from ..base.subjects import OfGroup
+from ..base.forms import GroupForm, name_field, partition_field
+from ..base.tables import ReadOnlyAdmin
+from ..base.urls import allowed_url, may_open, page_url
 from ..base.views import QueueView
-from ..topics import alarms, charts, panels, status
-from ..topics.overview import QUERY_MAX, asked
-from ..topics.panels import Panel
+from ..topics import alarms, charts, status
+from ..topics.overview import NAME_MAX
 from .pausing import PauseGroup, ResumeGroup
 from .resetting import ResetGroup
-from .subscribers import members
+from .tools import group_tools
+
+PER_PAGE = 50
+SHOWN = 100
+"""Maximum number of deliveries, and of subscribers, on a page."""
+
+
+class SubscribersForm(GroupForm):
+    subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, label="Subscriber")
+
+
+class PartitionsForm(GroupForm):
+    key = partition_field(required=False, label="Key")
+    subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, label="Held by")
+    after = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
+
+
+class GroupView(QueueView):
+    """A page about one group: ``?topic=&group=`` and the other fields of its form."""
+
+    form_class: type[GroupForm]
+
+    def parents(self) -> list[tuple[str, str | None]]:
+        topic, group = (self.request.GET.get(name, "") for name in ("topic", "group"))
+        url = allowed_url(self.request, "group", topic=topic, group=group)
+        groups = page_url(self.request, "consumergroup_changelist")
+        return [("Groups", groups), (f"{group} on {topic}", url)] if url else []
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        form = self.form_class(self.request.GET)
+        if not form.is_valid():
+            found = {"problem": "This page needs a topic and a group."}
+        else:
+            found = self.found(form.cleaned_data)
+        return super().get_context_data(form=form, **found, **kwargs)
+
+    def found(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the context of the page. ``problem``: why the group cannot be shown."""
+        raise NotImplementedError
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        context = self.get_context_data()
+        return self.render_to_response(context, status=404 if "problem" in context else 200)
+
+
+class PartitionsPage(GroupView):
+    """The partitions of a group: the position in each, its owner, and since when it has this owner."""
+
+    route, url_name = "partitions", "group_partitions"
+    template_name = "admin/django_mqueue/partitions.html"
+    title = "Partitions"
+    form_class = PartitionsForm
+
+    def found(self, data: dict[str, Any]) -> dict[str, Any]:
+        group = {"topic": data["topic"], "group": data["group"]}
+        key, subscriber = data["key"] or None, data["subscriber"] or None
+        try:
+            found = group_progress.partitions(
+                **group, partition=key, subscriber=subscriber, after=data["after"], limit=PER_PAGE,
+                using=conf.database(),
+            )  # fmt: skip
+        except (MQueueError, ValueError) as problem:
+            return {**group, "problem": printable(str(problem))}
+        url = page_url(self.request, self.url_name, **group, key=key, subscriber=subscriber)
+        further = page_url(
+            self.request, self.url_name, **group, key=key, subscriber=subscriber, after=found.next
+        )
+        return {
+            **group,
+            "found": found,
+            "narrowed": bool(key or subscriber),
+            "first": url if data["after"] else "",
+            "further": further if found.next else "",
+        }
+
+
+class SubscribersPage(GroupView):
+    """All subscribers of a group, or one: their status, leases and current deliveries."""
+
+    route, url_name = "members", "group_subscribers"
+    template_name = "admin/django_mqueue/subscribers.html"
+    title = "Subscribers"
+    form_class = SubscribersForm
+
+    def found(self, data: dict[str, Any]) -> dict[str, Any]:
+        return members(data["topic"], data["group"], data["subscriber"] or None)
+
+
+def members(topic: str, group: str, subscriber: str | None = None) -> dict[str, Any]:
+    """Return the context of the subscribers' template: live subscribers first, and their messages in flight."""
+    using = conf.database()
+    chosen = [one for one in numbers.subscribers(topic, group, using=using) if subscriber in (None, one.name)]
+    order = ("alive", "silent", "left")
+    chosen.sort(key=lambda one: (order.index(one.status), one.name))
+    found = group_progress.deliveries(topic, group, subscriber=subscriber, limit=SHOWN, using=using)
+    return {
+        "topic": topic,
+        "group": group,
+        "subscriber": subscriber,
+        "members": chosen[:SHOWN],
+        "members_left_off": max(len(chosen) - SHOWN, 0),
+        "in_flight": found.deliveries,
+        "more_in_flight": found.more,
+    }
+
 
 PARTITIONS_SHOWN = 25
 
@@ -32,36 +139,26 @@ PARTITIONS_SHOWN = 25
 class GroupPage(QueueView):
     """One group of one topic: ``?topic=&group=``, and optionally ``span=hour`` or ``span=day``."""
 
-    route, url_name, rights = "page", "group", ("view_consumergroup",)
+    route, url_name = "page", "group"
     template_name = "admin/django_mqueue/group.html"
-    crumb: ClassVar[tuple[str, str]] = ("Groups", "consumergroup_changelist")
-    panels: ClassVar[tuple[Panel, ...]] = (
-        Panel(
-            "subscribers",
-            "Subscribers",
-            "admin/django_mqueue/members.html",
-            ("view_subscriberheartbeat",),
-            lambda request, topic, group: members(topic, group),
-        ),
-    )
-    """Additional parts at the end of the page. Other modules can add panels here."""
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        form = OfGroup(self.request.GET)
+        form = GroupForm(self.request.GET)
         if not form.is_valid():
             raise Http404("no names of a topic and a group")
         topic, group = form.cleaned_data["topic"], form.cleaned_data["group"]
         self.title = printable(f"{group} on {topic}")
-        return super().get_context_data(**{**kwargs, "title": self.title, **self.found(topic, group)})
+        tools = group_tools(self.request, topic, group)
+        return super().get_context_data(tools=tools, **kwargs, **self.found(topic, group))
 
     @session.cached_queries()
     def found(self, topic: str, group: str) -> dict[str, Any]:
         pair = (topic, group)
         span = charts.span_of(self.request.GET.get("span"))
         figures = inspect.group_figures([pair])[pair]
-        names = {"topic": topic, "group": group}
         found = {
-            **names,
+            "topic": topic,
+            "group": group,
             "figures": figures,
             "alarms": alarms.of_group(figures, status.late_after(topic)),
             "span": span,
@@ -69,54 +166,49 @@ class GroupPage(QueueView):
         }
         if not figures.registered or figures.removing:
             return found
-        kept = status.COUNTED  # The lag chart combines rates and lag: both need the same moment.
-        rates = inspect.rates([pair], span=span.span, points=span.points, max_age=kept)[pair]
-        latency = inspect.latency(topic, group, span=span.span, points=span.coarse, max_age=kept)
-        lag = inspect.lag(*pair, limit=PARTITIONS_SHOWN, max_age=kept)
-        holds = [one for one in inspect.holds(topic, max_age=status.COUNTED) if one.group == group]
+        max_age = status.COUNTED  # The lag chart combines rates and lag: both need the same moment.
+        rates = inspect.rates([pair], span=span.span, points=span.points, max_age=max_age)[pair]
+        latency = inspect.latency(*pair, span=span.span, points=span.coarse, max_age=max_age)
+        lag = inspect.lag(*pair, limit=PARTITIONS_SHOWN, max_age=max_age)
+        holds = [one for one in inspect.holds(topic, max_age=max_age) if one.group == group]
+        if may_open(self.request, "group_subscribers"):
+            found |= {**members(topic, group), "has_members": True}
         return {
             **found,
             "lag": lag,
-            "partitions": [(one, self.is_silent(one, figures)) for one in lag.partitions],
-            "rates": rates,
+            "partitions": [(one, _is_silent(one, figures)) for one in lag.partitions],
             "percentiles": charts.percentiles(latency.whole.done),
             "measured": latency.whole.done.of if latency.whole.done else 0,
             "holds": [(hold, alarm) for hold in holds if (alarm := alarms.of_hold(hold))],
-            "charts": [
-                charts.throughput(rates),
-                charts.times(latency),
-                charts.lag_over_time(lag, rates),
-            ],
-            "panels": panels.panels(self.request, self.panels, **names),
+            "charts": [charts.throughput(rates), charts.times(latency), charts.lag_over_time(lag, rates)],
         }
 
-    @staticmethod
-    def is_silent(partition: PartitionLag, figures: GroupFigures) -> bool:
-        """Return whether the owner has not renewed the lease in time. Another worker may then take the lease."""
-        renewed = partition.owner_renewed_at
-        return renewed is not None and figures.at - renewed > timedelta(
-            milliseconds=conf.lease_ms(figures.topic)
-        )
+
+def _is_silent(partition: PartitionLag, figures: GroupFigures) -> bool:
+    """Return whether the owner has not renewed the lease in time. Another worker may then take the lease."""
+    renewed, duration = partition.owner_renewed_at, conf.lease_ms(figures.topic)
+    return renewed is not None and figures.at - renewed > timedelta(milliseconds=duration)
 
 
 class GroupList(QueueView):
-    """The list of all groups, a page at a time, filtered by parts of the group's and the topic's name."""
+    """The list of all groups, a page at a time, filtered by parts of the group's and the topic's name.
 
-    route, url_name, rights = "list", "group_list", ("view_consumergroup",)
+    ``after`` and ``behind``: the topic and the group after which the list continues.
+    """
+
+    url_name = "consumergroup_changelist"
     template_name = "admin/django_mqueue/group_list.html"
     title = "Groups"
-
-    def crumbs(self) -> list[tuple[str, str | None]]:
-        """Leave out the link to the list, because this page is the list."""
-        *above, _, here = super().crumbs()
-        return [*above, here]
+    is_list = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        (after, find), of = asked(self.request), self.request.GET
-        behind, topic = of.get("behind", "")[:QUERY_MAX], of.get("topic", "").strip()[:QUERY_MAX]
+        after, behind, find, topic = (
+            self.request.GET.get(name, "")[:NAME_MAX] for name in ("after", "behind", "find", "topic")
+        )
+        find, topic = find.strip(), topic.strip()
         rows, following = status.groups((after, behind), find, topic)
         return super().get_context_data(
-            **{**kwargs, "rows": rows, "next": following, "after": after, "find": find, "of_topic": topic}
+            rows=rows, next=following, after=after, find=find, of_topic=topic, **kwargs
         )
 
 
@@ -124,21 +216,12 @@ class ConsumerGroupAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic")
     list_display = ["consumer_group", "topic", "offset_acked", "paused", "updated_at"]
     views = (GroupPage, PauseGroup, ResumeGroup, ResetGroup)
+    list_view = GroupList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ConsumerGroup]:
         queryset: QuerySet[ConsumerGroup] = super().get_queryset(request)
         return queryset.filter(consumer_group__gt="", partition_key="")
 
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:  # type: ignore[override]
-        """Show the groups with their figures, instead of Django's list of rows."""
-        return GroupList.as_view(page=self)(request)
-
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        """Redirect Django's own links, such as those in its log of actions, to the group's page."""
-        request.current_app = self.admin_site.name
+    def row_url(self, request: HttpRequest, object_id: str) -> str | None:
         key = row_ids.decode(object_id, str, str)
-        if key is None:
-            return HttpResponseRedirect(address(request, "consumergroup_changelist"))
-        return HttpResponseRedirect(address(request, "group", topic=key[0], group=key[1]))
+        return page_url(request, "group", topic=key[0], group=key[1]) if key else None

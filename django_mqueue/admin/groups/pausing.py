@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 from ... import conf
 from ...service import group_positions
 from ...stats.groups import group_summary
-from ..base import subjects, wording
-from ..base.audit import Subject
-from ..base.links import address
-from ..base.operations import Asked, Done, Operation, Plan
-from ..base.views import may
+from ..base.display import listed
+from ..base.forms import GroupForm, TopicForm
+from ..base.operations import Data, Operation, Plan, Result, Subject, group_subject, topic_subject
+from ..base.urls import allowed_url
 
 PAUSED_MEANS = (
     "Nothing is delivered until the group is resumed, not even to workers that start later.",
@@ -21,126 +19,102 @@ PAUSED_MEANS = (
 )
 
 
-LATER = "Groups that are registered later are not paused by this."
-
-
-class OfGroup(Operation):
+class GroupOperation(Operation):
     """An operation on one group. It leads back to the group's page."""
 
-    form_class = subjects.OfGroup
+    form_class = GroupForm
 
-    def subject(self, asked: Asked) -> Subject:
-        return subjects.group(asked["topic"], asked["group"])
+    def subject(self, data: Data) -> Subject:
+        return group_subject(data["topic"], data["group"])
 
-    def back(self, asked: Asked | None) -> str:
-        if not may(self.request, "view_consumergroup"):
-            return self.home()
-        if asked is None:
-            return address(self.request, "consumergroup_changelist")
-        return address(self.request, "group", topic=asked["topic"], group=asked["group"])
+    def back(self, data: Data | None) -> str | None:
+        names = {} if data is None else {"topic": data["topic"], "group": data["group"]}
+        page = "group" if names else "consumergroup_changelist"
+        return allowed_url(self.request, page, **names)
 
 
-class PauseGroup(OfGroup):
-    route, url_name, rights = "pause", "pause_group", ("pause_consumergroup",)
+class PauseGroup(GroupOperation):
+    route, url_name = "pause", "pause_group"
     title = "Pause a group"
 
-    def plan(self, asked: Asked) -> Plan:
-        if told := _told_if_it_reads(asked):
-            return _nothing(told)
-        what = f"Pause group {asked['group']} on topic {asked['topic']}?"
-        return Plan(what, PAUSED_MEANS, button="Yes, pause it")
+    def plan(self, data: Data) -> Plan:
+        if reason := _cannot_pause(data):
+            return Plan(reason, is_empty=True)
+        return Plan(f"Pause {_name(data)}?", PAUSED_MEANS, button="Yes, pause it")
 
-    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
-        changed = group_positions.pause(asked["topic"], asked["group"], using=conf.database())
-        name = f"Group {asked['group']} on topic {asked['topic']}"
-        if changed:
-            return Done(f"{name} is paused.", changed)
-        return Done(_told_if_it_reads(asked) or f"{name} was paused already.", changed)
+    def perform(self, data: Data) -> Result:
+        if group_positions.pause(data["topic"], data["group"], using=conf.database()):
+            return Result(f"G{_name(data)[1:]} is paused.")
+        return Result(_cannot_pause(data) or f"G{_name(data)[1:]} was paused already.")
 
 
-class ResumeGroup(OfGroup):
-    route, url_name, rights = "resume", "resume_group", ("resume_consumergroup",)
+class ResumeGroup(GroupOperation):
+    route, url_name = "resume", "resume_group"
     title = "Resume a group"
 
-    def plan(self, asked: Asked) -> Plan:
-        what = f"Resume group {asked['group']} on topic {asked['topic']}?"
-        return Plan(what, ("Its workers find out within DISCOVERY_INTERVAL.",), button="Yes, resume it")
+    def plan(self, data: Data) -> Plan:
+        means = ("Its workers find out within DISCOVERY_INTERVAL.",)
+        return Plan(f"Resume {_name(data)}?", means, button="Yes, resume it")
 
-    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
-        changed = group_positions.resume(asked["topic"], asked["group"], using=conf.database())
-        name = f"Group {asked['group']} on topic {asked['topic']}"
-        return Done(f"{name} is resumed." if changed else f"{name} was not paused.", changed)
-
-
-class _OfTopic(Operation):
-    form_class = subjects.OfTopic
-
-    def subject(self, asked: Asked) -> Subject:
-        return subjects.topic(asked["topic"])
-
-    def back(self, asked: Asked | None) -> str:
-        if not may(self.request, "view_topic"):
-            return self.home()
-        if asked is None:
-            return address(self.request, "topic_changelist")
-        return address(self.request, "topic", topic=asked["topic"])
+    def perform(self, data: Data) -> Result:
+        changed = group_positions.resume(data["topic"], data["group"], using=conf.database())
+        return Result(f"G{_name(data)[1:]} {'is resumed' if changed else 'was not paused'}.")
 
 
-class PauseTopic(_OfTopic):
-    route, url_name, rights = "pause", "pause_topic", ("pause_topic",)
+class _TopicOperation(Operation):
+    """Pause or resume all groups of a topic."""
+
+    form_class = TopicForm
+    verb: ClassVar[str]
+    means: ClassVar[tuple[str, ...]]
+
+    def plan(self, data: Data) -> Plan:
+        topic, pauses = data["topic"], self.verb == "pause"
+        found = group_summary.pauses(conf.database(), topic)
+        groups = [group for group, is_paused in found.items() if is_paused != pauses]
+        if not groups:
+            return Plan(f"Topic {topic} has no group that is {'not ' * pauses}paused.", is_empty=True)
+        names = f"group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups ({listed(groups)})"
+        what = f"{self.verb.capitalize()} {names} of topic {topic}?"
+        return Plan(what, self.means, button=f"Yes, {self.verb} them")
+
+    def perform(self, data: Data) -> Result:
+        change = group_positions.pause if self.verb == "pause" else group_positions.resume
+        changed = change(data["topic"], using=conf.database())
+        groups = "1 group was" if changed == 1 else f"{changed} groups were"
+        return Result(f"Topic {data['topic']}: {groups} {self.verb}d.")
+
+    def subject(self, data: Data) -> Subject:
+        return topic_subject(data["topic"])
+
+    def back(self, data: Data | None) -> str | None:
+        names = {} if data is None else {"topic": data["topic"]}
+        page = "topic" if names else "topic_changelist"
+        return allowed_url(self.request, page, **names)
+
+
+class PauseTopic(_TopicOperation):
+    route, url_name, verb = "pause", "pause_topic", "pause"
     title = "Pause a topic"
-
-    def plan(self, asked: Asked) -> Plan:
-        found = group_summary.pauses(conf.database(), asked["topic"])
-        running = [group for group, paused in found.items() if not paused]
-        if not running:
-            return _nothing(f"Topic {asked['topic']} has no group that is not paused.")
-        what = f"Pause {_named(running)} of topic {asked['topic']}?"
-        return Plan(what, (*PAUSED_MEANS, LATER), button="Yes, pause them")
-
-    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
-        changed = group_positions.pause(asked["topic"], using=conf.database())
-        return Done(f"Topic {asked['topic']}: {_groups(changed)} paused.", changed)
+    means = (*PAUSED_MEANS, "Groups that are registered later are not paused by this.")
 
 
-class ResumeTopic(_OfTopic):
-    route, url_name, rights = "resume", "resume_topic", ("resume_topic",)
+class ResumeTopic(_TopicOperation):
+    route, url_name, verb = "resume", "resume_topic", "resume"
     title = "Resume a topic"
-
-    def plan(self, asked: Asked) -> Plan:
-        paused = [
-            group
-            for group, is_paused in group_summary.pauses(conf.database(), asked["topic"]).items()
-            if is_paused
-        ]
-        if not paused:
-            return _nothing(f"Topic {asked['topic']} has no group that is paused.")
-        means = (
-            "Groups that were paused one by one are also resumed.",
-            "Workers find out within DISCOVERY_INTERVAL.",
-        )
-        return Plan(f"Resume {_named(paused)} of topic {asked['topic']}?", means, button="Yes, resume them")
-
-    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
-        changed = group_positions.resume(asked["topic"], using=conf.database())
-        return Done(f"Topic {asked['topic']}: {_groups(changed)} resumed.", changed)
+    means = (
+        "Groups that were paused one by one are also resumed.",
+        "Workers find out within DISCOVERY_INTERVAL.",
+    )
 
 
-def _told_if_it_reads(asked: Asked) -> str:
+def _cannot_pause(data: Data) -> str:
     """Return the reason why the group cannot be paused: it reads the log itself. Return "" for other groups."""
-    if not group_summary.reads_log(conf.database(), asked["topic"], asked["group"]):
+    if not group_summary.reads_log(conf.database(), data["topic"], data["group"]):
         return ""
-    name = f"Group {asked['group']} reads the log of topic {asked['topic']} by itself"
+    name = f"Group {data['group']} reads the log of topic {data['topic']} by itself"
     return f"{name}: it receives no deliveries. Stop the reader, for example a Spark query."
 
 
-def _nothing(what: str) -> Plan:
-    return Plan(what, is_empty=True)
-
-
-def _named(groups: list[str]) -> str:
-    return f"group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups ({wording.listed(groups)})"
-
-
-def _groups(count: int) -> str:
-    return f"{count} group was" if count == 1 else f"{count} groups were"
+def _name(data: Data) -> str:
+    return f"group {data['group']} on topic {data['topic']}"

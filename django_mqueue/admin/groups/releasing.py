@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -11,138 +10,111 @@ from django.core.exceptions import ValidationError
 
 from ... import conf
 from ...policy import names
-from ...policy.names import check_partition
 from ...service import releasing
 from ...service.releasing import Released
 from ...stats import numbers
 from ...stats.groups import group_progress
-from ..base import subjects, wording
-from ..base.audit import Subject
-from ..base.display import printable
-from ..base.links import address
-from ..base.operations import Asked, Done, Operation, Plan, Refused
-from ..base.subjects import NameField
-from ..base.views import may
+from ..base.display import count, listed, printable
+from ..base.forms import GroupForm, name_field, partition_field
+from ..base.operations import Data, Plan, Refused, Result
+from ..base.urls import allowed_url
+from .pausing import GroupOperation
 
-IN_HAND = 1_000
+DELIVERIES_READ = 1_000
 
 
-class PartitionField(forms.CharField):
-    """A key, or a partition of keyless messages, whose name begins with a space."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(strip=False, **kwargs)
-
-    def clean(self, value: Any) -> str:
-        text = super().clean(value)
-        try:
-            return check_partition(text) if text else text
-        except (TypeError, ValueError) as problem:
-            raise ValidationError(str(problem)) from None
-
-
-class ReleaseForm(subjects.OfGroup):
+class ReleaseForm(GroupForm):
     """``holder``: the incarnation that the page has shown. An incarnation that took a lease later keeps it."""
 
-    partition = PartitionField(required=False, widget=forms.HiddenInput)
-    subscriber = NameField("subscriber", names.SUBSCRIBER_MAX, required=False, widget=forms.HiddenInput)
-    holder = NameField("holder", releasing.INCARNATION_MAX, required=False, widget=forms.HiddenInput)
+    partition = partition_field(required=False, widget=forms.HiddenInput)
+    subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, widget=forms.HiddenInput)
+    holder = name_field("holder", releasing.INCARNATION_MAX, required=False, widget=forms.HiddenInput)
 
     def clean(self) -> dict[str, Any]:
-        asked = super().clean() or {}
-        if not self.errors and not asked.get("partition") and not asked.get("subscriber"):
+        data = super().clean() or {}
+        if not self.errors and not data.get("partition") and not data.get("subscriber"):
             raise ValidationError("Give a partition or a subscriber, to select the leases.")
-        return asked
+        return data
 
 
-class ReleaseLeases(Operation):
-    route, url_name, rights = "release", "release_leases", ("release_partitionlease",)
+def _arguments(data: Data) -> dict[str, Any]:
+    """Return the arguments of ``held`` and ``release``."""
+    return {**{name: data[name] or None for name in ReleaseForm.base_fields}, "using": conf.database()}
+
+
+class ReleaseLeases(GroupOperation):
+    route, url_name = "release", "release_leases"
     title = "Release leases"
     form_class = ReleaseForm
 
-    def subject(self, asked: Asked) -> Subject:
-        return subjects.group(asked["topic"], asked["group"])
-
-    def back(self, asked: Asked | None) -> str:
+    def back(self, data: Data | None) -> str | None:
         """Return the URL of a page that has such a button, if the user may see one."""
-        if asked is not None:
-            of = {"topic": asked["topic"], "group": asked["group"]}
-            if asked["subscriber"] and may(self.request, "view_subscriberheartbeat"):
-                return address(self.request, "group_subscribers", **of)
-            if may(self.request, "view_offset", "view_partitionlease"):
-                return address(self.request, "group_partitions", **of)
-        if may(self.request, "view_partitionlease"):
-            return address(self.request, "partitionlease_changelist")
-        return self.home()
+        url = None
+        if data is not None:
+            group = {"topic": data["topic"], "group": data["group"]}
+            if data["subscriber"]:
+                url = allowed_url(self.request, "group_subscribers", **group)
+            url = url or allowed_url(self.request, "group_partitions", **group)
+        return url or allowed_url(self.request, "partitionlease_changelist")
 
-    def plan(self, asked: Asked) -> Plan:
-        topic, group = asked["topic"], asked["group"]
-        held = releasing.held(
-            topic, group, partition=asked["partition"] or None, subscriber=asked["subscriber"] or None,
-            holder=asked["holder"] or None, using=conf.database(),
-        )  # fmt: skip
+    def plan(self, data: Data) -> Plan:
+        held = releasing.held(**_arguments(data))
         if not held:
-            told = ("It is free, or another subscriber has taken it since the page was made.",)
+            what = (
+                f"The lease on {_key(data['partition'])}"
+                if data["partition"]
+                else f"The leases of {data['subscriber']}"
+            )
             return Plan(
-                f"{_what(asked)}: no longer held by the subscribers that the page showed.",
-                told,
+                f"{what}: no longer held by the subscribers that the page showed.",
+                ["It is free, or another subscriber has taken it since the page was made."],
                 is_empty=True,
             )
         owners = sorted({one.owner for one in held})
         holders = {one.holder for one in held}
         leases = "1 lease" if len(held) == 1 else f"{len(held):,} leases"
-        of = f" on {_key(held[0].partition)}" if asked["partition"] else ""
+        on = f" on {_key(held[0].partition)}" if data["partition"] else ""
         return Plan(
-            f"Release {leases} of {wording.listed(owners)}{of}, group {group} on topic {topic}?",
-            self._consequences(topic, group, owners, {one.partition for one in held}),
+            f"Release {leases} of {listed(owners)}{on}, group {data['group']} on topic {data['topic']}?",
+            _consequences(data["topic"], data["group"], owners, {one.partition for one in held}),
             button="Yes, release them" if len(held) > 1 else "Yes, release it",
             is_destructive=True,
             fixed={"holder": holders.pop()} if len(holders) == 1 else {},
         )
 
-    def _consequences(self, topic: str, group: str, owners: list[str], partitions: set[str]) -> list[str]:
-        using = conf.database()
-        found = group_progress.deliveries(topic, group, limit=IN_HAND, using=using)
-        mine = [one for one in found.deliveries if one.partition in partitions and not one.is_orphan]
-        members = {one.name: one for one in numbers.subscribers(topic, group, using=using)}
-        who = owners[0] if len(owners) == 1 else "They"
-        told = []
-        if mine:
-            told.append(
-                f"{wording.count(len(mine), 'message').capitalize()} of {'it' if len(partitions) == 1 else 'them'} in"
-                " flight now: delivered again at once, one at a time, to the next subscriber that takes the"
-                " partition."
-            )
-            told.append(
-                "Handlers that run now are not stopped. Their work may be done twice, and their acks are refused."
-            )
-        else:
-            told.append("None of its messages are in flight now.")
-        if any(one.alone for one in mine):
-            told.append("A message that runs alone counts as failed once more.")
-        for name in owners:
-            member = members.get(name)
-            if member is not None and member.status == "alive":
-                told.append(
-                    f"{printable(name)} is alive, and may take its partitions again at once. To prevent this, stop"
-                    " its process, or pause the group."
-                )
-            else:
-                told.append(
-                    f"{printable(name)} has sent no heartbeat lately: its leases expire by themselves."
-                )
-        told.append(f"No message is lost. {printable(who)} can no longer ack the messages received before.")
-        return told
+    def perform(self, data: Data) -> Result:
+        released = releasing.release(**_arguments(data))
+        message = _message(data, released)
+        if not released.partitions:
+            raise Refused(message)
+        return Result(message, messages.WARNING if released.locked else messages.SUCCESS)
 
-    def perform(self, asked: Asked, carried: Mapping[str, Any]) -> Done:
-        done = releasing.release(
-            asked["topic"], asked["group"], partition=asked["partition"] or None,
-            subscriber=asked["subscriber"] or None, holder=asked["holder"] or None, using=conf.database(),
-        )  # fmt: skip
-        told = _told(asked, done)
-        if not done.partitions:
-            raise Refused(told)
-        return Done(told, int(done), level=messages.WARNING if done.locked else messages.SUCCESS)
+
+def _consequences(topic: str, group: str, owners: list[str], partitions: set[str]) -> list[str]:
+    using = conf.database()
+    found = group_progress.deliveries(topic, group, limit=DELIVERIES_READ, using=using)
+    in_flight = [one for one in found.deliveries if one.partition in partitions and not one.is_orphan]
+    alive = {one.name for one in numbers.subscribers(topic, group, using=using) if one.status == "alive"}
+    texts = []
+    if in_flight:
+        texts += [
+            f"{count(len(in_flight), 'message').capitalize()} of {'it' if len(partitions) == 1 else 'them'} in"
+            " flight now: delivered again at once, one at a time, to the next subscriber that takes the partition.",
+            "Handlers that run now are not stopped. Their work may be done twice, and their acks are refused.",
+        ]
+    else:
+        texts.append("None of its messages are in flight now.")
+    if any(one.alone for one in in_flight):
+        texts.append("A message that runs alone counts as failed once more.")
+    for name in owners:
+        texts.append(
+            f"{printable(name)} is alive, and may take its partitions again at once. To prevent this, stop its"
+            " process, or pause the group."
+            if name in alive
+            else f"{printable(name)} has sent no heartbeat lately: its leases expire by themselves."
+        )
+    who = printable(owners[0]) if len(owners) == 1 else "They"
+    return [*texts, f"No message is lost. {who} can no longer ack the messages received before."]
 
 
 def _key(partition: str) -> str:
@@ -150,26 +122,18 @@ def _key(partition: str) -> str:
     return f"keyless {partition.strip()}" if key is None else f"key {printable(key)}"
 
 
-def _what(asked: Asked) -> str:
-    return (
-        f"The lease on {_key(asked['partition'])}"
-        if asked["partition"]
-        else f"The leases of {asked['subscriber']}"
-    )
-
-
-def _told(asked: Asked, done: Released) -> str:
+def _message(data: Data, released: Released) -> str:
     parts = []
-    if done.partitions:
-        leases = "1 lease was" if len(done.partitions) == 1 else f"{len(done.partitions):,} leases were"
-        of = f": {_key(done.partitions[0])}" if len(done.partitions) == 1 else ""
-        by = f" of {asked['subscriber']}" if asked["subscriber"] else ""
-        parts.append(f"{leases} released{by}{of}.")
-    if done.locked:
+    if released.partitions:
+        is_one = len(released.partitions) == 1
+        leases = "1 lease was" if is_one else f"{len(released.partitions):,} leases were"
+        by = f" of {data['subscriber']}" if data["subscriber"] else ""
+        parts.append(f"{leases} released{by}{f': {_key(released.partitions[0])}' if is_one else ''}.")
+    if released.locked:
         parts.append(
-            f"{wording.listed([_key(one) for one in done.locked])}: not released, because the holder has the lease"
+            f"{listed([_key(one) for one in released.locked])}: not released, because the holder has the lease"
             " locked in an open transaction. Try again when the transaction ends, or end its process."
         )
-    if done.changed:
-        parts.append(f"{len(done.changed):,} had a new holder meanwhile.")
+    if released.changed:
+        parts.append(f"{len(released.changed):,} had a new holder meanwhile.")
     return " ".join(parts) or "Nothing was released: the subscribers that the page showed held nothing."

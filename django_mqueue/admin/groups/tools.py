@@ -1,4 +1,4 @@
-"""The buttons of groups and topics, by their current status and the user's rights."""
+"""The buttons of groups and topics, by their current status and the user's permissions."""
 
 from __future__ import annotations
 
@@ -6,60 +6,38 @@ from django.http import HttpRequest
 
 from ... import conf
 from ...stats.groups import group_summary
-from ..base import subjects
-from ..base.audit import Subject
-from ..base.links import address
-from ..base.views import may
+from ..base.operations import Subject, group_subject, topic_subject
+from ..base.urls import allowed_url
 
-Tool = tuple[str, str]
-"""Title and URL."""
+Tool = tuple[str, str | None]
+"""Title, and URL. The URL is None if the user may not open the page."""
 
 
-def of_group(request: HttpRequest, topic: str, group: str) -> list[Tool]:
+def group_tools(request: HttpRequest, topic: str, group: str) -> list[Tool]:
     paused = group_summary.paused(conf.database(), topic, group)
-    can_pause = paused is False and not group_summary.reads_log(conf.database(), topic, group)
-    return _of(
-        request,
-        {"topic": topic, "group": group},
-        [
-            ("Pause", "pause_group", can_pause, ("pause_consumergroup",)),
-            ("Resume", "resume_group", paused is True, ("resume_consumergroup",)),
-            ("Move", "reset_group", paused is not None, ("reset_consumergroup",)),
-            (
-                "Its partitions",
-                "group_partitions",
-                paused is not None,
-                ("view_offset", "view_partitionlease"),
-            ),
-            ("Its subscribers", "group_subscribers", True, ("view_subscriberheartbeat",)),
-        ],
-    ) + _history(request, subjects.group(topic, group))
+    pages = {"group_subscribers": "Its subscribers"}
+    if paused is not None:
+        pages = {"reset_group": "Move", "group_partitions": "Its partitions", **pages}
+    if paused:
+        pages = {"resume_group": "Resume", **pages}
+    elif paused is False and not group_summary.reads_log(conf.database(), topic, group):
+        pages = {"pause_group": "Pause", **pages}
+    found = [(title, allowed_url(request, page, topic=topic, group=group)) for page, title in pages.items()]
+    return _allowed(request, found, group_subject(topic, group))
 
 
-def of_topic(request: HttpRequest, topic: str) -> list[Tool]:
-    found = group_summary.pauses(conf.database(), topic)
-    return _of(
-        request,
-        {"topic": topic},
-        [
-            ("Pause all groups", "pause_topic", not all(found.values()), ("pause_topic",)),
-            ("Resume all groups", "resume_topic", any(found.values()), ("resume_topic",)),
-        ],
-    ) + _history(request, subjects.topic(topic))
+def topic_tools(request: HttpRequest, topic: str) -> list[Tool]:
+    paused = group_summary.pauses(conf.database(), topic).values()
+    found: list[Tool] = []
+    if not all(paused):
+        found.append(("Pause all groups", allowed_url(request, "pause_topic", topic=topic)))
+    if any(paused):
+        found.append(("Resume all groups", allowed_url(request, "resume_topic", topic=topic)))
+    return _allowed(request, found, topic_subject(topic))
 
 
-def _history(request: HttpRequest, subject: Subject) -> list[Tool]:
-    """Return the button of the actions on a topic or group, if the user may see the log."""
-    if not may(request, "admin.view_logentry"):
-        return []
-    return [("History", address(request, "actions", model=subject.model._meta.model_name, object=subject.id))]
-
-
-def _of(
-    request: HttpRequest, query: dict[str, str], tools: list[tuple[str, str, bool, tuple[str, ...]]]
-) -> list[Tool]:
-    return [
-        (title, address(request, page, **query))
-        for title, page, is_there, rights in tools
-        if is_there and may(request, *rights)
-    ]
+def _allowed(request: HttpRequest, tools: list[Tool], subject: Subject) -> list[Tool]:
+    """Return the buttons that the user may use, and the button of the actions on this topic or group."""
+    model = subject.model.__name__.lower()
+    history = ("History", allowed_url(request, "actions", model=model, object=subject.id))
+    return [tool for tool in [*tools, history] if tool[1]]

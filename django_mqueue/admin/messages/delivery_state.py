@@ -1,4 +1,4 @@
-"""The page of delivery state: for each group, the messages that were delivered to it."""
+"""The table of delivery state: for each group, the messages that were delivered to it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ from ..base.display import (
     printable,
     quiet,
 )
-from ..base.lookups import GROUP, KEY, TOPIC_OF_GROUP, Lookup
-from ..base.pages import ReadOnlyAdmin
-from ..base.paginator import LIMIT, Found
-from ..base.views import may
+from ..base.tables import FROM_OFFSET, LIMIT, Found, ReadOnlyAdmin
+from ..base.urls import APP, may
 from .masking import may_hold_masked
 from .message_list import OUTCOMES
 
@@ -42,24 +40,12 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     """Lists the rows in the order of the primary key. A row's URL contains the whole key (see ``row_ids``)."""
 
     order = ("consumer_group", "topic", "partition_key", "message_offset")
-    lookups = (
-        GROUP,
-        TOPIC_OF_GROUP,
-        KEY,
-        Lookup("message_offset__gte", "From offset", needs=("partition_key",), number=True),
-    )
+    lookups = {
+        "consumer_group": "Group", "topic": "Topic", "partition_key": "Key", FROM_OFFSET: "From offset",
+    }  # fmt: skip
     list_display = [
-        "offset",
-        "group",
-        "topic",
-        "key",
-        "state",
-        "attempts",
-        "failures",
-        "worker",
-        "last",
-        "last_error",
-    ]
+        "offset", "group", "topic", "key", "state", "attempts", "failures", "worker", "last", "last_error",
+    ]  # fmt: skip
     fieldsets = [
         (None, {"fields": ["message", "consumer_group", "topic", "key"]}),
         ("Delivery", {"fields": ["state", "attempts", "failure_count", "delivered_to", "delivered"]}),
@@ -68,15 +54,8 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
         ("Failed attempts", {"fields": ["all_errors"]}),
     ]
     readonly_fields = [
-        "message",
-        "key",
-        "state",
-        "attempts",
-        "delivered",
-        "invisible",
-        "finished",
-        "all_errors",
-    ]
+        "message", "key", "state", "attempts", "delivered", "invisible", "finished", "all_errors",
+    ]  # fmt: skip
 
     key = key_column
     offset = column("message_offset", "offset")
@@ -89,7 +68,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     finished = moment_column("acked_at", "done at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeliveryState]:
-        """Annotate each row with the user's rights, because columns do not get the request."""
+        """Annotate each row with the user's permissions, because columns do not get the request."""
         queryset: QuerySet[DeliveryState] = super().get_queryset(request)
         return queryset.annotate(
             sees_all=Value(may(request, "unmask_message"), BooleanField()),
@@ -97,22 +76,21 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
         )
 
     def narrow(self, queryset: QuerySet[DeliveryState], given: dict[str, str]) -> QuerySet[DeliveryState]:
-        leading = {name: value for name, value in given.items() if name != "message_offset__gte"}
+        leading = {name: value for name, value in given.items() if name != FROM_OFFSET}
         if not leading:
             return super().narrow(queryset, given)
-        from_offset = int(given["message_offset__gte"]) if "message_offset__gte" in given else None
-        found = search.states(queryset.db, leading, from_offset, LIMIT + 1)
-        return Found.with_keys(super().narrow(queryset.filter(**given), leading), found)
+        from_offset = int(given[FROM_OFFSET]) if FROM_OFFSET in given else None
+        narrowed = super().narrow(queryset.filter(**given), leading)
+        found = Found(narrowed.model, narrowed.query, narrowed.db)
+        found.keys = search.states(queryset.db, leading, from_offset, LIMIT + 1)
+        return found
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> DeliveryState | None:
         key = row_ids.decode(object_id, str, str, str, int)
-        if key is None:
-            return None
-        queryset: QuerySet[DeliveryState] = self.get_queryset(request)
         try:
-            return queryset.filter(pk=key).first()
+            return None if key is None else self.get_queryset(request).filter(pk=key).first()
         except ValueError:  # A part of the key is not a valid value of its column.
             return None
 
@@ -120,26 +98,17 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     def message(self, row: Any) -> str:
         if not row.sees_messages:
             return str(row.message_offset)
-        url = reverse(
-            "admin:django_mqueue_message_change",
-            args=(row.message_offset,),
-            current_app=self.admin_site.name,
-        )
+        page, site = f"admin:{APP}_message_change", self.admin_site.name
+        url = reverse(page, args=(row.message_offset,), current_app=site)
         return format_html('<a href="{}">{}</a>', url, row.message_offset)
 
     @admin.display(description="state")
     def state(self, row: Any) -> str:
         """Return the badge of the state, by the database's clock. All decisions of the queue use this clock."""
         if row.acked:
-            found = outcome(
-                {
-                    name: getattr(row, name)
-                    for name in ("invisible_until", "acked_at", "delivered_to", "handed")
-                },
-                _errors(row),
-                has_letter=False,
-                came_back=False,
-            )
+            names = ("invisible_until", "acked_at", "delivered_to", "handed")
+            view = {name: getattr(row, name) for name in names}
+            found = outcome(view, _errors(row), has_letter=False, came_back=False)
             return badge("over", "given up" if found == DEAD_LETTERED else OUTCOMES.get(found, "done"))
         due = row.invisible_until <= row.now_ms
         if row.in_flight:
@@ -162,22 +131,17 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
         """Return the failed attempts, newest first."""
         if row.errors and _is_masked(row):
             return quiet(MASKED)
-        return (
-            format_html_join(
-                "",
-                '<section><span class="mqueue-caption">Attempt {}, by {}, {}</span>{}</section>',
-                (
-                    (
-                        error.get("attempt", "?"),
-                        printable(str(error.get("by", "?"))),
-                        moment(_number(error.get("at"))),
-                        block(str(error.get("error", ""))),
-                    )
-                    for error in reversed(_errors(row))
-                ),
+        sections = [
+            (
+                error.get("attempt", "?"),
+                printable(str(error.get("by", "?"))),
+                moment(at if isinstance(at := error.get("at"), int) else None),
+                block(str(error.get("error", ""))),
             )
-            or EMPTY
-        )
+            for error in reversed(_errors(row))
+        ]
+        html = '<section><span class="mqueue-caption">Attempt {}, by {}, {}</span>{}</section>'
+        return format_html_join("", html, sections) or EMPTY
 
 
 def _is_masked(row: Any) -> bool:
@@ -186,7 +150,3 @@ def _is_masked(row: Any) -> bool:
 
 def _errors(row: DeliveryState) -> list[dict[str, Any]]:
     return [error for error in row.errors or [] if isinstance(error, dict)]
-
-
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) else None

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 
 from ... import conf
 from ...policy.message_query import Cut, FailedAttempt, Inspected
-from ..base.views import may
+from ..base.urls import may
 from .payloads import Withheld
 
 logger = logging.getLogger("django_mqueue")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import SimpleNamespace
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from django import forms
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
 
 from ... import conf, inspect
 from ...browse import newest
 from ...exceptions import MQueueError
 from ...inspect import Figure, Inspected, Page
-from ...policy.message_query import DEAD, DONE
+from ...policy import names
+from ...policy.filters import PAYLOAD, filter_of
+from ...policy.message_query import DEAD, DONE, IN_FLIGHT, STATUSES, WAITING
 from ...policy.outcomes import (  # fmt: skip
     BEFORE_START,
     DEAD_LETTERED,
@@ -23,13 +25,121 @@ from ...policy.outcomes import (  # fmt: skip
     SET_ASIDE,
     SKIPPED,
 )
+from ...service.registration import topic_limit
 from ...stats.results import AT_LEAST, EXACT
-from ..base.display import EMPTY, badge, cell, first_line, key, moment, name, printable, quiet
-from ..base.links import address
+from ..base.display import EMPTY, badge, cell, first_line, key, printable, quiet
+from ..base.forms import Moment, name_field
+from ..base.urls import page_url
 from ..base.views import QueueView
 from . import payloads
 from .masking import as_seen, sees_all, shown
-from .search_form import BY_DUE_TIME, TITLES, Asking
+
+NEWEST, OLDEST = "newest", "oldest"
+TITLES = {status: status.replace("_", " ").capitalize() for status in STATUSES} | {WAITING: "For retry"}
+BY_DUE_TIME = (IN_FLIGHT, WAITING)
+"""Statuses whose messages cannot be listed newest first: their order is by key and time."""
+
+
+def value_of(text: str) -> Any:
+    """Return the value of a field: the parsed JSON, or the text itself if it is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def path_of(text: str) -> str:
+    """Return a path such as ``customer.id`` in the notation of the queue's filters."""
+    return PAYLOAD + text.replace(".", "__")
+
+
+def _name(argument: str, limit: int, label: str, size: int = 14) -> forms.CharField:
+    return name_field(argument, limit, required=False, label=label, widget=forms.TextInput({"size": size}))
+
+
+def _text(label: str, size: int, attributes: Any = None, **kwargs: Any) -> forms.CharField:
+    widget = forms.TextInput({"size": size, **(attributes or {})})
+    return forms.CharField(required=False, label=label, widget=widget, **kwargs)
+
+
+class SearchForm(forms.Form):
+    """The search form. A message must match all fields that are given."""
+
+    topic = _name("topic", topic_limit(), "Topic", 18)
+    group = _name("group", names.GROUP_MAX, "Group")
+    status = forms.ChoiceField(choices=[("", "All"), *TITLES.items()], required=False, label="Status")
+    key = _name("key", names.KEY_MAX, "Key")
+    id = _name("id", names.ID_MAX, "Id", 18)
+    kind = _text("Kind", 14, strip=False, max_length=names.KIND_MAX)
+    order = forms.ChoiceField(
+        choices=[(NEWEST, "Newest first"), (OLDEST, "Oldest first")], required=False, label="Order"
+    )
+    after = Moment(required=False, label="Published from")
+    before = Moment(required=False, label="Published before")
+    path = _text("Path in the payload", 18, {"placeholder": "customer.id"}, strip=False)
+    value = _text("holds", 12)
+    header = _text("Header", 14, strip=False)
+    header_value = _text("is", 12)
+
+    FIRST = ("topic", "group", "status", "key", "id", "kind", "order")
+
+    def first_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.FIRST]
+
+    def more_fields(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name not in self.FIRST]
+
+    @property
+    def has_more(self) -> bool:
+        """True if one of the folded fields has a value."""
+        return any(self.data.get(field.name) for field in self.more_fields())
+
+    def clean(self) -> dict[str, Any]:
+        given = self.cleaned_data
+        for field, value in (("path", "value"), ("header", "header_value")):
+            if given.get(field) and not given.get(value):
+                self.add_error(
+                    value, 'Give the value at this path: a number, true, false, null, or a text; "" for none.'
+                )
+            elif given.get(value) and not given.get(field) and field not in self.errors:
+                self.add_error(field, "Say where.")
+        if given.get("path") and not all(path_of(given["path"]).removeprefix(PAYLOAD).split("__")):
+            self.add_error("path", "The path has an empty part, between two dots or at an end.")
+        if given.get("header", "").startswith(PAYLOAD):
+            self.add_error("header", f"Headers that begin with {PAYLOAD} cannot be searched.")
+        if given.get("status") and given["status"] not in ("scheduled", "dead") and not given.get("group"):
+            self.add_error(
+                "group",
+                f"{TITLES[given['status']]} is the status of a message for one group: name the group.",
+            )
+        is_asked = any(value for name, value in given.items() if name != "order")
+        if is_asked and not given.get("topic") and "topic" not in self.errors:
+            self.add_error("topic", "Name the topic: without one only the newest of all are listed.")
+        return given
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of ``inspect.messages``, except ``filter`` and the arguments for paging."""
+        given = self.cleaned_data
+        is_newest_first = given.get("order") != OLDEST and given.get("status") not in BY_DUE_TIME
+        names_ = ("topic", "group", "status", "key", "id", "kind", "after", "before")
+        return {**{name: given[name] or None for name in names_}, "newest_first": is_newest_first}
+
+    def test(self) -> Callable[[Inspected], bool] | None:
+        """Return a filter for payload and headers, or None if the form asks for neither.
+
+        Raises ``ValidationError`` if the filter is invalid.
+        """
+        given, wanted = self.cleaned_data, {}
+        if given["path"]:
+            wanted[path_of(given["path"])] = value_of(given["value"])
+        if given["header"]:
+            wanted[given["header"]] = value_of(given["header_value"])
+        try:
+            test: Any = filter_of(wanted or None)
+        except (TypeError, ValueError) as problem:
+            raise ValidationError(str(problem)) from None
+        return test  # type: ignore[no-any-return]
+
 
 ROWS = 100
 LOOKED_AT = 2_000
@@ -43,24 +153,26 @@ BADGES = {
     "pending": "waiting", "in_flight": "good", "waiting": "waiting", "done": "over", "dead": "bad",
     "scheduled": "waiting",
 }  # fmt: skip
+OUTCOMES = {
+    SKIPPED: "skipped", DEAD_LETTERED: "dead-lettered", REDRIVEN: "redriven", REMOVED: "removed",
+    SET_ASIDE: "set aside", BEFORE_START: "before the group's start", NOT_RECORDED: "not on record",
+}  # fmt: skip
+"""Badges of messages that are done although no handler has finished them."""
 
 
 class MessagesPage(QueueView):
-    """The list of messages: ``?topic=`` and the other fields of ``Asking``.
+    """The list of messages: ``?topic=`` and the other fields of ``SearchForm``.
 
     ``start``: the position from which the list continues; the link of the previous page contains it.
     """
 
-    route, url_name, rights = "", "message_changelist", ("view_message",)
+    url_name = "message_changelist"
     template_name = "admin/django_mqueue/messages.html"
     title = "Messages"
+    is_list = True
 
-    def crumbs(self) -> list[tuple[str, str | None]]:
-        *above, (title, _), _ = super().crumbs()
-        return [*above, (title, None)]
-
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        form = Asking(request.GET)
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        form = SearchForm(self.request.GET)
         found: Page | None = None
         if form.is_valid():
             try:
@@ -69,33 +181,31 @@ class MessagesPage(QueueView):
                 form.add_error(None, printable(str(problem)))
             except ValidationError as problem:
                 form.add_error(None, problem)
+        listed = {} if found is None else self._listed(form, found)
         topic = form.cleaned_data.get("topic") or ""
-        context = self.get_context_data(title=self.title, form=form, topic=topic, found=found)
-        if found is not None:
-            context |= self._listed(form, found)
-        return self.render_to_response(context)
+        return super().get_context_data(form=form, topic=topic, found=found, **listed, **kwargs)
 
-    def _found(self, form: Asking) -> Page:
-        request, topic = self.request, form.cleaned_data["topic"]
-        start = request.GET.get("start") or None
+    def _found(self, form: SearchForm) -> Page:
+        topic, start = form.cleaned_data["topic"], self.request.GET.get("start") or None
+        topics = [topic] if topic else ["", *conf.topics()]
+        sees_everything = all(sees_all(self.request, one) for one in topics)
+        payload_limit = payloads.HEAD_BYTES if sees_everything else MASKED_IN_LIST
         if not topic:
-            everything = sees_all_topics(request)
-            most = payloads.HEAD_BYTES if everything else MASKED_IN_LIST
-            return newest.newest(conf.database(), limit=ROWS, start=start, payload_limit=most)
-        test, everything = form.test(), sees_all(request, topic)
+            return newest.newest(conf.database(), limit=ROWS, start=start, payload_limit=payload_limit)
+        test = form.test()
         return inspect.messages(
-            **form.question(),
-            filter=None if test is None else as_seen(request, test),
+            **form.arguments(),
+            filter=None if test is None else as_seen(self.request, test),
             limit=ROWS,
             start=start,
             scan_limit=LOOKED_AT,
-            payload_limit=payloads.HEAD_BYTES if everything else MASKED_IN_LIST,
+            payload_limit=payload_limit,
         )
 
-    def _listed(self, form: Asking, found: Page) -> dict[str, Any]:
+    def _listed(self, form: SearchForm, found: Page) -> dict[str, Any]:
         given = form.cleaned_data
-        letters = not given["topic"] or given["status"] == DEAD
-        rows = [self._row(shown(self.request, message), letters) for message in found]
+        has_dead_letters = not given["topic"] or given["status"] == DEAD
+        rows = [self._row(shown(self.request, message), has_dead_letters) for message in found]
         is_first = not self.request.GET.get("start")
         return {
             "rows": rows,
@@ -104,87 +214,58 @@ class MessagesPage(QueueView):
             "is_short": found.next is not None and len(rows) < ROWS,
             "next_url": None if found.next is None else self._url(start=found.next),
             "first_url": None if is_first else self._url(start=None),
-            "is_asked": any(value for name, value in given.items() if name not in ("order",)),
+            "is_asked": any(value for name, value in given.items() if name != "order"),
             "by_due_time": given["status"] in BY_DUE_TIME,
             "counts": self._counts(given) if is_first and given["group"] else [],
         }
 
     def _url(self, **changed: str | None) -> str:
         """Return the URL of this page with changed parameters."""
-        given = self.request.GET
-        asked: dict[str, object] = {
-            name: given[name] for name in (*Asking.base_fields, "start") if given.get(name)
+        query = self.request.GET
+        given: dict[str, object] = {
+            name: query[name] for name in (*SearchForm.base_fields, "start") if query.get(name)
         }
-        return address(self.request, self.url_name, **{**asked, **changed})
+        return page_url(self.request, self.url_name, **{**given, **changed})
 
     def _counts(self, given: Mapping[str, Any]) -> list[tuple[str, Figure, str, bool]]:
         """Return (title, count, URL, is listed now) for each status of a group, except done."""
-        topic, group, key_ = given["topic"], given["group"], given["key"]
-        if key_:
-            try:
-                figures: Any = _of_key(topic, group, key_)
-            except MQueueError:  # The group is not registered, but may have dead letters.
-                return []
-        else:
-            figures = inspect.group_figures([(topic, group)], max_age=KEPT)[topic, group]
-            if not figures.registered:
-                return []
+        counts = _counts(given["topic"], given["group"], given["key"])
         return [
-            (title, getattr(figures, status), self._url(status=status, start=None), given["status"] == status)
-            for status, title in TITLES.items()
-            if status != DONE
+            (TITLES[status], count, self._url(status=status, start=None), given["status"] == status)
+            for status, count in counts.items()
         ]
 
-    def _row(self, message: Inspected, letters: bool) -> dict[str, Any]:
-        offset = message.dead_letter if letters and message.dead_letter is not None else message.offset
+    def _row(self, message: Inspected, has_dead_letters: bool) -> dict[str, Any]:
+        offset, who = message.offset, ""
+        if has_dead_letters:
+            offset = message.offset if message.dead_letter is None else message.dead_letter
+            who = f"{message.group}: " if message.group else ""
         error = message.errors[-1].error if message.errors else ""
-        who = f"{message.group}: " if message.group and letters else ""
         return {
+            "message": message,
             "offset": offset,
-            "url": address(self.request, "message_change", offset),
-            "topic": name(message.topic),
-            "key": key_cell(message.key),
-            "id": name(message.id),
-            "kind": name(message.kind),
+            "url": page_url(self.request, "message_change", offset),
+            "key": quiet("no key") if message.key is None else key(message.key),
             "status": status_badge(message.status, message.outcome),
-            "attempts": message.attempts or EMPTY,
             "payload": payloads.beginning(message),
-            "published": when(message.published_at, short=True),
             "failure": cell(f"{who}{first_line(error)}") if error else EMPTY,
         }
 
 
-def _of_key(topic: str, group: str, key_: str) -> SimpleNamespace:
-    """Return the counts of one key by status, each up to ``COUNTED``."""
-    counts = inspect.counts(topic, group=group, key=key_, cap=COUNTED, scan_limit=LOOKED_AT)
-    found = {
+def _counts(topic: str, group: str, key_: str) -> dict[str, Figure]:
+    """Return the counts of a group, or of one of its keys up to ``COUNTED``, by status, without those that are done."""
+    statuses = [status for status in TITLES if status != DONE]
+    if not key_:
+        figures = inspect.group_figures([(topic, group)], max_age=KEPT)[topic, group]
+        return {status: getattr(figures, status) for status in statuses} if figures.registered else {}
+    try:
+        counts = inspect.counts(topic, group=group, key=key_, cap=COUNTED, scan_limit=LOOKED_AT)
+    except MQueueError:  # The group is not registered, but may have dead letters.
+        return {}
+    return {
         status: Figure(getattr(counts, status), AT_LEAST if status in counts.more else EXACT)
-        for status in TITLES
-        if status != DONE
+        for status in statuses
     }
-    return SimpleNamespace(**found)
-
-
-def sees_all_topics(request: HttpRequest) -> bool:
-    """Return whether the user sees the messages of all topics unmasked."""
-    return all(sees_all(request, topic) for topic in ("", *conf.topics()))
-
-
-def when(moment_: Any, *, short: bool = False) -> str:
-    """Return an aware datetime as HTML."""
-    return EMPTY if moment_ is None else moment(round(moment_.timestamp() * 1000), short=short)
-
-
-def key_cell(key_: str | None) -> str:
-    """Return the cell for a message's key. ``key_`` is None for a keyless message."""
-    return quiet("no key") if key_ is None else key(key_)
-
-
-OUTCOMES = {
-    SKIPPED: "skipped", DEAD_LETTERED: "dead-lettered", REDRIVEN: "redriven", REMOVED: "removed",
-    SET_ASIDE: "set aside", BEFORE_START: "before the group's start", NOT_RECORDED: "not on record",
-}  # fmt: skip
-"""Badges of messages that are done although no handler has finished them."""
 
 
 def status_badge(status: str | None, outcome: str | None = None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -12,17 +11,14 @@ from django.utils.safestring import SafeString
 
 from ...policy.encoding import BYTES, JSON
 from ...policy.message_query import Cut, Inspected, Unreadable
-from ..base.display import EMPTY, block, cell, printable, quiet
+from ..base.display import EMPTY, block, cell, quiet
 
 HEAD_BYTES = 400
 """Bytes that a list reads of each payload."""
-
 BODY_BYTES = 262_144
 """Bytes that the page of one message reads of the payload."""
-
 BODY_CHARACTERS = 1_048_576
 """Characters of the payload that the page of one message shows."""
-
 HEX_IN_LIST, HEX_LINE, HEX_LINES = 12, 16, 32
 
 
@@ -31,38 +27,44 @@ class Withheld(str):
 
 
 def beginning(message: Inspected) -> str:
-    """Return a message's payload for a list."""
-    payload = message.payload
-    if isinstance(payload, Withheld):
-        return quiet(payload)
-    if isinstance(payload, Cut):
-        return head(payload.beginning, message.size, JSON if payload.is_json else BYTES)
-    if isinstance(payload, bytes):
-        return head(payload, len(payload), JSON if isinstance(payload, Unreadable) else BYTES)
-    return cell(compact(payload))
+    """Return a message's payload on one line, for a list."""
+    if isinstance(message.payload, Withheld):
+        return quiet(message.payload)
+    stored = _stored(message)
+    if stored is None:
+        return cell(compact(message.payload))
+    body, length, encoding = stored
+    if encoding == BYTES:
+        return quiet(f"{size(length)}: {body[:HEX_IN_LIST].hex(' ')}{'…' if length > HEX_IN_LIST else ''}")
+    text = body.decode(errors="replace")
+    return cell(text if len(body) == length else text.rstrip("\ufffd") + " …")
 
 
 def body(message: Inspected) -> SafeString:
     """Return a message's payload for its own page."""
-    payload, size = message.payload, message.size
-    if isinstance(payload, Withheld):
-        return quiet(payload)
+    if isinstance(message.payload, Withheld):
+        return quiet(message.payload)
+    stored = _stored(message)
+    return of_value(message.payload, message.size) if stored is None else whole(*stored)
+
+
+def _stored(message: Inspected) -> tuple[bytes, int, str] | None:
+    """Return (bytes, whole length, encoding) of a payload that is not a decoded value."""
+    payload = message.payload
     if isinstance(payload, Cut):
-        return whole(payload.beginning, size, JSON if payload.is_json else BYTES)
+        return payload.beginning, message.size, JSON if payload.is_json else BYTES
     if isinstance(payload, bytes):
-        return whole(payload, len(payload), JSON if isinstance(payload, Unreadable) else BYTES)
-    return of_value(payload, size)
+        return payload, len(payload), JSON if isinstance(payload, Unreadable) else BYTES
+    return None
 
 
-def of_value(value: Any, size: int) -> SafeString:
-    """Return a JSON value as HTML. ``size``: its stored size in bytes."""
+def of_value(value: Any, length: int) -> SafeString:
+    """Return a JSON value as HTML. ``length``: its stored size in bytes."""
     text = pretty(value)
-    caption = f"JSON, {_bytes(size)}"
+    caption = f"JSON, {size(length)}"
     if len(text) > BODY_CHARACTERS:
-        return _captioned(
-            f"{caption}; the first {BODY_CHARACTERS:,} characters are shown", 0, 0, text[:BODY_CHARACTERS]
-        )
-    return _captioned(caption, 0, 0, text)
+        caption = f"{caption}; the first {BODY_CHARACTERS:,} characters are shown"
+    return _captioned(caption, text[:BODY_CHARACTERS])
 
 
 def pretty(value: Any) -> str:
@@ -86,29 +88,20 @@ def compact(value: Any) -> str:
         return "nested too deeply to be shown"
 
 
-def head(body: bytes, length: int, encoding: str) -> str:
-    """Return the beginning of a payload on one line, for a list."""
-    if encoding == BYTES:
-        return quiet(f"{_bytes(length)}: {body[:HEX_IN_LIST].hex(' ')}{'…' if length > HEX_IN_LIST else ''}")
-    text = body.decode(errors="replace")
-    return cell(text if len(body) == length else text.rstrip("\ufffd") + " …")
-
-
 def whole(body: bytes, length: int, encoding: str) -> SafeString:
     """Return a payload for its own page.
 
-    ``body``: the payload, or its beginning if it is longer than ``BODY_BYTES``.
+    ``body``: the payload, or its beginning if it is longer than ``BODY_BYTES``. ``length``: of the whole payload.
     """
     if encoding == BYTES:
-        shown = min(length, HEX_LINE * HEX_LINES)
-        return _captioned(_bytes(length), shown, length, _hex(body))
+        return _captioned(_first(size(length), min(length, HEX_LINE * HEX_LINES), length), _hex(body))
     if len(body) < length:
         text = body.decode(errors="replace").rstrip("\ufffd")
-        return _captioned(f"JSON, {_bytes(length)}", len(body), length, text)
+        return _captioned(_first(f"JSON, {size(length)}", len(body), length), text)
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        return _captioned(f"not valid JSON, {_bytes(length)}", length, length, body.decode(errors="replace"))
+        return _captioned(f"not valid JSON, {size(length)}", body.decode(errors="replace"))
     return of_value(value, length)
 
 
@@ -119,13 +112,8 @@ def document(value: Any) -> str:
     return block(pretty(value))
 
 
-def part(metadata: Any, name: str) -> Any:
-    """Return one entry of a message's metadata, or None if another program has written other metadata."""
-    return metadata.get(name) if isinstance(metadata, Mapping) else None
-
-
-def encoding(metadata: Any) -> str:
-    return BYTES if part(metadata, "encoding") == BYTES else JSON
+def size(length: int) -> str:
+    return f"{length:,} byte{'' if length == 1 else 's'}"
 
 
 def _hex(body: bytes) -> str:
@@ -137,13 +125,9 @@ def _hex(body: bytes) -> str:
     return "\n".join(lines)
 
 
-def _captioned(caption: str, shown: int, length: int, text: str) -> SafeString:
-    if shown < length:
-        caption += f"; the first {shown:,} are shown"
-    return format_html(
-        "{}{}", format_html('<span class="mqueue-caption">{}</span>', caption), block(printable(text))
-    )
+def _first(caption: str, shown: int, length: int) -> str:
+    return f"{caption}; the first {shown:,} are shown" if shown < length else caption
 
 
-def _bytes(length: int) -> str:
-    return f"{length:,} byte{'' if length == 1 else 's'}"
+def _captioned(caption: str, text: str) -> SafeString:
+    return format_html('<span class="mqueue-caption">{}</span>{}', caption, block(text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
@@ -12,12 +12,11 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.urls import NoReverseMatch
 
-from ..base.links import APP, address
-from ..base.views import QueueView, may
+from ..base.forms import parse_offset
+from ..base.urls import APP, may, page_url
+from ..base.views import QueueView
 
 PAGE = 50
-BEFORE_MAX = 18
-"""Maximum number of digits of ``before``."""
 
 
 class ActionsPage(QueueView):
@@ -27,30 +26,23 @@ class ActionsPage(QueueView):
     """
 
     route, url_name = "actions", "actions"
-    rights: ClassVar[tuple[str, ...]] = ("admin.view_logentry",)
     template_name = "admin/django_mqueue/actions.html"
     title = "Actions"
-    crumb: ClassVar[tuple[str, str]] = ("Topics", "topic_changelist")
-
-    def crumbs(self) -> list[tuple[str, str | None]]:
-        *above, _, here = super().crumbs()
-        return [*above, here]
+    is_list = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        asked = self.request.GET
-        before = asked.get("before", "")
-        wanted = Q()
-        if before.isascii() and before.isdigit() and len(before) <= BEFORE_MAX:
-            wanted &= Q(pk__lt=int(before))
-        of = {name: asked[name] for name in ("model", "object") if asked.get(name)}
-        if "object" in of:
-            wanted &= Q(object_id=of["object"])
-        found = newest(wanted, of.get("model"))
-        more = found[PAGE - 1].pk if len(found) > PAGE else None
+        query = self.request.GET
+        before = parse_offset(query.get("before", ""))
+        subject = {name: query[name] for name in ("model", "object") if query.get(name)}
+        wanted = Q() if before is None else Q(pk__lt=before)
+        if "object" in subject:
+            wanted &= Q(object_id=subject["object"])
+        found = newest(wanted, subject.get("model"))
+        older = {**subject, "before": found[PAGE - 1].pk} if len(found) > PAGE else {}
         return super().get_context_data(
             rows=[(entry, _url(self.request, entry)) for entry in found[:PAGE]],
-            more=more and address(self.request, "actions", **of, before=more),
-            all=address(self.request, "actions") if of or before else None,
+            more=page_url(self.request, self.url_name, **older) if older else None,
+            all=page_url(self.request, self.url_name) if subject or before is not None else None,
             **kwargs,
         )
 
@@ -60,7 +52,7 @@ def newest(wanted: Q, model: str | None) -> list[LogEntry]:
 
     It runs one query per model, so that each query can use the index on the content type.
     """
-    models = [one for one in apps.get_app_config(APP).get_models() if model in (None, one._meta.model_name)]
+    models = [one for one in apps.get_app_config(APP).get_models() if model in (None, one.__name__.lower())]
     types = ContentType.objects.get_for_models(*models, for_concrete_models=False)
     found: list[LogEntry] = []
     for kind in types.values():
@@ -74,6 +66,6 @@ def _url(request: HttpRequest, entry: LogEntry) -> str | None:
     if not entry.object_id or not may(request, f"view_{model}"):
         return None
     try:
-        return address(request, f"{model}_change", quote(entry.object_id))
+        return page_url(request, f"{model}_change", quote(entry.object_id))
     except NoReverseMatch:
         return None

@@ -9,13 +9,11 @@ from datetime import timedelta
 from ...drawing.scales import age, duration
 from ...inspect import GroupFigures, Hold, KnownTopic, TopicFigures
 from ...stats.results import LATELY
-from ..base import wording
+from ..base.display import count
 
-NOW = timedelta()
+NOTHING = timedelta()
 A_WHILE = timedelta(minutes=10)
 """Deletion may be behind by this time before it is an alarm."""
-
-
 DEAD_LETTERS = 10
 """This many dead letters within ``LATELY`` are not single bad messages: they have a common cause."""
 TIMES_AS_LONG = 10
@@ -34,69 +32,54 @@ class Alarm:
 
 def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
     """Return the alarms of a group, bad ones first. ``late_after``: the age at which an open message is late."""
-    if figures.removing and not figures.registered:
-        return [
-            Alarm(
-                "Being removed: it is not registered, and its delivery state is being deleted", is_bad=False
-            )
-        ]
     if not figures.registered:
+        if figures.removing:
+            text = "Being removed: it is not registered, and its delivery state is being deleted"
+            return [Alarm(text, is_bad=False)]
         return [Alarm("Not registered: the group receives nothing, and deletion does not wait for it")]
-    found = []
-    if figures.removing:
-        found.append(
-            Alarm("Resetting: nothing is delivered until its old delivery state is deleted", is_bad=False)
-        )
     waits = any(one.value for one in (figures.pending, figures.waiting, figures.in_flight))
-    if figures.paused:
-        found.append(Alarm("Paused, and messages wait" if waits else "Paused", is_bad=waits))
-    if not figures.workers:
-        found.append(
-            Alarm("No worker is alive, and messages wait" if waits else "No worker is alive", is_bad=waits)
-        )
-    if figures.oldest_age is not None and figures.oldest_age > late_after:
-        found.append(Alarm(f"Late: its oldest open message is {age(figures.oldest_age)} old"))
-    if figures.dead_lately.value >= DEAD_LETTERS:
-        letters = wording.count(figures.dead_lately, "dead letter")
-        found.append(Alarm(f"{letters[:1].upper()}{letters[1:]} in the last {age(LATELY)}"))
+    also = ", and messages wait" if waits else ""
+    oldest = figures.oldest_age or NOTHING
+    dead_letters = count(figures.dead_lately, "dead letter").capitalize()
+    checks = [
+        (figures.removing, "Resetting: nothing is delivered until its old delivery state is deleted", False),
+        (figures.paused, f"Paused{also}", waits),
+        (not figures.workers, f"No worker is alive{also}", waits),
+        (oldest > late_after, f"Late: its oldest open message is {age(oldest)} old", True),
+        (figures.dead_lately.value >= DEAD_LETTERS, f"{dead_letters} in the last {age(LATELY)}", True),
+    ]
     if figures.workers:
-        found += _of_handlers(figures, waits=bool(figures.pending.value))
+        checks += [(applies, text, True) for applies, text in _of_handlers(figures)]
+    found = [Alarm(text, is_bad) for applies, text, is_bad in checks if applies]
     return sorted(found, key=lambda alarm: not alarm.is_bad)
 
 
-def _of_handlers(figures: GroupFigures, *, waits: bool) -> list[Alarm]:
-    """Return the alarms about live workers: slow handlers, busy threads, no progress."""
-    far = max(LEAST, TIMES_AS_LONG * (figures.usual or NOW))
-    usual = "" if figures.usual is None else f"; 95 of 100 messages take {_duration(figures.usual)} or less"
-    found = []
-    if figures.running_for is not None and figures.running_for > far:
-        found.append(Alarm(f"A handler has run for {age(figures.running_for)}{usual}"))
-    if figures.queued_for is not None and figures.queued_for > far:
-        found.append(
-            Alarm(
-                f"All threads of a worker are busy: a delivered message has waited for {age(figures.queued_for)}"
-            )
-        )
+def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
+    """Return (applies, text) of the alarms about live workers: slow handlers, busy threads, no progress."""
+    far = max(LEAST, TIMES_AS_LONG * (figures.usual or NOTHING))
+    usual = ""
+    if figures.usual is not None:
+        usual = f"; 95 of 100 messages take {duration(figures.usual / timedelta(milliseconds=1))} or less"
+    running, queued = figures.running_for or NOTHING, figures.queued_for or NOTHING
     # A paused group makes no progress. Neither does a group that waits for retries and has no message in flight.
-    may_go_on = waits and not figures.paused and (figures.in_flight.value or not figures.waiting.value)
-    quiet = min(figures.quiet_for or NOW, figures.oldest_age or NOW)
-    if may_go_on and quiet > far:
-        found.append(
-            Alarm(f"No progress for {age(quiet)}, while messages wait and {_workers(figures.workers)} alive")
-        )
-    return found
-
-
-def _duration(time: timedelta) -> str:
-    return duration(time / timedelta(milliseconds=1))
-
-
-def _workers(number: int) -> str:
-    return "a worker is" if number == 1 else f"{number} workers are"
+    has_work = figures.pending.value and (figures.in_flight.value or not figures.waiting.value)
+    quiet = min(figures.quiet_for or NOTHING, figures.oldest_age or NOTHING)
+    workers = "a worker is" if figures.workers == 1 else f"{figures.workers} workers are"
+    return [
+        (running > far, f"A handler has run for {age(running)}{usual}"),
+        (queued > far, f"All threads of a worker are busy: a delivered message has waited for {age(queued)}"),
+        (
+            bool(has_work and not figures.paused and quiet > far),
+            f"No progress for {age(quiet)}, while messages wait and {workers} alive",
+        ),
+    ]
 
 
 def of_topic(
-    known: KnownTopic, figures: TopicFigures | None, holds: Sequence[Hold] | None, overdue: timedelta = NOW
+    known: KnownTopic,
+    figures: TopicFigures | None,
+    holds: Sequence[Hold] | None,
+    overdue: timedelta = NOTHING,
 ) -> list[Alarm]:
     """Return the alarms of a topic.
 
@@ -105,12 +88,9 @@ def of_topic(
     that nothing is consumed or deleted.
     """
     if not known.groups:
-        held = figures is None or figures.kept.value or figures.scheduled.value
-        return (
-            [Alarm("No group: no group consumes the topic, and none of its messages are ever deleted")]
-            if held
-            else []
-        )
+        text = "No group: no group consumes the topic, and none of its messages are ever deleted"
+        is_empty = figures is not None and not figures.kept.value and not figures.scheduled.value
+        return [] if is_empty else [Alarm(text)]
     if holds is None:
         return [Alarm(f"Deletion is behind by {age(overdue)}", is_bad=False)] if overdue > A_WHILE else []
     return [alarm for hold in holds[:1] if (alarm := of_hold(hold)) is not None]
@@ -124,9 +104,9 @@ def of_hold(hold: Hold) -> Alarm | None:
     if hold.reason == "no_group":
         return Alarm("Nothing is deleted: no group is registered")
     bad = is_late or (
-        hold.reason in ("resetting", "paused", "no_worker", "no_collector") and hold.overdue > NOW
+        hold.reason in ("resetting", "paused", "no_worker", "no_collector") and hold.overdue > NOTHING
     )
-    by = f", {age(hold.overdue)} over its retention" if hold.overdue > NOW else ""
+    by = f", {age(hold.overdue)} over its retention" if hold.overdue > NOTHING else ""
     if hold.reason == "no_collector":
         return Alarm(f"Nothing is deleted while no worker of any group is alive{by}", is_bad=bad)
     if hold.reason == "collecting":

@@ -102,27 +102,20 @@ def known(rates: Rates, values: Sequence[float], since: datetime | None) -> Valu
     return found
 
 
-def _minutes(rates: Rates) -> float:
-    return rates.step / timedelta(minutes=1)
-
-
 def _per_minute(rates: Rates, series: Series, since: datetime | None) -> Values:
-    return known(rates, [value / _minutes(rates) for value in series.values], since)
+    minutes = rates.step / timedelta(minutes=1)
+    return known(rates, [value / minutes for value in series.values], since)
 
 
 def exactness(rates: Rates, series: Sequence[Series]) -> str:
-    hows = {one.how for one in series}
-    return " ".join(
-        filter(
-            None,
-            (
-                SAMPLED if "about" in hows else "",
-                _since(AT_LEAST, rates, rates.published_from),
-                _since(FINISHED, rates, rates.finished_from),
-                UNDER_WAY if rates.at is not None else "",
-            ),
-        )
-    )
+    """Return a note that says which numbers of the chart are not exact."""
+    notes = [
+        SAMPLED if any(one.how == "about" for one in series) else "",
+        _since(AT_LEAST, rates, rates.published_from),
+        _since(FINISHED, rates, rates.finished_from),
+        UNDER_WAY if rates.at is not None else "",
+    ]
+    return " ".join(note for note in notes if note)
 
 
 def _since(text: str, rates: Rates, since: datetime | None) -> str:
@@ -193,16 +186,3 @@ def busiest(rates: Mapping[tuple[str, str | None], Rates]) -> list[tuple[str, Se
         if group is not None and one.finished is not None
     ]
     return sorted(found, key=lambda pair: -pair[1].total.value)[:GROUPS_DRAWN]
-
-
-__all__ = [
-    "SPANS",
-    "Span",
-    "busiest",
-    "lag_over_time",
-    "lag_values",
-    "percentiles",
-    "span_of",
-    "throughput",
-    "times",
-]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from datetime import timedelta
+from typing import Any
 
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.http.response import HttpResponseBase
+from django.http import Http404, HttpRequest
 
 from ... import conf, inspect
 from ...models import Topic
@@ -14,15 +14,15 @@ from ...stats import topic_list
 from ...store.connection import session
 from ..base import row_ids
 from ..base.display import printable
-from ..base.links import address
-from ..base.pages import ReadOnlyAdmin
-from ..base.subjects import OfTopic
+from ..base.forms import TopicForm
+from ..base.tables import ReadOnlyAdmin
+from ..base.urls import page_url
 from ..base.views import QueueView
 from ..groups.pausing import PauseTopic, ResumeTopic
-from . import alarms, charts, panels, status
+from ..groups.tools import topic_tools
+from . import alarms, charts, status
 from .actions import ActionsPage
-from .overview import OverviewPage, asked
-from .panels import Panel
+from .overview import NAME_MAX, OverviewPage
 
 GROUPS_SHOWN = 50
 
@@ -30,25 +30,23 @@ GROUPS_SHOWN = 50
 class TopicPage(QueueView):
     """One topic: ``?topic=``, and optionally ``span=hour`` or ``span=day``."""
 
-    route, url_name, rights = "page", "topic", ("view_topic",)
+    route, url_name = "page", "topic"
     template_name = "admin/django_mqueue/topic.html"
-    crumb: ClassVar[tuple[str, str]] = ("Topics", "topic_changelist")
-    panels: ClassVar[tuple[Panel, ...]] = ()
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        form = OfTopic(self.request.GET)
+        form = TopicForm(self.request.GET)
         if not form.is_valid():
             raise Http404("no name of a topic")
         topic = form.cleaned_data["topic"]
         self.title = printable(topic)
-        return super().get_context_data(**{**kwargs, "title": self.title, **self.found(topic)})
+        tools = topic_tools(self.request, topic)
+        return super().get_context_data(tools=tools, **kwargs, **self.found(topic))
 
     @session.cached_queries()
     def found(self, topic: str) -> dict[str, Any]:
         span = charts.span_of(self.request.GET.get("span"))
         about = topic_list.topic(conf.database(), topic)
-        shown = about.groups[:GROUPS_SHOWN]
-        pairs = [(topic, group) for group in shown]
+        pairs = [(topic, group) for group in about.groups[:GROUPS_SHOWN]]
         figures = inspect.group_figures(pairs)
         held = inspect.topic_figures([topic])[topic]
         rates = inspect.rates(
@@ -60,55 +58,40 @@ class TopicPage(QueueView):
             "known": about,
             "figures": held,
             "groups": [status.group_row(figures[pair], rates[pair]) for pair in pairs],
-            "unseen": len(about.groups) - len(shown),
+            "unseen": len(about.groups) - len(pairs),
             "alarms": alarms.of_topic(about, held, []),
             "holds": [(hold, alarm) for hold in holds if (alarm := alarms.of_hold(hold))],
-            "retention": conf.get("RETENTION", topic),
+            "retention": timedelta(seconds=conf.get("RETENTION", topic)),
             "charts": [charts.throughput(rates[topic, None], charts.busiest(rates))],
             "span": span,
             "spans": charts.SPANS.values(),
-            "panels": panels.panels(self.request, self.panels, topic=topic),
         }
 
 
 class TopicList(QueueView):
     """The list of all topics by name, a page at a time, filtered by a part of the name."""
 
-    route, url_name, rights = "list", "topic_list", ("view_topic",)
+    url_name = "topic_changelist"
     template_name = "admin/django_mqueue/topic_list.html"
     title = "Topics"
-
-    def crumbs(self) -> list[tuple[str, str | None]]:
-        """Leave out the link to the list, because this page is the list."""
-        *above, _, here = super().crumbs()
-        return [*above, here]
+    is_list = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        after, find = asked(self.request)
-        rows, following = status.topics(after, find)
-        return super().get_context_data(
-            **{**kwargs, "rows": rows, "next": following, "after": after, "find": find}
-        )
+        after, find = (self.request.GET.get(name, "")[:NAME_MAX] for name in ("after", "find"))
+        rows, following = status.topics(after, find.strip())
+        return super().get_context_data(rows=rows, next=following, after=after, find=find.strip(), **kwargs)
 
 
 class TopicAdmin(ReadOnlyAdmin):
     order = ("topic",)
     list_display = ["topic", "offset_acked", "updated_at"]
     views = (TopicPage, OverviewPage, ActionsPage, PauseTopic, ResumeTopic)
+    list_view = TopicList  # A topic may exist without a row in Django's list.
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Topic]:
         queryset: QuerySet[Topic] = super().get_queryset(request)
         return queryset.filter(consumer_group="", topic__gt="", partition_key="")
 
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:  # type: ignore[override]
-        """Show the queue's own list: a topic may exist without a row in Django's list."""
-        return TopicList.as_view(page=self)(request)
-
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        """Redirect Django's own links, such as those in its log of actions, to the topic's page."""
-        request.current_app = self.admin_site.name
+    def row_url(self, request: HttpRequest, object_id: str) -> str | None:
         key = row_ids.decode(object_id, str)
-        page = ("topic_changelist", {}) if key is None else ("topic", {"topic": key[0]})
-        return HttpResponseRedirect(address(request, page[0], **page[1]))
+        return page_url(request, "topic", topic=key[0]) if key else None

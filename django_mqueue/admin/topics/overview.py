@@ -12,9 +12,9 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 
 from ...exceptions import NotMigrated
-from ..base.links import address
-from ..base.views import QueueView, may
-from . import ranking, status
+from ..base.urls import page_url
+from ..base.views import QueueView
+from . import status
 
 logger = logging.getLogger("django_mqueue")
 
@@ -22,47 +22,34 @@ EVERY = 10
 """Seconds between two reloads of the fragment."""
 FRAGMENT = "X-MQueue-Fragment"
 """The browser's script checks this header: a response without it is another page, for example a login page."""
-QUERY_MAX = 1_000
-
-
-PAGE_MAX = 1_000
-
-
-def asked(request: HttpRequest) -> tuple[str, str]:
-    """Return (name after which the list continues, text to find) from the query."""
-    return request.GET.get("after", "")[:QUERY_MAX], request.GET.get("find", "").strip()[:QUERY_MAX]
-
-
-def place_of(request: HttpRequest) -> tuple[int, str]:
-    """Return (page number, order) from the query. The default is the first page, worst first."""
-    page, sort = request.GET.get("p", ""), request.GET.get("sort", "")
-    number = int(page) if page.isascii() and page.isdigit() and len(page) <= len(str(PAGE_MAX)) else 1
-    return max(number, 1), sort if sort in (ranking.NAME, *ranking.SORTS) else ranking.WORST
+NAME_MAX = 1_000
+"""Maximum characters of the names in a query."""
 
 
 def context_of(request: HttpRequest) -> dict[str, Any]:
     """Return the context of the overview's templates.
 
-    If the database fails, the page says so: it must still open, because it is the entry to the other pages.
+    The query has the page number ``p``, the order ``sort`` and a part of the topics' names, ``find``. If the database
+    fails, the page says so: it must still open, because it is the entry to the other pages.
     """
-    _, find = asked(request)
-    page, sort = place_of(request)
+    number, sort = request.GET.get("p", ""), request.GET.get("sort", "")
+    find = request.GET.get("find", "").strip()[:NAME_MAX]
+    page = int(number) if number.isascii() and number.isdigit() and len(number) < 5 else 1
+    sort = sort if sort in (status.NAME, *status.SORTS) else status.WORST
+    query = {
+        "p": page if page > 1 else None,
+        "sort": None if sort == status.WORST else sort,
+        "find": find or None,
+    }
     context: dict[str, Any] = {
         "request": request,
         "sort": sort,
         "find": find,
         "every": EVERY,
-        "refresh_url": address(
-            request,
-            "overview",
-            fragment=1,
-            p=page if page > 1 else None,
-            sort=None if sort == ranking.WORST else sort,
-            find=find or None,
-        ),
+        "refresh_url": page_url(request, "overview", fragment=1, **query),
     }
     try:
-        return {**context, "standing": status.overview(page, find, sort)}
+        return {**context, "standing": status.overview(max(page, 1), find, sort)}
     except NotMigrated as problem:
         return {**context, "standing": None, "problem": f"{str(problem)[:1].upper()}{str(problem)[1:]}."}
     except DatabaseError:
@@ -73,13 +60,10 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
 class OverviewPage(QueueView):
     """The overview for sites that have their own landing page. ``?fragment=1`` returns only the part that changes."""
 
-    route, url_name, rights = "overview", "overview", ("view_topic",)
+    route, url_name = "overview", "overview"
     template_name = "admin/django_mqueue/overview_page.html"
     title = "Overview"
-
-    def crumbs(self) -> list[tuple[str, str | None]]:
-        *above, _, here = super().crumbs()
-        return [*above, here]
+    is_list = True
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if "fragment" not in request.GET:
@@ -92,7 +76,3 @@ class OverviewPage(QueueView):
         response = self.render_to_response(context)
         response.headers[FRAGMENT] = "overview"
         return response
-
-
-def may_see(request: HttpRequest) -> bool:
-    return may(request, "view_topic")

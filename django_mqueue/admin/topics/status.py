@@ -1,18 +1,20 @@
-"""Rows for the overview and for the lists of topics and groups: one page at a time, in few queries."""
+"""Rows for the overview and for the lists of topics and groups: one page at a time, in few queries, in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import islice
+from typing import Any
 
 from ... import conf, inspect
-from ...inspect import GroupFigures, Hold, KnownTopic, Rates, Series, TopicFigures
+from ...inspect import Figure, GroupFigures, Hold, KnownTopic, Rates, Series, TopicFigures
 from ...stats import triage
+from ...stats.results import total
 from ...store.connection import session
-from . import alarms, ranking
-from .ranking import GroupRow, Standing, TopicRow
+from . import alarms
+from .alarms import NOTHING, Alarm
 
 TOPICS_ON_A_PAGE = 25
 TOPICS_ON_THE_OVERVIEW = 5
@@ -30,6 +32,103 @@ COUNTED, SURVEYED, RATED, HELD, KNOWN = 5.0, 30.0, 30.0, 30.0, 15.0
 overview, from which a page is chosen."""
 
 
+@dataclass(frozen=True)
+class GroupRow:
+    figures: GroupFigures
+    rates: Rates | None
+    alarms: list[Alarm]
+
+
+@dataclass(frozen=True)
+class TopicRow:
+    known: KnownTopic
+    figures: TopicFigures
+    rates: Rates | None
+    groups: list[GroupRow]
+    alarms: list[Alarm]
+    unseen: int = 0
+    """Number of groups that do not fit on the page."""
+
+    @property
+    def bad(self) -> int:
+        alarms = [*self.alarms, *(alarm for row in self.groups for alarm in row.alarms)]
+        return sum(alarm.is_bad for alarm in alarms)
+
+    @property
+    def notes(self) -> int:
+        """The number of notes: alarms that are not bad."""
+        return len(self.alarms) + sum(len(row.alarms) for row in self.groups) - self.bad
+
+    @property
+    def oldest(self) -> timedelta:
+        """The age of the oldest open message of any group."""
+        return max((row.figures.oldest_age or NOTHING for row in self.groups), default=NOTHING)
+
+    @property
+    def counted_at(self) -> list[datetime]:
+        return [self.figures.at, *(row.figures.at for row in self.groups)]
+
+    def of_groups(self, name: str) -> Figure:
+        return total(getattr(row.figures, name) for row in self.groups)
+
+
+WORST = "worst"
+SORTS: dict[str, Callable[[TopicRow], Any]] = {
+    WORST: lambda row: (row.bad, row.figures.dead.value, row.oldest),
+    "pending": lambda row: row.of_groups("pending").value,
+    "in_flight": lambda row: row.of_groups("in_flight").value,
+    "waiting": lambda row: row.of_groups("waiting").value,
+    "scheduled": lambda row: row.figures.scheduled.value,
+    "dead": lambda row: row.figures.dead.value,
+    "oldest": lambda row: row.oldest,
+    "workers": lambda row: sum(one.figures.workers for one in row.groups),
+}
+"""Sort keys; the greatest value is first. ``NAME`` is the other order."""
+NAME = "name"
+
+
+def ordered(rows: Iterable[TopicRow], sort: str) -> list[TopicRow]:
+    """Return the rows by name, or the greatest first and equal rows by name."""
+    by_name = sorted(rows, key=lambda row: row.known.topic)
+    return by_name if sort == NAME else sorted(by_name, key=SORTS[sort], reverse=True)
+
+
+def totals(rows: Sequence[TopicRow]) -> dict[str, Any]:
+    """Return sums over some topics, and the age of their oldest open message."""
+    groups = [one.figures for row in rows for one in row.groups]
+    return {
+        "topics": len(rows),
+        "groups": len(groups),
+        **{name: total(getattr(row.figures, name) for row in rows) for name in ("kept", "scheduled", "dead")},
+        **{name: total(getattr(one, name) for one in groups) for name in ("pending", "in_flight", "waiting")},
+        "oldest": max((row.oldest for row in rows), default=NOTHING) or None,
+        "workers": sum(one.workers for one in groups),
+    }
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One page of the overview.
+
+    ``page``: its number, from 1 to ``pages``. ``totals``, ``bad`` and ``notes``: over all pages. ``at``: the time of
+    the oldest count. ``unseen``: the number of topics without counts.
+    """
+
+    rows: list[TopicRow]
+    page: int
+    pages: int
+    sort: str
+    at: datetime | None
+    bad: int
+    notes: int
+    totals: dict[str, Any]
+    unseen: int = 0
+
+    @property
+    def has_dead_letters(self) -> bool:
+        return bool(self.totals["dead"].value)
+
+
 def late_after(topic: str) -> timedelta:
     return timedelta(seconds=conf.get("LATE_AFTER", topic))
 
@@ -43,7 +142,7 @@ def overview(page: int, find: str, sort: str) -> Standing:
     every = list(_all_topics(find))
     looked = _as_many_as_fit(every)
     are_few = len(looked) <= TOPICS_ON_THE_OVERVIEW
-    rows = ranking.ordered(_rows(looked, COUNTED if are_few else SURVEYED), sort)
+    rows = ordered(_rows(looked, COUNTED if are_few else SURVEYED), sort)
     pages = max(1, -(-len(rows) // TOPICS_ON_THE_OVERVIEW))
     page = min(page, pages)
     here = slice((page - 1) * TOPICS_ON_THE_OVERVIEW, page * TOPICS_ON_THE_OVERVIEW)
@@ -52,13 +151,12 @@ def overview(page: int, find: str, sort: str) -> Standing:
         rows[here] = [fresh[row.known.topic] for row in rows[here]]
     at = min((moment for row in rows for moment in row.counted_at), default=None)
     bad, notes = sum(row.bad for row in rows), sum(row.notes for row in rows)
-    totals = ranking.totals(rows)
-    return Standing(
-        _with_rates(rows[here]), page, pages, sort, at, bad, notes, totals, len(every) - len(looked)
-    )
+    unseen = len(every) - len(looked)
+    return Standing(_with_rates(rows[here]), page, pages, sort, at, bad, notes, totals(rows), unseen)
 
 
 def _all_topics(find: str) -> Iterator[KnownTopic]:
+    """Yield the topics whose names contain ``find``, by name. It reads 1,000 at a time."""
     after: str | None = ""
     while after is not None:
         some = inspect.topics(after=after, containing=find, limit=1_000, max_age=KNOWN)
@@ -161,23 +259,8 @@ def groups(after: tuple[str, str], find: str, topic: str) -> tuple[list[GroupRow
 
     ``find`` and ``topic``: texts that the names of group and topic must contain.
     """
-    page = list(
-        islice(
-            (pair for pair in _pairs(after[0], topic) if pair > after and find in pair[1]),
-            TOPICS_ON_A_PAGE + 1,
-        )
-    )
+    pairs = ((known.topic, group) for known in _all_topics(topic) for group in known.groups)
+    page = list(islice((pair for pair in pairs if pair > after and find in pair[1]), TOPICS_ON_A_PAGE + 1))
     shown = page[:TOPICS_ON_A_PAGE]
     counted = inspect.group_figures(shown, max_age=COUNTED)
     return [group_row(counted[pair]) for pair in shown], shown[-1] if len(page) > len(shown) else None
-
-
-def _pairs(first: str, containing: str) -> Iterator[tuple[str, str]]:
-    """Yield all pairs of topic and group in order, from topic ``first`` on. It reads 1,000 topics at a time."""
-    after: str | None = ""
-    while after is not None:
-        some = inspect.topics(after=after, containing=containing, limit=1_000, max_age=KNOWN)
-        for known in some.topics:
-            if known.topic >= first:
-                yield from ((known.topic, group) for group in known.groups)
-        after = some.next

@@ -17,8 +17,7 @@ from django.db import DatabaseError, connections
 from ... import conf
 from ...checks import server_problems
 from ...exceptions import MQueueError
-from ...store.connection import session
-from ...store.connection.dialect import PERHAPS_MISTAKEN
+from ...store.connection import errors, session
 from ...workers.registry import autodiscover, handlers
 from ...workers.runner import Runner, RunOptions
 
@@ -156,9 +155,9 @@ class Command(BaseCommand):
             try:
                 return server_problems(alias)
             except DatabaseError as error:
-                if not session.is_temporary(error):
+                if not errors.is_temporary(error):
                     raise
-                if session.error_code(error) not in PERHAPS_MISTAKEN:
+                if not errors.is_perhaps_mistaken(error):
                     self.stderr.write(
                         self.style.WARNING(
                             f"database {alias!r} is not available yet, waiting for it: {error}"

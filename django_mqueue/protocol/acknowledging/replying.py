@@ -12,7 +12,7 @@ from ... import conf
 from ...exceptions import NotARequest
 from ...policy.encoding import encode
 from ...policy.requests import box_in
-from ...store import dead_letter_copies, replies
+from ...store import dead_letters, replies
 from ...store.connection import session
 from ...store.connection.second_connection import outside_snapshot
 from ...store.failures import clip
@@ -37,7 +37,7 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
     content = encode(
         payload, kind, headers, conf.get("MAX_PAYLOAD_BYTES", delivery.original_topic or delivery.topic)
     )
-    using = delivery.hold.answering.context.using
+    using = delivery.hold.acknowledger.context.using
 
     def work(cursor: CursorWrapper) -> bool:
         if not replies.lock_open(cursor, box):
@@ -66,13 +66,9 @@ def _is_open(found: replies.Content | None) -> bool:
 
 
 def report_failure(
-    cursor: CursorWrapper, topic: str, offset: int, letter: dead_letter_copies.Copied, group: str, error: str
+    cursor: CursorWrapper, topic: str, offset: int, letter: dead_letters.Copied, group: str, error: str
 ) -> None:
-    """Report the failure of a dead-lettered request to its requester, if no other group can still reply.
-
-    This is part of the transaction that stores the dead letter. It never waits for a lock, because a worker's loop
-    calls it.
-    """
+    """Tell the requester of a dead-lettered request, if no other group can still reply. Never waits."""
     box = box_in(letter.metadata, topic, letter.original_id)
     if box is None or not replies.is_last_hope(cursor, offset, group):
         return

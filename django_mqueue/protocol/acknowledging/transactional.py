@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError, connections, transaction
 
 from ...exceptions import BrokenTransaction, StaleDelivery, WrongDatabase
-from ...store.connection import session
+from ...store.connection import errors, session
 from .statements import writes
 
 if TYPE_CHECKING:
     from ..delivery import Delivery
-
-NO_SUCH_SAVEPOINT = 1305
 
 
 @contextmanager
@@ -32,37 +30,35 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     if ended := [delivery for delivery in deliveries if delivery.hold.answer]:
         # A repeated ack succeeds, so the block would commit its effects a second time.
         raise StaleDelivery(ended, "atomic")
-    answering = deliveries[0].hold.answering
-    using = answering.context.using
+    acknowledger = deliveries[0].hold.acknowledger
+    using = acknowledger.context.using
     acked = False
     try:
         with session.ended_whole(using), _writes_to(using), transaction.atomic(using=using):
             # Registered before the hooks of the block: if one of those raises, the consumer state is still updated.
             if session.calls_hooks(using):
-                transaction.on_commit(lambda: answering.note_ack(deliveries) if acked else None, using=using)
+                transaction.on_commit(
+                    lambda: acknowledger.note_ack(deliveries) if acked else None, using=using
+                )
             with _still_there(), transaction.atomic(using=using):
                 yield
                 if transaction.get_rollback(using=using):
                     raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
             if overdue := [delivery for delivery in deliveries if delivery.hold.overdue]:
                 raise StaleDelivery(overdue, "ack")
-            acked = answering.ack(deliveries, whole=True)
+            acked = acknowledger.ack(deliveries, whole=True)
     except StaleDelivery:
-        answering.reconcile_acks(deliveries)
+        acknowledger.reconcile_acks(deliveries)
         raise
 
 
 @contextmanager
 def _still_there() -> Iterator[None]:
-    """Raise ``BrokenTransaction`` if the savepoint of the block inside does not exist at its end.
-
-    A deadlock rolls back the whole transaction. A COMMIT, or a statement that commits implicitly such as CREATE TABLE,
-    ends it. Both remove the savepoint, and later writes belong to another transaction.
-    """
+    """Raise ``BrokenTransaction`` if a deadlock, a COMMIT or an implicit commit ended the block's transaction."""
     try:
         yield
     except DatabaseError as error:
-        if session.error_code(error) != NO_SUCH_SAVEPOINT:
+        if not errors.is_savepoint_gone(error):
             raise
         raise BrokenTransaction(
             "it ended before the handler did: by a deadlock error that the handler caught, by a COMMIT or ROLLBACK,"

@@ -9,14 +9,18 @@ from django.db.backends.utils import CursorWrapper
 
 from ... import conf
 from ...policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, replies_topic
-from ...store import garbage
+from ...store import garbage, replies
 from ...store.connection import session
-from .expired_replies import ExpiredReplies
 from .removing import Removal, unfinished
 
 PAGE = 1000
 FRUITLESS_PAGES = 20
 """Successive pages without a deletion that end a pass. The next pass continues behind them."""
+
+BOXES, PAGES = 500, 5
+"""Reply boxes of a page, and pages of a sweep."""
+LINGER_MS = 60_000
+"""Milliseconds to keep a box after its deadline: the requester may still fetch a reply that was just in time."""
 
 
 def is_kept(topic: str) -> bool:
@@ -35,11 +39,7 @@ class Collector:
         self._removal: Removal | None = None
 
     def tick(self) -> None:
-        """Collect one page if it is due, and do one step of an unfinished removal.
-
-        A pass collects one page per tick; the next pass starts after ``GC_INTERVAL``. A removal stays unfinished if
-        the process that reset or unsubscribed the group dies.
-        """
+        """Collect one page if it is due, and do one step of a removal that another process left unfinished."""
         if self._removal and not self._removal.step():
             self._removal = None
         now = time.monotonic()
@@ -51,23 +51,20 @@ class Collector:
             self._removal = self._removal or unfinished(self.using, self.topic)
 
     def page(self, interval_ms: int = 0) -> bool:
-        """Read one page of the log in one transaction and delete its garbage. Return whether the pass has more pages.
-
-        Does nothing if any worker ended a pass less than ``interval_ms`` milliseconds ago, or if the topic's row is
-        locked. Never deletes from topics for which ``is_kept`` is True.
-        """
+        """Delete one page's garbage. Return whether the pass has more pages. Skip a topic that is locked."""
         if is_kept(self.topic):
             return False
         retention = conf.retention_ms(self.topic)
-        replies = False
+        has_replies = False
 
         def work(cursor: CursorWrapper) -> bool:
-            nonlocal replies
+            nonlocal has_replies
             locked = garbage.lock_topic_if_due(cursor, self.topic, interval_ms)
             if locked is None:
                 return False
             settled, position = locked
-            groups, replies = garbage.groups_and_replies(cursor, self.topic, replies_topic(self.topic))
+            groups = garbage.groups(cursor, self.topic, replies_topic(self.topic))
+            has_replies = groups.has_replies
             rows = garbage.page(cursor, self.topic, position, settled, PAGE) if groups.starts else []
             if not rows:
                 garbage.move_cursor(cursor, self.topic, 0, done=True)
@@ -89,17 +86,14 @@ class Collector:
             return not (over or rest)
 
         more = session.run(self.using, work)
-        if replies:
+        if has_replies:
             self._leftovers.sweep_all()
         return more
 
     def _done(
         self, cursor: CursorWrapper, groups: garbage.Groups, rows: list[tuple[int, str, str]]
     ) -> list[tuple[str, int]]:
-        """Return (partition, offset) of the rows at or below the watermarks of all groups that need them.
-
-        A group without a watermark for the partition counts as being at its start. So does a group that is being reset.
-        """
+        """Return (partition, offset) of rows at or below the watermarks (or starts) of all groups that need them."""
         marks = {
             place: offset
             for place, offset in garbage.watermarks(
@@ -113,3 +107,31 @@ class Collector:
             if all(offset <= max(marks.get((partition, group), 0), starts[group]) for group in waiting):
                 done.append((partition, offset))
         return done
+
+
+class ExpiredReplies:
+    """Deletes the expired reply boxes of one topic, page by page, for one process."""
+
+    def __init__(self, using: str, topic: str) -> None:
+        self.using, self.topic = using, replies_topic(topic)
+        self._above = 0
+
+    def sweep_all(self) -> None:
+        """Sweep up to ``PAGES`` pages, while at least half of a page is expired. The caller has other work to do."""
+        for _ in range(PAGES):
+            if self.sweep() < BOXES // 2:
+                return
+
+    def sweep(self) -> int:
+        """Delete the expired boxes of the next page, except locked ones. Return the number of deleted boxes."""
+        found = replies.page(self.using, self.topic, self._above, LINGER_MS, BOXES)
+        self._above = found[-1][0] if len(found) == BOXES else 0
+        expired = [offset for offset, is_expired in found if is_expired]
+
+        def work(cursor: CursorWrapper) -> int:
+            doomed = replies.lock_expired(cursor, expired, LINGER_MS)
+            if doomed:
+                garbage.delete(cursor, self.topic, (), [("", offset) for offset in doomed])
+            return len(doomed)
+
+        return session.run(self.using, work) if expired else 0

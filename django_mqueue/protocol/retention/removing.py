@@ -13,11 +13,7 @@ from ...store.connection import session
 
 
 def begin(cursor: CursorWrapper, topic: str, group: str) -> bool:
-    """Remove up to 1,000 rows of each table. Return whether rows are left, which ``finish`` removes.
-
-    Skips rows that other transactions, such as a handler's, have locked. The topic must be locked, and the group must
-    not be registered. If rows are left, the caller may register the group only as ``resetting``.
-    """
+    """Remove up to 1,000 free rows of each table. Return whether rows are left, which ``finish`` removes."""
     for table in removal.START:
         removal.piece(cursor, group, topic, {table: removal.START[table]})
     if removal.is_done(cursor, group, topic):
@@ -56,10 +52,7 @@ class Removal:
         self._reached = removal.START
 
     def step(self, *, wait: bool = False) -> bool:
-        """Remove the next piece in one transaction. Return whether to call ``step`` again.
-
-        Without ``wait``, also return False if another transaction holds a lock that is needed.
-        """
+        """Remove the next piece. Return whether to call ``step`` again; False if locked, without ``wait``."""
         if self._piece(wait=wait):
             return True
         self._reached = removal.START

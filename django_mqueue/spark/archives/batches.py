@@ -1,113 +1,147 @@
-"""The plan of one batch of an archive run: the end offset of each table of a topic, and the tasks that read it."""
+"""One batch of an archive run: the end offset of each table of a topic, and the tasks that read and write it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType, TimestampType
+
+from ...exceptions import LogGap
 from ...store.queries import unfinished
 from ..database.finished import finished_upto
 from ..reader.options import ReadOptions, Table
 from ..reader.planning import ends, ranges
 from ..reader.ranges import Range
+from ..reader.reading import read
+from ..reader.settling import settled
 from ..sql import bulk
-from .tasks import Task
+from .parquet import FileEntry, arrow_schema, files_of, schema
+from .storage import storage_at
 from .topic_state import Last, TopicState
 
 
 @dataclass(frozen=True)
-class Goal:
-    """The settled offsets when the run began: of a topic, and of its dead letters."""
+class Task:
+    """A range to archive. ``topic``: the archived topic. Dead letters are in another topic, which ``range`` names."""
 
-    messages: int
-    dead_letters: int
+    topic: str
+    table: Table
+    range: Range
 
 
 class Planner:
-    """Plans the batches of a run. ``options``: how tasks read each table."""
+    """Plans the batches of a run. ``goals``: the offsets to which the run reads each topic, by table."""
 
     def __init__(self, options: Mapping[Table, ReadOptions], rows: int, history_age_ms: int) -> None:
         self._options, self._rows, self._age_ms = options, rows, history_age_ms
-        self._history_goals: dict[str, int] = {}
+        self.goals: dict[str, dict[Table, int]] = {}
 
-    def reaches(
-        self, using: str, standings: Sequence[TopicState], goals: Mapping[str, Goal]
-    ) -> list[TopicState]:
+    def set_goal(self, using: str, topic: str) -> None:
+        """Use the settled offsets of now as the goals of a topic."""
+        options = self._options["messages"]
+        self.goals[topic] = {
+            "messages": settled(using, topic, options, told=True),
+            "dead_letters": settled(using, options.suffixes.letters(topic), options),
+        }
+
+    def reaches(self, using: str, states: Sequence[TopicState]) -> list[TopicState]:
         """Return the states that the topics have after the next batch, without topics that have nothing new."""
-        letters_of = self._options["messages"].suffixes.letters
-        messages = self._ends(
-            using, "messages", [(s.topic, s.upto["messages"], goals[s.topic].messages) for s in standings]
-        )
-        letters = self._ends(
-            using,
-            "dead_letters",
-            [(letters_of(s.topic), s.upto["dead_letters"], goals[s.topic].dead_letters) for s in standings],
-        )
-        history = self._ends(
-            using,
-            "deliveries",
-            [
-                (s.topic, s.upto["deliveries"], self._finished(using, s, goals[s.topic], messages[s.topic]))
-                for s in standings
-            ],
-        )
+        goals = self.goals
+        messages = self._ends(using, "messages", states, [goals[s.topic]["messages"] for s in states])
+        letters = self._ends(using, "dead_letters", states, [goals[s.topic]["dead_letters"] for s in states])
+        finished = [self._finished(using, s, upto) for s, upto in zip(states, messages, strict=True)]
+        history = self._ends(using, "deliveries", states, finished)
         found = []
-        for standing in standings:
+        for state, *offsets in zip(states, messages, letters, history, strict=True):
             upto: dict[Table, int] = {
-                "messages": messages[standing.topic],
-                "dead_letters": letters[letters_of(standing.topic)],
-                "deliveries": history[standing.topic],
-            }
-            if upto != standing.upto:
-                position = max(standing.position, min(upto["messages"], upto["deliveries"]))
-                last = self._last(using, standing, upto["messages"])
-                found.append(replace(standing, upto=upto, position=position, begun=True, last=last))
+                "messages": offsets[0], "dead_letters": offsets[1], "deliveries": offsets[2],
+            }  # fmt: skip
+            if upto != state.upto:
+                position = max(state.position, min(upto["messages"], upto["deliveries"]))
+                new = bulk.last(using, state.topic, state.upto["messages"], upto["messages"])
+                last = Last(*new) if new else state.last
+                found.append(replace(state, upto=upto, position=position, begun=True, last=last))
         return found
 
-    def tasks(self, using: str, standing: TopicState, reached: TopicState) -> list[Task]:
+    def tasks(self, using: str, state: TopicState, reached: TopicState) -> list[Task]:
         """Return the tasks that read a topic from its current state to the state after this batch."""
-        topic, before, upto = standing.topic, standing.upto, reached.upto
-        messages = ranges(using, self._options["messages"], [(topic, before["messages"], upto["messages"])])
-        letters_topic = self._options["messages"].suffixes.letters(topic)
-        letters = ranges(
-            using,
-            self._options["dead_letters"],
-            [(letters_topic, before["dead_letters"], upto["dead_letters"])],
-        )
-        history = self._history(using, topic, before["deliveries"], upto["deliveries"])
-        found: list[tuple[Table, list[Range]]] = [
-            ("messages", messages), ("dead_letters", letters), ("deliveries", history),
-        ]  # fmt: skip
-        return [Task(topic, table, range) for table, some in found for range in some]
+        found = []
+        for table, options in self._options.items():
+            above, upto = state.upto[table], reached.upto[table]
+            if table == "deliveries":
+                groups = tuple(sorted(unfinished.groups(using, state.topic))) if above < upto else ()
+                if not groups:
+                    continue
+                options = replace(options, groups=groups)
+            some = ranges(using, options, [(self._in_log(table, state.topic), above, upto)])
+            found += [Task(state.topic, table, range) for range in some]
+        return found
 
-    def _finished(self, using: str, standing: TopicState, goal: Goal, upto: int) -> int:
+    def _in_log(self, table: Table, topic: str) -> str:
+        """Return the topic of the log that has the rows of a table."""
+        return self._options[table].suffixes.letters(topic) if table == "dead_letters" else topic
+
+    def _finished(self, using: str, state: TopicState, upto: int) -> int:
         """Return the offset up to which delivery history is archived.
 
-        When all messages and dead letters are archived, this offset stays fixed for the rest of the run. A busy topic
-        finishes a few more messages at any time, so the run would otherwise continue with tiny batches.
+        When all messages and dead letters are archived, it stays fixed: a busy topic would give tiny batches forever.
         """
-        topic, done = standing.topic, standing.upto
-        if topic in self._history_goals:
-            return self._history_goals[topic]
-        found = finished_upto(using, topic, done["deliveries"], upto, self._age_ms)
-        if done["messages"] >= goal.messages and done["dead_letters"] >= goal.dead_letters:
-            self._history_goals[topic] = found
+        goals = self.goals[state.topic]
+        if "deliveries" in goals:
+            return goals["deliveries"]
+        found = finished_upto(using, state.topic, state.upto["deliveries"], upto, self._age_ms)
+        if all(state.upto[table] >= goal for table, goal in goals.items()):
+            goals["deliveries"] = found
         return found
 
-    def _last(self, using: str, standing: TopicState, upto: int) -> Last | None:
-        """Return the last message that the archive has after this batch."""
-        found = bulk.last(using, standing.topic, standing.upto["messages"], upto)
-        return standing.last if found is None else Last(*found)
-
-    def _ends(self, using: str, table: Table, stretches: list[tuple[str, int, int]]) -> dict[str, int]:
+    def _ends(
+        self, using: str, table: Table, states: Sequence[TopicState], goals: Sequence[int]
+    ) -> list[int]:
         """Return the end offset of each topic; never below its start."""
-        stretches = [(topic, above, max(above, upto)) for topic, above, upto in stretches]
+        stretches = [
+            (self._in_log(table, state.topic), state.upto[table], max(state.upto[table], goal))
+            for state, goal in zip(states, goals, strict=True)
+        ]
         if sum(upto - above for _, above, upto in stretches) <= self._rows:
-            return {topic: upto for topic, _, upto in stretches}
-        return ends(using, self._options[table], stretches, self._rows)
+            return [upto for _, _, upto in stretches]
+        found = ends(using, self._options[table], stretches, self._rows)
+        return [found[topic] for topic, _, _ in stretches]
 
-    def _history(self, using: str, topic: str, above: int, upto: int) -> list[Range]:
-        groups = tuple(sorted(unfinished.groups(using, topic))) if above < upto else ()
-        if not groups:
-            return []
-        return ranges(using, replace(self._options["deliveries"], groups=groups), [(topic, above, upto)])
+
+def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], list[FileEntry]]:
+    """Return a function for executors, which writes the files of a task, reads them back, and returns them.
+
+    The files count when a commit names them. The function raises ``LogGap`` if messages were deleted after the task was
+    planned.
+    """
+
+    def written(task: Task) -> list[FileEntry]:
+        with files_of(storage_at(to), task.table, task.topic, arrow_schema(task.table)) as files:
+            for batch in rows(task, options[task.table]):
+                # Also for dead letters. If column and table differ, tools disagree about which value they use.
+                topics = pa.array([task.topic] * batch.num_rows, pa.string())
+                files.add(batch.set_column(batch.schema.get_field_index("topic"), "topic", topics))
+        return files.entries
+
+    return written
+
+
+def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task, with the column ``published_at``. Raises ``LogGap`` at the end if rows are missing.
+
+    The ``LogGap`` of ``read`` does not fit here: it advises readers to use a group, because deletion waits for groups.
+    """
+    fetched, seen, piece = schema(task.table), 0, task.range.piece
+    if "published_at" not in fetched.fieldNames():
+        fetched = StructType([*fetched.fields, StructField("published_at", TimestampType())])
+    for batch in read(task.range, fetched, replace(options, fail_on_data_loss=False)):
+        yield batch
+        seen += batch.num_rows
+    if task.table == "messages" and options.fail_on_data_loss and seen < piece.rows:
+        raise LogGap(
+            f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1}"
+            f" to {piece.upto} were deleted during the run, although the archive's group was not done with them. Run"
+            " it again: the next run reports what is missing"
+        )

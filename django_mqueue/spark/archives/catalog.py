@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from ..errors import ArchiveError, NoArchive, NoSuchTopic
 from ..reader.options import Table
-from .parquet import FileEntry, row_groups
+from .parquet import FileEntry, arrow_schema, row_groups, schema
 from .places import check_as_of
 from .storage import LocalStorage, Storage, held, storage_at
-from .tables import TABLES, Snapshot, opened
-from .tasks import arrow_schema, schema
+from .tables import TABLES, Snapshot, commit_times, opened
 from .topic_state import Last
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ FORMAT = "1"
 
 ID, GROUP, INSTALLATION, SERVER = "mqueue.archive", "mqueue.group", "mqueue.installation", "mqueue.server"
 FORMAT_PROPERTY = "mqueue.format"
-"""Properties of the table of messages: the archive's format and id, the group that writes it, and its database."""
+"""Properties of the tables."""
 
 
 class Archive:
@@ -58,19 +57,24 @@ class Archive:
         check_as_of(as_of, to, live=False)
         storage = storage_at(to)
         # Open messages first: a batch commits them last, so the other tables have all rows that belong to them.
-        messages = opened(storage, "messages", as_of)
-        if messages is None:
-            raise NoArchive(_instead(storage))
+        if (messages := opened(storage, "messages", as_of)) is None:
+            try:
+                there = held(storage)
+            except OSError as error:
+                raise NoArchive(f"there is no archive at {storage.uri}: {error}") from error
+            what = ", ".join(there[:5] or ["no file"]) + (" and more" if len(there) > 5 else "")
+            raise NoArchive(
+                f"there is no archive at {storage.uri}: it holds {what}, but no Delta table messages"
+            )
         if (found := messages.properties.get(FORMAT_PROPERTY)) != FORMAT:
             raise ArchiveError(
                 f"{storage.uri}: the archive's format is {found}, but this version of django_mqueue supports"
                 f" {FORMAT}: upgrade django_mqueue, or give another folder"
             )
-        at = messages.committed_at() if isinstance(as_of, int) else as_of
+        at = commit_times(storage, "messages").get(messages.version) if isinstance(as_of, int) else as_of
         snapshots: dict[Table, Snapshot] = {"messages": messages}
         for table in TABLES[:-1]:
-            snapshot = opened(storage, table, at)
-            if snapshot is None:
+            if (snapshot := opened(storage, table, at)) is None:
                 raise ArchiveError(f"{storage.uri}: the table {table} is missing: restore it from a copy")
             snapshots[table] = snapshot
         return cls(storage, snapshots, as_of)
@@ -135,52 +139,25 @@ class Archive:
 
 
 def frame(spark: SparkSession, storage: Storage, table: Table, entries: Sequence[FileEntry]) -> DataFrame:
-    """Return the rows of these files. A missing or damaged file is an error, whatever the settings of the session.
-
-    Spark itself reads files of a local disk. Python reads files of an object store, so that Spark needs no connector
-    and no keys for the store.
-    """
+    """Return the rows of these files. A missing or damaged file is an error, whatever the settings of the session."""
     if not entries:
         return spark.createDataFrame([], schema(table))
     if isinstance(storage, LocalStorage):
         strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-        paths = [patterned(f"file://{storage.uri}/{entry.path}") for entry in entries]
+        # Spark takes each path as a pattern. Its option __globPaths__ turns that off, but with several files it reads
+        # each of them several times (seen in Spark 4.3).
+        pattern = re.compile(r"([\\{}\[\]*?])")
+        paths = [pattern.sub(r"\\\1", f"file://{storage.uri}/{entry.path}") for entry in entries]
         return spark.read.options(**strict).schema(schema(table)).parquet(*paths)
-    numbers = spark.range(0, len(entries), 1, len(entries))
-    return numbers.mapInArrow(_reading(storage.uri, table, entries), schema(table))
+    to, files = storage.uri, [entry.path for entry in entries]
 
-
-def _reading(
-    to: str, table: Table, entries: Sequence[FileEntry]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function for executors, which reads the files with the given numbers."""
-    paths = [entry.path for entry in entries]
-
+    # Python reads files of an object store, so that Spark needs no connector and no keys for the store.
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = storage_at(to)
+        store = storage_at(to)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                with storage.open(paths[number]) as stream:
+                with store.open(files[number]) as stream:
                     for group in row_groups(stream, arrow_schema(table)):
                         yield from group.to_batches()
 
-    return read
-
-
-def patterned(path: str) -> str:
-    """Return a glob pattern that matches only this path, because Spark takes each path as a pattern.
-
-    Spark's option ``__globPaths__`` turns patterns off, but with several files it reads each of them several times
-    (seen in Spark 4.3).
-    """
-    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
-
-
-def _instead(storage: Storage) -> str:
-    """Return the text that says why there is no archive."""
-    try:
-        there = held(storage)
-    except OSError as error:
-        return f"there is no archive at {storage.uri}: {error}"
-    what = ", ".join(there[:5]) + (" and more" if len(there) > 5 else "") if there else "no file"
-    return f"there is no archive at {storage.uri}: it holds {what}, but no Delta table messages"
+    return spark.range(0, len(entries), 1, len(entries)).mapInArrow(read, schema(table))

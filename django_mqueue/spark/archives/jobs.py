@@ -36,11 +36,8 @@ def spread(
 ) -> list[list[Result]]:
     """Call ``work`` for each item on the executors. Return the results in the order of the items.
 
-    ``kind``: the type of a result: ``str``, or a dataclass of texts and whole numbers. ``work`` must be safe to run
-    twice for an item: Spark retries a failed task as often as it is configured to.
-
-    Raises the ``MQueueError`` that ``work`` raised, without a retry. Raises ``ArchiveError`` for any other error, after
-    Spark's retries.
+    ``kind``: the type of a result: ``str``, or a dataclass of texts and whole numbers. ``work`` may run twice for an
+    item, because Spark retries tasks. Raises the ``MQueueError`` that ``work`` raised, else ``ArchiveError``.
     """
     if not items:
         return []
@@ -48,7 +45,10 @@ def spread(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                outcome = _outcome(work, items[number])
+                try:
+                    outcome = json.dumps({"found": [*work(items[number])]}, default=asdict)
+                except MQueueError as error:
+                    outcome = json.dumps({"error": type(error).__name__, "text": str(error)})
                 yield pa.RecordBatch.from_pydict(
                     {"number": pa.array([number], pa.int64()), "outcome": pa.array([outcome], pa.string())}
                 )
@@ -65,44 +65,27 @@ def spread(
     return outcomes
 
 
-def parallelism(spark: SparkSession) -> int:
-    """Return the number of tasks that run at once, as Spark reports it; 8 if Spark does not report it."""
+def parallelism(spark: SparkSession, setting: str = "spark.default.parallelism") -> int:
+    """Return the number of tasks that run at once. Spark Connect has no context: use the setting there, or 8."""
     try:
         return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # Spark Connect has no context.
-        return int(spark.conf.get("spark.default.parallelism", "8") or 8)
-
-
-def error_of(kind: str, text: str) -> MQueueError:
-    """Return the ``MQueueError`` that a task raised; an ``ArchiveError`` for an unknown kind."""
-    return _ERRORS.get(kind, ArchiveError)(text)
-
-
-def _outcome(work: Callable[[Any], Sequence[Any]], item: Any) -> str:
-    try:
-        found = work(item)
-    except MQueueError as error:
-        return json.dumps({"error": type(error).__name__, "text": str(error)})
-    return json.dumps({"found": [each if isinstance(each, str) else asdict(each) for each in found]})
+    except Exception:
+        return int(spark.conf.get(setting, "8") or 8)
 
 
 def _found(outcome: Any, kind: type[Result]) -> list[Result]:
-    """Return the results of a task.
-
-    Raises the ``MQueueError`` that the task raised, or ``ArchiveError`` if no task returns such an outcome.
-    """
+    """Return the results of a task, or raise its error. Raise ``ArchiveError`` if no task returns such an outcome."""
     try:
         value = json.loads(outcome)
-        error = error_of(value["error"], str(value["text"])) if "error" in value else None
-        found = [_checked(each, kind) for each in value["found"]] if error is None else []
+        if "error" not in value:
+            return [_checked(each, kind) for each in value["found"]]
+        error = _ERRORS.get(value["error"], ArchiveError)(str(value["text"]))
     except (ValueError, TypeError, LookupError):
         raise ArchiveError(
             f"a task returned {str(outcome)[:100]!r}: install the same version of django_mqueue on the driver and the"
             " executors"
         ) from None
-    if error is not None:
-        raise error
-    return found
+    raise error
 
 
 def _checked(value: Any, kind: type[Any]) -> Any:

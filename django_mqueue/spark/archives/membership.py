@@ -39,17 +39,14 @@ class Membership:
                 following.leave(me, using=using)
 
     def join(self, line: RetryingConnection, topic: str) -> Holder:
-        """Make the run the group's reader of a topic. Return the reader.
-
-        Raises ``GroupTaken`` if another reader is alive. Waits up to 30 s for a heartbeat of that reader.
-        """
+        """Make the run the group's reader of a topic. Raises ``GroupTaken`` if another reader is alive."""
         me = Holder(self._group, topic, f"{following.READER_PREFIX}{self._run[:12]}", self._run)
         line.run(lambda using: following.join_all([me], using=using))
         self._members.append(me)
         return me
 
     def _beat(self) -> None:
-        """Send heartbeats, in a separate thread, because a batch may take hours."""
+        """Send heartbeats. A batch may take hours."""
         while not self._stop.wait(BEAT_EVERY):
             with suppress(MQueueError, DatabaseError), connected(self._how) as using:
                 for me in list(self._members):

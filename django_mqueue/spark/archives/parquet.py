@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
+from ..connecting import ConnectionParameters
 from ..errors import ArchiveError
-from ..reader.options import Table
-from .storage import Storage
+from ..reader.columns import schema_of
+from ..reader.options import ReadOptions, Table
+from .storage import Output, Storage
 
 BYTES_PER_FILE = 512 * 1_048_576
 OPEN_DAYS = 2
@@ -36,17 +41,12 @@ REPEATED = (
 WITH_BOUNDS = ("offset", "published_at", "created_at", "failed_at", "delivered_at", "done_at")
 """Columns whose minimum and maximum each row group stores, so that readers can skip row groups."""
 
-_DAY = 86_400_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECONDS_OF_DAY = 86_400_000_000
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file of an archive.
-
-    ``path`` is relative to the archive. ``date`` is in UTC. ``first`` and ``last`` are the offsets of the first and the
-    last row.
-    """
+    """A file of an archive. ``path`` is relative to it. ``first`` and ``last``: the offsets of these rows."""
 
     path: str
     topic: str
@@ -56,45 +56,79 @@ class FileEntry:
     last: int
     bytes: int
 
+    @property
+    def in_table(self) -> str:
+        """The path relative to the folder of its table."""
+        return self.path.partition("/")[2]
+
+    @property
+    def partition(self) -> dict[str, str]:
+        return {"topic": self.topic, "date": self.date}
+
+
+def clusters(entries: Iterable[FileEntry]) -> Iterator[list[FileEntry]]:
+    """Yield groups of files whose offsets overlap. ``entries`` are sorted by first offset."""
+    cluster: list[FileEntry] = []
+    last = 0
+    for entry in entries:
+        if cluster and entry.first > last:
+            yield cluster
+            cluster = []
+        cluster.append(entry)
+        last = max(last, entry.last)
+    if cluster:
+        yield cluster
+
+
+def sorted_by(table: str) -> list[str]:
+    """Return the columns by which the rows of a table's files are sorted."""
+    return ["offset", "group"] if table == "deliveries" else ["offset"]
+
+
+def schema(table: Table) -> StructType:
+    """Return all columns of a table, as Spark types."""
+    return schema_of(ReadOptions(ConnectionParameters(), table=table, include_headers=True))
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """Return the columns of the files of a table, as Arrow types."""
+    return to_arrow_schema(schema(table), timezone="UTC")
+
 
 def folder_of(topic: str) -> str:
-    """Return the name of a topic's folder: a readable part, and a digest that makes it unique to the topic.
-
-    It has no characters that a URL quotes, because tools disagree about quoted paths of Delta tables.
-    """
+    """Return the unique name of a topic's folder. Tools disagree about characters that a URL quotes: it has none."""
     name = re.sub("[^A-Za-z0-9]+", "-", topic).strip("-")[:60]
     return f"{name}-{blake2b(topic.encode(), digest_size=6).hexdigest()}".lstrip("-")
 
 
-class Days:
+class Files:
     """The files that a task writes. The rows arrive in the order of their offsets.
 
-    ``schema``: the columns to write. ``unique``: a name that differs for each attempt of each task.
-
-    This is a context manager. At its end all files are closed, durable and read back; it raises ``ArchiveError`` if a
-    file is not what was written. After an error in the block it deletes the files, if the storage allows it.
+    This is a context manager. At its end all files are closed, durable and read back. After an error it deletes them.
+    ``path``: the path of a file, with ``{date}`` and ``{number}``. It must differ for each attempt of each task.
     """
 
-    def __init__(self, storage: Storage, table: Table, topic: str, unique: str, schema: pa.Schema) -> None:
-        self._storage, self._table, self._topic = storage, table, topic
-        self._unique, self._schema = unique, schema
+    def __init__(
+        self, storage: Storage, path: str, schema: pa.Schema, topic: str = "", compression: str = "zstd"
+    ) -> None:
+        self._storage, self._path, self._schema = storage, path, schema
+        self._topic, self._compression = topic, compression
         self._open: dict[str, NewFile] = {}
-        self._number = 0
         self.entries: list[FileEntry] = []
 
-    def __enter__(self) -> Days:
+    def __enter__(self) -> Files:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:
-            self._abandon()
-            return
         try:
-            for date in list(self._open):
-                self._close(date)
+            if kind is None:
+                for day in list(self._open):
+                    self._close(day)
+                return
         except BaseException:
             self._abandon()
             raise
+        self._abandon()
 
     def _abandon(self) -> None:
         for file in self._open.values():
@@ -105,56 +139,48 @@ class Days:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows with a column ``published_at``, and divide them by its day in UTC."""
-        days = pc.divide(batch.column("published_at").cast(pa.int64()), _DAY)
-        bounds = pc.min_max(days).as_py()
-        if bounds["min"] == bounds["max"]:
-            self.put(_date(bounds["min"]), batch)
-            return
-        for day in pc.unique(days).to_pylist():
-            self.put(_date(day), batch.filter(pc.equal(days, day)))
+        days = pc.divide(batch.column("published_at").cast(pa.int64()), MICROSECONDS_OF_DAY)
+        different = pc.unique(days).to_pylist()
+        for day in different:
+            some = batch if len(different) == 1 else batch.filter(pc.equal(days, day))
+            self.put((date(1970, 1, 1) + timedelta(days=day)).isoformat(), some)
 
-    def put(self, date: str, rows: pa.RecordBatch | pa.Table) -> None:
+    def put(self, day: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Add rows of one day."""
-        if date in self._open and self._open[date].is_full:
-            self._close(date)
-        if date not in self._open:
+        if day in self._open and self._open[day].output.bytes > BYTES_PER_FILE and self._open[day].rows:
+            self._close(day)
+        if day not in self._open:
             if len(self._open) == OPEN_DAYS:
                 self._close(next(iter(self._open)))
-            # Polars reads partition values from such folder names (date=…), if a folder has one.
-            folder = f"{self._table}/{folder_of(self._topic)}/date={date}"
-            path = f"{folder}/{self._unique}-{self._number}.parquet"
-            self._number += 1
-            self._open[date] = NewFile(self._storage, path, self._schema)
-        self._open[date].add(rows.select(self._schema.names))
+            path = self._path.format(date=day, number=len(self.entries) + len(self._open))
+            self._open[day] = NewFile(self._storage, path, self._schema, self._compression)
+        self._open[day].add(rows.select(self._schema.names))
 
-    def _close(self, date: str) -> None:
-        file = self._open.pop(date)
-        try:
-            file.close()
-        except BaseException:
-            file.abandon()
-            raise
-        entry = FileEntry(file.path, self._topic, date, file.rows, file.first, file.last, file.bytes)
-        self.entries.append(entry)
+    def _close(self, day: str) -> None:
+        file = self._open[day]
+        file.close()
+        del self._open[day]
+        size = file.output.bytes
+        self.entries.append(FileEntry(file.path, self._topic, day, file.rows, file.first, file.last, size))
 
 
-def _date(day: int) -> str:
-    return (_EPOCH + timedelta(days=day)).date().isoformat()
+def files_of(storage: Storage, table: Table, topic: str, schema: pa.Schema) -> Files:
+    """Return new files of a topic's table, with names that no other attempt of a task uses."""
+    # Polars reads partition values from such folder names (date=…), if a folder has one.
+    path = f"{table}/{folder_of(topic)}/date={{date}}/{uuid.uuid4().hex}-{{number}}.parquet"
+    return Files(storage, path, schema, topic)
 
 
 class NewFile:
-    """A Parquet file that is being written. Rows arrive in batches of any size.
+    """A Parquet file that is being written. ``first`` and ``last``: offsets, if the file has them."""
 
-    ``first`` and ``last``: the offsets of the first and the last row, if the file has offsets.
-    """
-
-    def __init__(self, storage: Storage, path: str, schema: pa.Schema, compression: str = "zstd") -> None:
+    def __init__(self, storage: Storage, path: str, schema: pa.Schema, compression: str) -> None:
         self.path, self.rows, self.first, self.last = path, 0, 0, 0
         self._storage, self._stack = storage, ExitStack()
-        self._output = self._stack.enter_context(storage.create(path))
+        self.output: Output = self._stack.enter_context(storage.create(path))
         self._offset = schema.get_field_index("offset")
         self._writer = pq.ParquetWriter(
-            self._output,
+            self.output,
             schema,
             compression=compression,
             use_dictionary=[name for name in REPEATED if name in schema.names],
@@ -165,16 +191,8 @@ class NewFile:
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
 
-    @property
-    def bytes(self) -> int:
-        return int(self._output.bytes)
-
-    @property
-    def is_full(self) -> bool:
-        return self.rows > 0 and self.bytes > BYTES_PER_FILE
-
     def add(self, rows: pa.RecordBatch | pa.Table) -> None:
-        if self._offset >= 0:
+        if self._offset >= 0 and rows.num_rows:
             offsets = rows.column(self._offset)
             self.first, self.last = self.first or offsets[0].as_py(), offsets[-1].as_py()
         self.rows += rows.num_rows
@@ -193,17 +211,17 @@ class NewFile:
         with self._storage.open(self.path) as stream:
             while data := stream.read(1 << 22):
                 size, crc = size + len(data), zlib.crc32(data, crc)
-        if (size, crc) != (self._output.bytes, self._output.crc):
+        if (size, crc) != (self.output.bytes, self.output.crc):
             raise ArchiveError(
                 f"{self._storage.uri}: the stored content of {self.path} differs from what was written"
             )
 
     def abandon(self) -> None:
-        """Stop writing after an error, and delete the file if the storage allows it."""
+        """Stop writing after an error, and delete the file if possible."""
         with suppress(OSError, pa.ArrowException):
             self._writer.close()
-        with suppress(OSError, pa.ArrowException, _Abandoned), self._stack:
-            raise _Abandoned
+        with suppress(OSError, pa.ArrowException), self._stack:
+            raise InterruptedError  # So the storage does not keep the file.
         with suppress(OSError):
             self._storage.delete(self.path)
 
@@ -214,52 +232,30 @@ class NewFile:
             self._held, self._held_rows, self._held_bytes = [], 0, 0
 
 
-class _Abandoned(Exception):
-    """Raised inside the context of a file, so that the storage does not keep the file."""
-
-
 def problem(storage: Storage, entry: FileEntry) -> str | None:
     """Read all of a file, compare its checksums, and return the problem found, or None."""
+    by = sorted_by(entry.path.partition("/")[0])
+    rows, first, last, are_sorted = 0, 0, 0, True
+    before: pa.Table | None = None
     try:
         with storage.open(entry.path) as stream:
             if (size := stream.size()) != entry.bytes:
                 return f"{entry.path} has {size} bytes, not {entry.bytes}"
-            found = offsets_of(stream, by_group=entry.path.startswith("deliveries/"))
+            for found in row_groups(stream):
+                some = found.select(by)
+                first = first if rows else some["offset"][0].as_py()
+                rows, last = rows + some.num_rows, some["offset"][-1].as_py()
+                are_sorted &= _increases(some if before is None else pa.concat_tables([before, some]))
+                before = some.slice(some.num_rows - 1)
     except FileNotFoundError:
         return f"{entry.path} is missing"
     except (OSError, ValueError, pa.ArrowException) as error:
         return f"{entry.path} cannot be read: {error}"
-    if found.rows != entry.rows:
-        return f"{entry.path} has {found.rows} rows, not {entry.rows}"
-    if (found.first, found.last) != (entry.first, entry.last):
+    if rows != entry.rows:
+        return f"{entry.path} has {rows} rows, not {entry.rows}"
+    if (first, last) != (entry.first, entry.last):
         return f"{entry.path} does not begin and end with offsets {entry.first} and {entry.last}"
-    return None if found.are_sorted else f"{entry.path} is not sorted, or contains a row twice"
-
-
-@dataclass(frozen=True)
-class Offsets:
-    """The offsets of a file's rows, in the order of the file. Without rows, ``first`` and ``last`` are 0.
-
-    ``are_sorted``: the rows are sorted, and no row exists twice.
-    """
-
-    rows: int
-    first: int
-    last: int
-    are_sorted: bool
-
-
-def offsets_of(stream: Any, *, by_group: bool) -> Offsets:
-    """Read all columns, one row group after the other. ``by_group``: rows of an offset are sorted by their group."""
-    rows, first, are_sorted = 0, 0, True
-    before: pa.Table | None = None
-    for found in row_groups(stream):
-        some = found.select(["offset", "group"] if by_group else ["offset"])
-        offsets = some.column("offset")
-        rows, first = rows + len(offsets), first if rows else offsets[0].as_py()
-        are_sorted &= _increases(some if before is None else pa.concat_tables([before, some]))
-        before = some.slice(len(offsets) - 1)
-    return Offsets(rows, first, before.column("offset")[0].as_py() if before else 0, are_sorted)
+    return None if are_sorted else f"{entry.path} is not sorted, or contains a row twice"
 
 
 def _increases(rows: pa.Table) -> bool:
@@ -283,10 +279,5 @@ def row_groups(stream: Any, schema: pa.Schema | None = None) -> Iterator[pa.Tabl
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the rows with the columns of ``schema``. A column that an older file does not have is null."""
-    columns = [
-        table.column(field.name).cast(field.type)
-        if field.name in table.schema.names
-        else pa.nulls(table.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+    whole = pa.concat_tables([table, schema.empty_table()], promote_options="permissive")
+    return whole.select(schema.names).cast(schema)

@@ -1,4 +1,4 @@
-"""The arguments of an archive run, checked, and the options with which it reads the log."""
+"""The arguments of archive operations, checked before Spark starts, and the options with which a run reads the log."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ BATCH_ROWS = 1_000_000
 HISTORY_AFTER = 3600.0
 """Seconds after which a message's delivery history is archived even if a group is not done with the message."""
 
+KEEP_HOURS = 24.0
+"""Hours before files that no table names are deleted: a reader may still use them, or a run may soon commit them."""
+
 Progress = Callable[[int, int], object]
 """Called with (done, total). An archive run counts offsets; the other operations count files."""
 
@@ -29,17 +32,12 @@ def quiet(done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class ArchiveRequest:
-    """The checked arguments of an archive run.
-
-    ``history_age_ms``: the history of a message of this age, in milliseconds, waits for no group. ``strict``: raise an
-    error if messages may be missing. ``moved``: the database may be on another server than at the last run.
-    """
+    """The checked arguments of an archive run. ``history_age_ms``: ``history_after`` in milliseconds."""
 
     options: ReadOptions
     group: str
     batch_rows: int
     history_age_ms: int
-    strict: bool
     moved: bool = False
 
     def tables(self, cores: int) -> dict[Table, ReadOptions]:
@@ -74,30 +72,25 @@ def archive_request(
         raise OptionError(f"batch_rows is {batch_rows}, but must be at least 1")
     if not 0 <= history_after <= 10 * 365 * 86_400:
         raise OptionError(f"history_after is {history_after}, but must be seconds, from 0 to ten years")
-    reading = _reading(options, topics, pattern, strict)
-    return ArchiveRequest(reading, group, batch_rows, int(history_after * 1000), strict, moved)
-
-
-def _reading(
-    options: Mapping[str, str], topics: str | Sequence[str] | None, pattern: str | None, strict: bool
-) -> ReadOptions:
-    """Return the options to read the log. Raises ``OptionError``."""
-    known = {name.lower() for name in CONNECTION_OPTIONS | {OPTION}}
+    known = {name.lower() for name in CONNECTION_OPTIONS | {OPTION, "password"}}
     for name in options:
-        if name.lower() not in known and name.lower() != "password":
+        if name.lower() not in known:
             raise OptionError(
                 f"option {name!r} is {options[name]!r}, but an archive run accepts only connection options and"
                 f" {OPTION}: leave it out"
             )
     if (topics is None) == (pattern is None):
         raise OptionError("give either topics or pattern")
-    found = read_options(
-        {**options, "includeHeaders": "true", "subscribePattern": ".*" if pattern is None else pattern}
-    )
+    every = ".*" if pattern is None else pattern
+    found = read_options({**options, "includeHeaders": "true", "subscribePattern": every})
     found = replace(found, fail_on_data_loss=strict)
-    if topics is None:
-        return found
-    wanted = (topics,) if isinstance(topics, str) else tuple(topics)
+    if topics is not None:
+        found = replace(found, pattern=None, topics=_checked(topics))
+    return ArchiveRequest(found, group, batch_rows, int(history_after * 1000), moved)
+
+
+def _checked(topics: str | Sequence[str]) -> tuple[str, ...]:
+    wanted = (topics,) if isinstance(topics, str) else topics
     for topic in wanted:
         try:
             names.check_topic(topic, TOPIC_MAX)
@@ -105,4 +98,16 @@ def _reading(
             raise OptionError(f"{topic!r} cannot be a topic: {error}") from None
     if not wanted:
         raise OptionError("topics is empty: name one, or give a pattern")
-    return replace(found, pattern=None, topics=tuple(sorted(set(wanted))))
+    return tuple(sorted(set(wanted)))
+
+
+def check_clean(clean: bool, topics: str | Sequence[str] | None) -> None:
+    """Raise ``OptionError`` if only some topics are verified before files of all topics are deleted."""
+    if clean and topics is not None:
+        raise OptionError(f"clean deletes files of all topics: leave out topics, which is {topics!r}")
+
+
+def check_keep(hours: float) -> None:
+    """Raise ``OptionError`` unless ``hours`` is from 0 to 87,600 (ten years)."""
+    if not 0 <= hours <= 24 * 3650:
+        raise OptionError(f"keep_hours is {hours}, but must be from 0 to {24 * 3650}")

@@ -8,11 +8,12 @@ files, all or nothing. Of two such commits at once, the second is refused (see `
 from __future__ import annotations
 
 import threading
-import uuid
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -26,11 +27,10 @@ from ..reader.columns import VALUE, with_value
 from ..reader.options import Table
 from .catalog import Archive
 from .jobs import spread
-from .parquet import Days, FileEntry, problem, row_groups
-from .requests import Progress
+from .parquet import FileEntry, arrow_schema, clusters, files_of, problem, row_groups, sorted_by
+from .requests import KEEP_HOURS, TABLES, Progress, check_keep, quiet
 from .storage import Storage, storage_at
-from .tables import TABLES, Kind
-from .tasks import arrow_schema
+from .tables import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,59 +60,101 @@ class _Task:
     """Files of one day and table, by offset, to rewrite without the rows at ``offsets``."""
 
     table: Table
-    entries: tuple[FileEntry, ...]
-    offsets: tuple[int, ...] = ()
+    entries: Sequence[FileEntry]
+    offsets: Sequence[int] = ()
 
 
-def compacted(
+def compact(
     spark: SparkSession,
-    archive: Archive,
-    topics: Sequence[str],
-    bytes: int,
-    stopping: threading.Event,
-    progress: Progress,
+    to: str,
+    *,
+    topics: str | Sequence[str] | None = None,
+    bytes: int = 1 << 30,
+    stopping: threading.Event | None = None,
+    progress: Progress | None = None,
 ) -> list[Compacted]:
-    """Compact the topics until ``stopping`` is set, with one commit for each topic and table. Return the results."""
+    """Join small files of the same day into larger files. Return how many files were replaced.
+
+    It needs no database. It may run at the same time as an archive run.
+
+    * ``to``: a path, or the URI of a folder in an object store.
+    * ``topics``: a name or several names. Default: all topics of the archive.
+    * ``bytes``: the maximum total size of the files that are joined into one, in bytes.
+    * ``stopping``: an event. When it is set, the compaction ends after the current table of a topic.
+    * ``progress``: called with the number of files done and the total.
+
+    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
+    ``ArchiveError`` if a file is damaged, or if another compaction or erasure was faster.
+    """
+    if bytes < 1:
+        raise OptionError(f"bytes is {bytes}, but must be at least 1")
+    archive = Archive.open(to)
+    done = {topic: Compacted(topic) for topic in archive.chosen(topics)}
     todo = {
-        (topic, table): [_Task(table, some) for some in _together(archive.entries(topic, table), bytes)]
-        for topic in topics
+        (topic, table): list(_together(table, archive.entries(topic, table), bytes))
+        for topic in done
         for table in TABLES
     }
     total = sum(len(task.entries) for tasks in todo.values() for task in tasks)
-    done = {topic: Compacted(topic) for topic in topics}
+    progress = progress or quiet
     progress(0, total)
     for (topic, table), tasks in todo.items():
-        if stopping.is_set():
+        if stopping is not None and stopping.is_set():
             break
         if tasks:
-            done_tasks = _rewrite(spark, archive, table, topic, tasks)
-            found = done[topic]
-            for task, new in done_tasks:
-                found.files += len(task.entries)
-                found.files_now += len(new)
-                found.rows += sum(entry.rows for entry in new)
+            old, new = _rewrite(spark, archive, table, topic, tasks)
+            done[topic].files += len(old)
+            done[topic].files_now += len(new)
+            done[topic].rows += _rows(new)
             progress(sum(each.files for each in done.values()), total)
     return list(done.values())
 
 
-def erased(spark: SparkSession, archive: Archive, topic: str, key: str | None, where: str | None) -> Erased:
-    """Remove messages, their dead letters and their deliveries from the tables. Return the result."""
+def erase(
+    spark: SparkSession,
+    to: str,
+    topic: str,
+    *,
+    key: str | None = None,
+    where: str | None = None,
+    keep_hours: float = KEEP_HOURS,
+) -> Erased:
+    """Remove messages from an archive, with their dead letters and deliveries. Return how many rows were removed.
+
+    * ``to``: a path, or the URI of a folder in an object store.
+    * ``topic``: the name of one topic.
+    * ``key`` and ``where``: give one of them: the key of the messages; or a condition in Spark's SQL over the columns
+      of messages and ``value``, the payload as text, such as ``get_json_object(value, '$.customer') = 'ada'``.
+    * ``keep_hours``: how long the replaced files stay, from 0 to 87,600 hours; rounded up to whole hours.
+
+    Readers of the tables no longer see the rows. The replaced files still hold them, until the first call of ``erase``
+    or ``verify(clean=True)`` after ``keep_hours``; with 0 hours this call deletes them. The log does not change.
+
+    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
+    ``ArchiveError`` if a file is damaged, or if another compaction or erasure was faster.
+    """
+    check_keep(keep_hours)
+    archive = Archive.open(to)
+    archive.chosen(topic)
     chosen = _choice(spark, archive, topic, key, where)
     all_messages = archive.frame(spark, topic)
-    messages = _offsets(chosen(all_messages))
+    found = collect_all(chosen(all_messages).select("offset").distinct())
+    messages = sorted(row["offset"] for row in found)
     letters = _letters(archive.frame(spark, topic, "dead_letters"), chosen, all_messages)
     wanted: dict[Table, list[int]] = {
         "dead_letters": sorted({offset for offset, _ in letters}),
         "deliveries": sorted({*messages, *(of for _, of in letters if of is not None)}),
         "messages": messages,
     }
-    found = Erased(topic, dict.fromkeys(TABLES, 0))
+    done = Erased(topic, dict.fromkeys(TABLES, 0))
     for table in TABLES:
         tasks = list(_without(table, archive.entries(topic, table), wanted[table]))
-        for task, new in _rewrite(spark, archive, table, topic, tasks):
-            found.rows[table] += sum(entry.rows for entry in task.entries) - sum(entry.rows for entry in new)
-            found.files += len(task.entries)
-    return found
+        old, new = _rewrite(spark, archive, table, topic, tasks)
+        done.rows[table] = _rows(old) - _rows(new)
+        done.files += len(old)
+    for snapshot in archive.snapshots.values():
+        snapshot.vacuum(keep_hours, full=False)
+    return done
 
 
 def _letters(
@@ -120,17 +162,14 @@ def _letters(
 ) -> list[tuple[int, int | None]]:
     """Return the offsets of the dead letters to erase, each with the offset of its message.
 
-    These are the letters of the chosen messages. Of other letters, the condition decides only if the archive does not
-    have the message: a letter's own offset and times are not those of its message.
+    If the archive has no message of a letter, the condition decides about the letter itself.
     """
-    # A dead letter's id consists of the message's offset and the group (see store.dead_letter_copies).
+    # A dead letter's id consists of the message's offset and the group (see store.dead_letters).
     letters = letters.selectExpr("*", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS of_message")
     of_chosen = letters.join(chosen(messages).selectExpr("`offset` AS of_message"), "of_message", "left_semi")
     alone = chosen(letters).join(messages.selectExpr("`offset` AS of_message"), "of_message", "left_anti")
     rows = collect_all(of_chosen.unionByName(alone).select("offset", "of_message"))
-    return [
-        (int(row["offset"]), None if row["of_message"] is None else int(row["of_message"])) for row in rows
-    ]
+    return [(row["offset"], row["of_message"]) for row in rows]
 
 
 def _choice(
@@ -151,104 +190,82 @@ def _choice(
     return lambda frame: with_value(frame).where(where).drop(VALUE)
 
 
-def _offsets(frame: DataFrame) -> list[int]:
-    return sorted(int(row["offset"]) for row in collect_all(frame.select("offset").distinct()))
-
-
 def _without(table: Table, entries: Sequence[FileEntry], offsets: Sequence[int]) -> Iterator[_Task]:
     """Yield a task for each file that may have rows at ``offsets``, which are sorted."""
     for entry in entries:
-        place = bisect_left(offsets, entry.first)
-        some = tuple(offsets[place : bisect_left(offsets, entry.last + 1)])
+        some = offsets[bisect_left(offsets, entry.first) : bisect_right(offsets, entry.last)]
         if some:
-            yield _Task(table, (entry,), some)
+            yield _Task(table, [entry], some)
 
 
-def _together(entries: Sequence[FileEntry], most: int) -> Iterator[tuple[FileEntry, ...]]:
-    """Yield files to join: neighbours by offset of one day, of at most ``most`` bytes in total. Skip single files."""
+def _together(table: Table, entries: Sequence[FileEntry], most: int) -> Iterator[_Task]:
+    """Yield tasks that join neighbours by offset of one day, of at most ``most`` bytes in total."""
     days: dict[str, list[FileEntry]] = defaultdict(list)
     for entry in entries:
         days[entry.date].append(entry)
     for files in days.values():
         for some in batches_by_weight(files, attrgetter("bytes"), most):
             if len(some) > 1:
-                yield tuple(some)
+                yield _Task(table, some)
 
 
 def _rewrite(
     spark: SparkSession, archive: Archive, table: Table, topic: str, tasks: Sequence[_Task]
-) -> list[tuple[_Task, list[FileEntry]]]:
-    """Rewrite the files of the tasks, and commit the change. Return the tasks that change something, with new files."""
-    written = zip(tasks, spread(spark, _rewriting(archive.storage.uri), tasks, FileEntry), strict=True)
-    changes = []
-    for task, new in written:
-        gone = sum(entry.rows for entry in task.entries) - sum(entry.rows for entry in new)
+) -> tuple[list[FileEntry], list[FileEntry]]:
+    """Rewrite the files of the tasks, and commit the change. Return the replaced files and the new files."""
+    old, new = list[FileEntry](), list[FileEntry]()
+    work = partial(_rewritten, archive.storage.uri)
+    for task, entries in zip(tasks, spread(spark, work, tasks, FileEntry), strict=True):
+        gone = _rows(task.entries) - _rows(entries)
         if gone and not task.offsets:
             raise ArchiveError(f"compaction: table {table} would lose {gone} rows. Nothing was changed")
         if task.offsets and not gone:  # The file has no row at these offsets.
-            for entry in new:
+            for entry in entries:
                 archive.storage.delete(entry.path)
         else:
-            changes.append((task, new))
-    if changes:
+            old += task.entries
+            new += entries
+    if old:
         snapshot = archive.snapshots[table]
-        old = [entry for task, _ in changes for entry in task.entries]
-        new = [entry for _, entries in changes for entry in entries]
-        gone = sum(entry.rows for entry in old) - sum(entry.rows for entry in new)
         numbers: dict[tuple[Kind, str], int] = {}
-        if gone:
+        if gone := _rows(old) - _rows(new):
             numbers["erased", topic] = snapshot.number("erased", topic) + gone
         archive.snapshots[table] = snapshot.commit(numbers, new, old)
-    return changes
+    return old, new
 
 
-def _rewriting(to: str) -> Callable[[_Task], list[FileEntry]]:
-    """Return a function for executors, which rewrites the files of a task and returns the new files."""
-
-    def rewrite(task: _Task) -> list[FileEntry]:
-        storage, schema = storage_at(to), arrow_schema(task.table)
-        first = task.entries[0]
-        days = Days(storage, task.table, first.topic, uuid.uuid4().hex, schema)
-        with days:
-            for cluster in clusters(task.entries):
-                for entry in cluster:
-                    if found := problem(storage, entry):
-                        raise ArchiveError(f"{storage.uri}: {found}")
-                for rows in _sorted(storage, cluster, schema, task.table):
-                    left = rows
-                    if task.offsets:
-                        gone = pc.is_in(rows["offset"], value_set=pa.array(task.offsets, pa.int64()))
-                        left = rows.filter(pc.invert(gone))
-                    if left.num_rows:
-                        days.put(first.date, left)
-        return days.entries
-
-    return rewrite
+def _rows(entries: Sequence[FileEntry]) -> int:
+    return sum(entry.rows for entry in entries)
 
 
-def clusters(entries: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
-    """Yield groups of files whose offsets overlap. ``entries`` are sorted by first offset."""
-    some: list[FileEntry] = []
-    for entry in entries:
-        if some and entry.first > max(each.last for each in some):
-            yield some
-            some = []
-        some.append(entry)
-    if some:
-        yield some
+def _rewritten(uri: str, task: _Task) -> list[FileEntry]:
+    """Rewrite the files of a task, on an executor. Return the new files."""
+    storage, schema, first = storage_at(uri), arrow_schema(task.table), task.entries[0]
+    with files_of(storage, task.table, first.topic, schema) as files:
+        for cluster in clusters(task.entries):
+            for entry in cluster:
+                if found := problem(storage, entry):
+                    raise ArchiveError(f"{uri}: {found}")
+            for rows in _sorted(storage, cluster, schema, task.table):
+                if task.offsets:
+                    gone = pc.is_in(rows["offset"], value_set=pa.array(task.offsets, pa.int64()))
+                    rows = rows.filter(pc.invert(gone))
+                if rows.num_rows:
+                    files.put(first.date, rows)
+    return files.entries
 
 
 def _sorted(
     storage: Storage, cluster: Sequence[FileEntry], schema: pa.Schema, table: Table
 ) -> Iterator[pa.Table]:
-    """Yield the rows in order: a single file by row groups; several files in one table, which is held in memory."""
+    """Yield the rows in order: a single file by row groups; several files in one table."""
+    parts = chain.from_iterable(_parts(storage, entry, schema) for entry in cluster)
     if len(cluster) == 1:
-        with storage.open(cluster[0].path) as stream:
-            yield from row_groups(stream, schema)
-        return
-    parts = []
-    for entry in cluster:
-        with storage.open(entry.path) as stream:
-            parts += list(row_groups(stream, schema))
-    order = [("offset", "ascending")] + ([("group", "ascending")] if table == "deliveries" else [])
-    yield pa.concat_tables(parts).sort_by(order)
+        yield from parts
+    else:
+        yield pa.concat_tables(parts).sort_by([(name, "ascending") for name in sorted_by(table)])
+
+
+def _parts(storage: Storage, entry: FileEntry, schema: pa.Schema) -> Iterator[pa.Table]:
+    with storage.open(entry.path) as stream:
+        yield from row_groups(stream, schema)

@@ -6,16 +6,16 @@ a file is closed. The package ``object_store`` connects to object stores, as it 
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,62 +26,13 @@ HIDDEN = "."
 """The prefix of names of files and folders that readers ignore."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """A file. ``path`` is relative to the folder; the size is in bytes."""
-
-    path: str
-    bytes: int
-
-
-class Storage(Protocol):
-    """A folder. Paths are relative to it, with slashes.
-
-    All methods raise ``OSError``, and ``FileNotFoundError`` for a missing file.
-    """
-
-    uri: str
-    """The place, for error messages, for ``storage_at`` in another process, and for the Delta tables."""
-
-    def list(self, folder: str = "") -> list[Found]:
-        """Return the files of a folder and its subfolders, by path; an empty list if there is no such folder."""
-
-    def open(self, path: str) -> Any:
-        """Return a file for random access by pyarrow."""
-
-    def read(self, path: str) -> bytes: ...
-
-    def exists(self, path: str) -> bool: ...
-
-    def write(self, path: str, data: bytes) -> None:
-        """Write a whole file into an existing folder. Raises ``FileExistsError`` and never replaces a file."""
-
-    def create(self, path: str) -> Any:
-        """Return a context manager with an ``Output`` for a new file. The file is durable if no error is raised."""
-
-    def move(self, path: str, goal: str) -> None:
-        """Rename a file to a name that no file has. Object stores copy it."""
-
-    def delete(self, path: str) -> None: ...
-
-    def discard(self, folder: str) -> None:
-        """Delete a folder with all its files and subfolders, if it exists."""
-
-    def make(self, folder: str) -> None:
-        """Create a folder in which others write, if it does not exist. Only this account has access."""
-
-    def sync(self, path: str) -> None:
-        """Make a file durable that other code has written."""
-
-
-class Output:
+class Output(io.RawIOBase):
     """A stream for writing that computes the size and the CRC-32. ``close`` does not close the stream below."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self.bytes: int = 0
         self.crc: int = 0
-        self.closed = False
 
     def write(self, data: Any) -> int:
         self._stream.write(data)
@@ -93,30 +44,32 @@ class Output:
     def tell(self) -> int:
         return self.bytes
 
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def close(self) -> None:
-        self.closed = True
+    def writable(self) -> bool:
+        return True
 
 
 class LocalStorage:
-    """A folder of a local disk."""
+    """A folder of a local disk. Paths are relative to it. Methods raise ``OSError``; ``FileNotFoundError`` if missing.
+
+    ``uri``: the place, for error messages, for ``storage_at`` in another process, and for the Delta tables.
+    """
 
     def __init__(self, folder: str) -> None:
         self.uri = folder
         self._folder = Path(folder)
 
-    def list(self, folder: str = "") -> list[Found]:
-        found = []
+    def list(self, folder: str = "") -> dict[str, int]:
+        """Return the sizes in bytes of all files in a folder and its subfolders, by path; empty without a folder."""
+        found = {}
         for parent, _, names in os.walk(self._folder / folder, onerror=_unless_missing):
             for name in names:
                 path = Path(parent) / name
                 with suppress(FileNotFoundError):
-                    found.append(Found(path.relative_to(self._folder).as_posix(), path.lstat().st_size))
-        return sorted(found, key=lambda each: each.path)
+                    found[path.relative_to(self._folder).as_posix()] = path.lstat().st_size
+        return dict(sorted(found.items()))
 
     def open(self, path: str) -> Any:
+        """Return a file for random access by pyarrow."""
         return pa.OSFile(str(self._folder / path), "rb")
 
     def read(self, path: str) -> bytes:
@@ -126,7 +79,9 @@ class LocalStorage:
         return (self._folder / path).exists()
 
     def write(self, path: str, data: bytes) -> None:
+        """Write a whole file. Raises ``FileExistsError`` and never replaces a file."""
         private.refuse_links(self._folder, path)
+        _make((self._folder / path).parent)
         beside = f"{HIDDEN}{uuid.uuid4().hex}"
         try:
             with self.create(beside) as stream:
@@ -138,6 +93,7 @@ class LocalStorage:
 
     @contextmanager
     def create(self, path: str) -> Iterator[Output]:
+        """Yield the stream of a new file. The file is durable if no error is raised."""
         private.refuse_links(self._folder, path)
         goal = self._folder / path
         _make(goal.parent)
@@ -148,6 +104,7 @@ class LocalStorage:
         _sync(goal.parent)
 
     def move(self, path: str, goal: str) -> None:
+        """Rename a file to a name that no file has. Object stores copy it."""
         private.refuse_links(self._folder, goal)
         os.rename(self._folder / path, self._folder / goal)
         _sync((self._folder / goal).parent)
@@ -156,96 +113,13 @@ class LocalStorage:
         (self._folder / path).unlink()
 
     def discard(self, folder: str) -> None:
+        """Delete a folder with all its files and subfolders, if it exists."""
         shutil.rmtree(self._folder / folder, ignore_errors=True)
 
-    def make(self, folder: str) -> None:
-        private.refuse_links(self._folder, folder)
-        _make(self._folder / folder)
-
     def sync(self, path: str) -> None:
+        """Make a file durable that other code has written."""
         _sync(self._folder / path)
         _sync((self._folder / path).parent)
-
-
-class ObjectStorage:
-    """A folder of an object store. Its files appear when they are complete.
-
-    It connects at the first call, and never before a process forks: ``object_store`` works only in the process that
-    first used it.
-    """
-
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-
-    @cached_property
-    def _store(self) -> Any:
-        from obstore.store import from_url
-
-        return from_url(self.uri)
-
-    def list(self, folder: str = "") -> list[Found]:
-        import obstore
-
-        with _errors_of_system():
-            found = obstore.list(self._store, f"{folder}/" if folder else None).collect()
-        return sorted((Found(each["path"], each["size"]) for each in found), key=lambda each: each.path)
-
-    def open(self, path: str) -> Any:
-        import obstore
-
-        with _errors_of_system():
-            return pa.PythonFile(_Input(obstore.open_reader(self._store, path)), "r")
-
-    def read(self, path: str) -> bytes:
-        import obstore
-
-        with _errors_of_system():
-            return bytes(obstore.get(self._store, path).bytes())
-
-    def exists(self, path: str) -> bool:
-        import obstore
-
-        try:
-            with _errors_of_system():
-                obstore.head(self._store, path)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def write(self, path: str, data: bytes) -> None:
-        import obstore
-
-        with _errors_of_system():
-            obstore.put(self._store, path, data, mode="create")
-
-    @contextmanager
-    def create(self, path: str) -> Iterator[Output]:
-        import obstore
-
-        with _errors_of_system(), obstore.open_writer(self._store, path) as stream:
-            yield Output(stream)
-
-    def move(self, path: str, goal: str) -> None:
-        import obstore
-
-        with _errors_of_system():
-            obstore.rename(self._store, path, goal)
-
-    def delete(self, path: str) -> None:
-        import obstore
-
-        with _errors_of_system():
-            obstore.delete(self._store, path)
-
-    def discard(self, folder: str) -> None:
-        for each in self.list(folder):
-            self.delete(each.path)
-
-    def make(self, folder: str) -> None:
-        """Do nothing: object stores have no folders."""
-
-    def sync(self, path: str) -> None:
-        """Do nothing: the files of an object store are durable."""
 
 
 @contextmanager
@@ -263,17 +137,81 @@ def _errors_of_system() -> Iterator[None]:
         raise OSError(str(error)) from error
 
 
-class _Input:
-    """The methods of a file that pyarrow calls."""
+class ObjectStorage:
+    """A folder of an object store, with the methods of ``LocalStorage``. Its files appear when they are complete.
 
-    closed = False
+    It connects at the first call, and never before a process forks: ``object_store`` works only in the process that
+    first used it.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    @cached_property
+    def _store(self) -> Any:
+        from obstore.store import from_url
+
+        return from_url(self.uri)
+
+    @_errors_of_system()
+    def list(self, folder: str = "") -> dict[str, int]:
+        found = self._store.list(f"{folder}/" if folder else None).collect()
+        return dict(sorted((each["path"], each["size"]) for each in found))
+
+    @_errors_of_system()
+    def open(self, path: str) -> Any:
+        import obstore
+
+        return pa.PythonFile(_Input(obstore.open_reader(self._store, path)), "r")
+
+    @_errors_of_system()
+    def read(self, path: str) -> bytes:
+        return bytes(self._store.get(path).bytes())
+
+    def exists(self, path: str) -> bool:
+        try:
+            with _errors_of_system():
+                self._store.head(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    @_errors_of_system()
+    def write(self, path: str, data: bytes) -> None:
+        self._store.put(path, data, mode="create")
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[Output]:
+        import obstore
+
+        with _errors_of_system(), obstore.open_writer(self._store, path) as stream:
+            yield Output(stream)
+
+    @_errors_of_system()
+    def move(self, path: str, goal: str) -> None:
+        self._store.rename(path, goal)
+
+    @_errors_of_system()
+    def delete(self, path: str) -> None:
+        self._store.delete(path)
+
+    def discard(self, folder: str) -> None:
+        for path in self.list(folder):
+            self.delete(path)
+
+    def sync(self, path: str) -> None:
+        """Do nothing: the files of an object store are durable."""
+
+
+class _Input(io.RawIOBase):
+    """A file of an object store, with the methods that pyarrow calls."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
 
+    @_errors_of_system()
     def read(self, size: int = -1) -> bytes:
-        with _errors_of_system():
-            return bytes(self._reader.readall() if size < 0 else self._reader.read(size))
+        return bytes(self._reader.readall() if size < 0 else self._reader.read(size))
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._reader.seek(offset, whence))
@@ -287,11 +225,8 @@ class _Input:
     def seekable(self) -> bool:
         return True
 
-    def writable(self) -> bool:
-        return False
 
-    def close(self) -> None:
-        self.closed = True
+Storage = LocalStorage | ObjectStorage
 
 
 def storage_at(to: str | os.PathLike[str]) -> Storage:
@@ -302,8 +237,7 @@ def storage_at(to: str | os.PathLike[str]) -> Storage:
 
 def held(storage: Storage) -> list[str]:
     """Return the files that make the folder unusable for a new archive or export. Hidden files do not count."""
-    paths = (each.path for each in storage.list())
-    return [path for path in paths if not path.startswith((HIDDEN, "lost+found/"))]
+    return [path for path in storage.list() if not path.startswith((HIDDEN, "lost+found/"))]
 
 
 def _make(folder: Path) -> None:

@@ -1,8 +1,8 @@
 """The Delta tables of an archive: snapshots of them, and commits to them, through ``deltalake``.
 
-Only the driver uses this module. A commit adds files, removes files, and sets numbers by name (``txn`` actions of the
-Delta protocol), all or nothing. If two commits start from one snapshot and set the same number, the second is refused.
-A commit that starts from a later snapshot is not refused. So the caller first compares the number in the snapshot.
+A commit adds files, removes files, and sets numbers by name (``txn`` actions of the Delta protocol), all or nothing. If
+two commits start from one snapshot and set the same number, the second is refused. A commit that starts from a later
+snapshot is not refused. So the caller first compares the number in the snapshot.
 
 ``deltalake`` does not refuse the second of two commits that remove the same file. So each commit that removes files
 sets the number ``maintenance``. For the same reason the package never calls ``DeltaTable.optimize``, which duplicates
@@ -29,10 +29,9 @@ import pyarrow as pa
 
 from ..errors import ArchiveError, NoSpark
 from ..reader.options import Table
-from .parquet import FileEntry
+from .parquet import FileEntry, arrow_schema
 from .requests import TABLES as TABLES
 from .storage import Storage
-from .tasks import arrow_schema
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -40,19 +39,14 @@ if TYPE_CHECKING:
 PARTITIONS = ["topic", "date"]
 
 Kind = Literal["upto", "rows", "erased", "position", "lowest", "life"]
-"""Numbers of a topic in each table, and in the table of messages three numbers of the archive's group.
-
-``upto``: the table has all rows up to this offset. ``rows``: the number of rows ever added. ``erased``: the number of
-these rows that were removed. ``position``: the offset to which the group moves after the commit. ``lowest``: the
-minimum offset of the group. ``life``: the generation of the group's registration.
-"""
+"""Numbers of a topic: see docs/reference/archive.md."""
 
 MAINTENANCE = "maintenance"
 """The name of the number of commits that removed files."""
 
 
-def schema_of(table: Table) -> pa.Schema:
-    """Return the columns of a table: the columns of its files, and the date, which the files do not have."""
+def _schema(table: Table) -> pa.Schema:
+    """Return the columns of a table's files, and the date, which the files do not have."""
     return arrow_schema(table).append(pa.field("date", pa.date32()))
 
 
@@ -71,23 +65,25 @@ class Snapshot:
     def properties(self) -> Mapping[str, str]:
         return {name: str(value) for name, value in self._delta.metadata().configuration.items()}
 
-    def committed_at(self) -> datetime | None:
-        """Return the time of this version's commit, or None if the table's log no longer has it."""
-        return commit_times(self._storage, self.table).get(self.version)
-
     def number(self, kind: Kind, topic: str) -> int:
-        return self._number(f"{kind}/{topic}") or 0
+        return self._delta.transaction_version(f"{kind}/{topic}") or 0
 
     def knows(self, topic: str) -> bool:
         """Return whether a batch of the topic was ever committed to this table."""
-        return self._number(f"upto/{topic}") is not None
+        return self._delta.transaction_version(f"upto/{topic}") is not None
 
     @cached_property
     def files(self) -> Mapping[str, list[FileEntry]]:
         """The files of each topic, sorted by first offset."""
         found: dict[str, list[FileEntry]] = defaultdict(list)
         for row in pa.table(self._delta.get_add_actions(flatten=True)).to_pylist():
-            self._check_within(row["path"])
+            parts = row["path"].split("/")
+            if len(parts) != 3 or any(part in ("", ".", "..") or "\\" in part for part in parts):
+                # An account that can write the log must not make this package read or delete any file.
+                raise ArchiveError(
+                    f"{self._storage.uri}: table {self.table} names the file {row['path'][:200]!r}, which does not"
+                    " belong to this archive"
+                )
             entry = FileEntry(
                 f"{self.table}/{row['path']}", row["partition.topic"], row["partition.date"].isoformat(),
                 row["num_records"], row["min.offset"], row["max.offset"], row["size_bytes"],
@@ -97,6 +93,10 @@ class Snapshot:
             entries.sort(key=lambda entry: (entry.first, entry.path))
         return found
 
+    @cached_property
+    def _paths(self) -> set[str]:
+        return {entry.path for entries in self.files.values() for entry in entries}
+
     def commit(
         self,
         numbers: Mapping[tuple[Kind, str], int],
@@ -105,8 +105,7 @@ class Snapshot:
     ) -> Snapshot:
         """Commit durably, and return the newest snapshot.
 
-        Raises ``ArchiveError`` if another commit changed the same numbers or files. If the result of the commit is
-        unknown, this method reads the table to find out whether it was committed.
+        Raises ``ArchiveError`` if another commit changed the same numbers or files.
         """
         from deltalake import CommitProperties, Transaction
 
@@ -119,36 +118,36 @@ class Snapshot:
             )
         self.check_there(add)
         if remove:
-            named[MAINTENANCE] = (self._number(MAINTENANCE) or 0) + 1
-        actions = [*map(self._removed, remove), *(self._added(entry, changes=not remove) for entry in add)]
+            named[MAINTENANCE] = (self._delta.transaction_version(MAINTENANCE) or 0) + 1
+        actions = [*map(_removed, remove), *(_added(entry, changes=not remove) for entry in add)]
         transactions = [Transaction(name, number) for name, number in named.items()]
+        failed: Exception | None = None
         try:
             self._delta.create_write_transaction(
                 actions, "append", self._delta.schema(), PARTITIONS,
                 commit_properties=CommitProperties(app_transactions=transactions),
             )  # fmt: skip
         except Exception as error:
-            found = self.reloaded()
-            if not found.has(named, add, remove):
-                raise ArchiveError(
-                    f"{self._storage.uri}: table {self.table} was not changed: {reason(error)}. If another run works"
-                    " on the same topic, wait until it ends. Then run this again"
-                ) from error
-        else:
-            found = self.reloaded()
+            failed = error
+        found = self.reloaded()  # After an error, it shows whether the commit succeeded.
+        if failed and not found.has(named, add, remove):
+            raise ArchiveError(
+                f"{self._storage.uri}: table {self.table} was not changed: {reason(failed)}. If another run works on"
+                " the same topic, wait until it ends. Then run this again"
+            ) from failed
         for version in range(self.version + 1, found.version + 1):  # Include other commits.
             self._storage.sync(f"{self.table}/_delta_log/{version:020d}.json")
         return found
 
     def has(self, named: Mapping[str, int], add: Sequence[FileEntry], remove: Sequence[FileEntry]) -> bool:
         """Return whether the table has the numbers and files of this commit."""
-        are_set = all(self._number(name) == number for name, number in named.items())
+        are_set = all(self._delta.transaction_version(name) == number for name, number in named.items())
         return are_set and len(self._named(add)) == len(add) and not self._named(remove)
 
     def with_columns_of_now(self) -> Snapshot:
         """Add the columns of this package's version that the table does not have. In older files they are null."""
         there = {field.name for field in self._delta.schema().fields}
-        if missing := [field for field in schema_of(self.table) if field.name not in there]:
+        if missing := [field for field in _schema(self.table) if field.name not in there]:
             from deltalake import Schema
 
             with _archive_errors(self._storage, self.table, "changed"):
@@ -162,15 +161,13 @@ class Snapshot:
 
     def unused(self) -> set[str]:
         """Return the paths of existing files that this version does not name."""
-        there = {each.path for each in self._storage.list(self.table)}
-        named = {entry.path for entries in self.files.values() for entry in entries}
-        return {path for path in there - named if not path.startswith(f"{self.table}/_delta_log/")}
+        there = self._storage.list(self.table).keys() - self._paths
+        return {path for path in there if not path.startswith(f"{self.table}/_delta_log/")}
 
     def vacuum(self, keep_hours: float, *, full: bool) -> None:
         """Delete files that were removed from the table more than ``keep_hours`` ago (rounded up to whole hours).
 
-        ``full``: also delete files of that age that no version has ever named. They must be at least an hour old,
-        because a run may soon name newer files.
+        ``full``: also files of that age that no version names. A run may soon name files of the last hour.
         """
         delta, hours = self.reloaded()._delta, math.ceil(keep_hours)
         with _archive_errors(self._storage, self.table, "cleaned"):
@@ -179,10 +176,7 @@ class Snapshot:
                 delta.vacuum(max(hours, 1), dry_run=False, enforce_retention_duration=False, full=True)
 
     def check_there(self, entries: Sequence[FileEntry]) -> None:
-        """Raise ``ArchiveError`` unless all files exist.
-
-        ``vacuum`` may delete the files of a run that takes longer than ``keep_hours``.
-        """
+        """Raise ``ArchiveError`` unless all files exist: ``vacuum`` may delete files of a run that takes long."""
         for entry in entries:
             if not self._storage.exists(entry.path):
                 raise ArchiveError(
@@ -193,61 +187,35 @@ class Snapshot:
 
     def reloaded(self) -> Snapshot:
         found = opened(self._storage, self.table)
-        assert found is not None
+        assert found
         return found
-
-    def _check_within(self, path: str) -> None:
-        """Raise ``ArchiveError`` for a file outside the table.
-
-        Otherwise an account that can write the table's log could make this package read or delete any file.
-        """
-        parts = path.split("/")
-        if len(parts) != 3 or any(part in ("", ".", "..") or "\\" in part for part in parts):
-            raise ArchiveError(
-                f"{self._storage.uri}: table {self.table} names the file {path[:200]!r}, which does not belong to"
-                " this archive"
-            )
 
     def _named(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
         """Return the given files that this version names."""
-        there = {
-            entry.path for topic in {each.topic for each in entries} for entry in self.files.get(topic, ())
-        }
-        return [entry for entry in entries if entry.path in there]
+        return [entry for entry in entries if entry.path in self._paths]
 
-    def _number(self, name: str) -> int | None:
-        found = self._delta.transaction_version(name)
-        return None if found is None else int(found)
 
-    def _added(self, entry: FileEntry, *, changes: bool) -> Any:
-        from deltalake.transaction import AddAction
+def _added(entry: FileEntry, *, changes: bool) -> Any:
+    """Return the action that adds a file. ``changes``: whether the commit changes the rows of the table."""
+    from deltalake.transaction import AddAction
 
-        statistics = {
-            "numRecords": entry.rows,
-            "minValues": {"offset": entry.first},
-            "maxValues": {"offset": entry.last},
-            "nullCount": {"offset": 0},
-        }
-        return AddAction(
-            self._within(entry), entry.bytes, {"topic": entry.topic, "date": entry.date}, _now(), changes,
-            json.dumps(statistics),
-        )  # fmt: skip
+    bounds = {"minValues": {"offset": entry.first}, "maxValues": {"offset": entry.last}}
+    statistics = json.dumps({"numRecords": entry.rows, **bounds, "nullCount": {"offset": 0}})
+    return AddAction(
+        entry.in_table, entry.bytes, entry.partition, int(time.time() * 1000), changes, statistics
+    )
 
-    def _removed(self, entry: FileEntry) -> Any:
-        from deltalake.transaction import RemoveAction
 
-        values = {"topic": entry.topic, "date": entry.date}
-        return RemoveAction(self._within(entry), False, _now(), entry.bytes, values)
+def _removed(entry: FileEntry) -> Any:
+    from deltalake.transaction import RemoveAction
 
-    def _within(self, entry: FileEntry) -> str:
-        return entry.path.removeprefix(f"{self.table}/")
+    return RemoveAction(entry.in_table, False, int(time.time() * 1000), entry.bytes, entry.partition)
 
 
 def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> Snapshot | None:
     """Return the newest snapshot of a table, or the snapshot at a version or a time; None if there is no table.
 
-    Raises ``ArchiveError`` if the table cannot be read, or if its log does not have that version or time. Raises
-    ``NoSpark`` if ``deltalake`` is not installed.
+    Raises ``ArchiveError`` or ``NoSpark``.
     """
     try:
         from deltalake import DeltaTable
@@ -256,13 +224,16 @@ def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> 
         raise NoSpark(f"{error.name} is not installed: install this package with its extra spark") from error
     try:
         with _archive_errors(storage, table, "read", TableNotFoundError):
-            delta = DeltaTable(_uri(storage, table))
+            delta = DeltaTable(f"{storage.uri}/{table}")
     except TableNotFoundError:
         return None
     if at is not None:
         with _archive_errors(storage, table, f"read as of {at}"):
-            times = commit_times(storage, table)
-            known = [version for version, time in times.items() if version == at or _is_by(time, at)]
+            known = [
+                version
+                for version, time in commit_times(storage, table).items()
+                if (time <= at if isinstance(at, datetime) else version == at)
+            ]
             if known:
                 delta.load_as_version(max(known))
         if not known:
@@ -276,35 +247,29 @@ def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> 
 def commit_times(storage: Storage, table: Table) -> dict[int, datetime]:
     """Return the commit time of each version in the table's log, by the clock of the process that committed it.
 
-    ``deltalake`` itself uses the times of files, which a copy of the archive does not keep. Also, if ``deltalake`` has
-    loaded an earlier version of a table, it reports the times of the newest commits for that version.
+    ``deltalake`` uses the times of files, which a copy does not keep, and wrong times for an earlier version.
     """
     from deltalake import DeltaTable
 
-    history = DeltaTable(_uri(storage, table)).history()
+    history = DeltaTable(f"{storage.uri}/{table}").history()
     return {each["version"]: datetime.fromtimestamp(each["timestamp"] / 1000, UTC) for each in history}
-
-
-def _is_by(time: datetime, at: int | datetime) -> bool:
-    return isinstance(at, datetime) and time <= at
 
 
 def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> None:
     """Create a table. Raises ``ArchiveError`` if another process has just created it.
 
-    ``DeltaTable.create`` does not raise in this case; it commits a second time. So this function creates the table in a
-    temporary folder. Then it writes the first commit as a file that must not exist yet.
+    ``DeltaTable.create`` would commit a second time. So create the table in a temporary folder, and then write its
+    first commit as a file that must not exist yet.
     """
     from deltalake import DeltaTable
 
     path = f"_delta_log/{0:020d}.json"
     with _archive_errors(storage, table, "created"), TemporaryDirectory() as folder:
         DeltaTable.create(
-            folder, schema_of(table), partition_by=PARTITIONS, name=table, configuration=dict(properties),
+            folder, _schema(table), partition_by=PARTITIONS, name=table, configuration=dict(properties),
             raise_if_key_not_exists=False,
         )  # fmt: skip
         data = Path(folder, path).read_bytes()
-        storage.make(f"{table}/_delta_log")
         try:
             storage.write(f"{table}/{path}", data)
         except FileExistsError:  # This call may have written it, and lost the reply.
@@ -314,7 +279,7 @@ def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> No
 
 @contextmanager
 def _archive_errors(storage: Storage, table: Table, what: str, *besides: type[Exception]) -> Iterator[None]:
-    """Raise errors of the block as ``ArchiveError``. Errors of the types in ``besides`` stay as they are."""
+    """Raise errors of the block as ``ArchiveError``, except errors of the types in ``besides``."""
     try:
         yield
     except besides:
@@ -324,14 +289,6 @@ def _archive_errors(storage: Storage, table: Table, what: str, *besides: type[Ex
 
 
 def reason(error: Exception) -> str:
-    """Return the text of a ``deltalake`` error in one line, without terminal codes and debug information."""
+    """Return the text of a ``deltalake`` error in one line, without terminal codes."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("Debug source:")[0]
     return textwrap.shorten(text, 600, placeholder=" …")
-
-
-def _uri(storage: Storage, table: Table) -> str:
-    return f"{storage.uri}/{table}"
-
-
-def _now() -> int:
-    return int(time.time() * 1000)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ...policy.batching import batches_by_weight
+from ...policy.batching import batches, batches_by_weight
 from ..collecting import collect_all
 from ..connecting import RetryingConnection, connecting
 from ..launching import register
@@ -16,10 +17,9 @@ from ..reader.options import Table
 from ..sql import bulk
 from .catalog import Archive, frame
 from .jobs import parallelism, spread
-from .parquet import FileEntry, folder_of, problem
-from .requests import Progress
+from .parquet import FileEntry, clusters, folder_of, problem, sorted_by
+from .requests import KEEP_HOURS, TABLES, Progress, check_clean, check_keep, quiet
 from .storage import storage_at
-from .tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,63 +31,75 @@ FILES_PER_ROUND, BYTES_PER_ROUND = 128, 1 << 30
 
 @dataclass
 class Verified:
-    """The verification of one topic.
-
-    ``problems``: sentences. ``erased``: the number of rows that were removed. ``unused``: the paths of files that the
-    tables never named or no longer name. ``deleted``: how many of these files were deleted.
-    """
+    """The verification of one topic."""
 
     topic: str
     files: int = 0
     rows: int = 0
     bytes: int = 0
-    erased: int = 0
-    problems: list[str] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-    deleted: int = 0
+    erased: int = 0  # Rows that were removed.
+    problems: list[str] = field(default_factory=list)  # Sentences.
+    unused: list[str] = field(default_factory=list)  # Paths of files that the tables do not name.
+    deleted: int = 0  # How many of the unused files were deleted.
 
 
-def verified(
+def verify(
     spark: SparkSession,
-    archive: Archive,
-    topics: Sequence[str] | None,
+    to: str,
     *,
-    clean: bool,
-    keep_hours: float,
-    log: Mapping[str, str] | None,
-    stopping: threading.Event,
-    progress: Progress,
+    topics: str | Sequence[str] | None = None,
+    clean: bool = False,
+    keep_hours: float = KEEP_HOURS,
+    log: Mapping[str, str] | None = None,
+    stopping: threading.Event | None = None,
+    progress: Progress | None = None,
 ) -> list[Verified]:
-    """Verify the topics until ``stopping`` is set. Return the results. Nothing is deleted if a topic has a problem.
+    """Read and check all files of the topics in an archive. Return the problems of each topic.
 
-    ``log``: options to read the log, which is then also compared.
+    Each file must exist, with the right size, checksums, number of rows, and first and last offset. Its rows must be
+    sorted. No row may exist twice. The number of rows must be the number ever added, minus the number erased.
+
+    * ``to``: a path, or the URI of a folder in an object store.
+    * ``topics``: a name or several names. Default: all topics of the archive.
+    * ``clean``: delete files of all topics that no table has named for ``keep_hours``, if no topic has a problem.
+    * ``keep_hours``: hours, from 0 to 87,600 (ten years); rounded up to whole hours.
+    * ``log``: connection options of ``format("mqueue")``; ``{}`` stands for Django's settings. With them, the archive
+      must have all messages that the log still holds up to the archive's end.
+    * ``stopping``: an event. When it is set, the verification ends before the next topic, and deletes nothing.
+    * ``progress``: called with the number of files done and the total.
+
+    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
+    ``ArchiveError`` if a table cannot be read or cleaned, or if a task fails.
     """
+    check_keep(keep_hours)
+    check_clean(clean, topics)
+    archive = Archive.open(to)
     wanted = archive.chosen(topics)
     total = sum(len(archive.entries(topic, table)) for topic in wanted for table in TABLES)
-    read = 0
+    read, report = 0, progress or quiet
 
     def step(files: int) -> None:
         nonlocal read
         read += files
-        progress(read, total)
+        report(read, total)
 
     step(0)
     found: list[Verified] = []
     for topic in wanted:
-        if stopping.is_set():
+        if stopping is not None and stopping.is_set():
             return found
         found.append(_verified(spark, archive, topic, step))
         if log is not None:
             found[-1].problems += _only_in_log(spark, archive, topic, log)
-    unused = {path for snapshot in archive.snapshots.values() for path in snapshot.unused()}
-    left = unused
+    snapshots = archive.snapshots.values()
+    left = unused = set().union(*(snapshot.unused() for snapshot in snapshots))
     if clean and not any(each.problems for each in found):
-        for snapshot in archive.snapshots.values():
+        for snapshot in snapshots:
             snapshot.vacuum(keep_hours, full=True)
-        left = {path for snapshot in archive.snapshots.values() for path in snapshot.unused()}
+        left = set().union(*(snapshot.unused() for snapshot in snapshots))
     for each in found:
-        mine = tuple(f"{table}/{folder_of(each.topic)}/" for table in TABLES)
-        each.unused = sorted(path for path in unused if path.startswith(mine))
+        folders = tuple(f"{table}/{folder_of(each.topic)}/" for table in TABLES)
+        each.unused = sorted(path for path in unused if path.startswith(folders))
         each.deleted = sum(path not in left for path in each.unused)
     return found
 
@@ -121,32 +133,25 @@ def _read(
 ) -> Iterator[str]:
     uri, cores = archive.storage.uri, parallelism(spark)
 
-    def look(some: Sequence[FileEntry]) -> list[str]:
+    def check(some: Sequence[FileEntry]) -> list[str]:
         storage = storage_at(uri)
         return [found for entry in some if (found := problem(storage, entry))]
 
     rounds = batches_by_weight(entries, attrgetter("bytes"), BYTES_PER_ROUND * cores, FILES_PER_ROUND * cores)
     for some in rounds:  # Each round is one job, because Spark reports no progress before a job ends.
         each = max(1, min(FILES_PER_TASK, len(some) // cores))
-        tasks = [some[at : at + each] for at in range(0, len(some), each)]
-        for told in spread(spark, look, tasks, str):
-            yield from told
+        for problems in spread(spark, check, list(batches(some, each)), str):
+            yield from problems
         step(len(some))
 
 
 def _only_in_log(
     spark: SparkSession, archive: Archive, topic: str, options: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a problem if the archive does not have all messages that the log holds up to the archive's end.
-
-    As many messages as were erased from the archive may be missing.
-    """
-    line = RetryingConnection(connecting({name.lower(): value for name, value in options.items()}))
-    try:
+    """Yield a problem if the archive lacks messages that the log holds up to its end, more than were erased."""
+    with closing(RetryingConnection(connecting({k.lower(): value for k, value in options.items()}))) as line:
         if not line.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
             return
-    finally:
-        line.close()
     upto, erased = archive.upto(topic), archive.snapshots["messages"].number("erased", topic)
     wanted = {
         **options, "topic": topic, "includeTargeted": "true", "failOnDataLoss": "false",
@@ -167,24 +172,11 @@ def _twice(
     spark: SparkSession, archive: Archive, topic: str, table: Table, entries: Sequence[FileEntry]
 ) -> Iterator[str]:
     """Yield a problem for rows that are in several files. Only files with overlapping offsets are read."""
-    doubtful = overlapping(entries)
+    doubtful = [entry for cluster in clusters(entries) if len(cluster) > 1 for entry in cluster]
     if not doubtful:
         return
-    by = ["offset", "group"] if table == "deliveries" else ["offset"]
+    by = sorted_by(table)
     rows = frame(spark, archive.storage, table, doubtful)
     for row in collect_all(rows.groupBy(*by).count().where("count > 1").orderBy("offset").limit(5)):
         what = ", ".join(f"{name} {row[name]}" for name in by)
         yield f"topic {topic!r}, {table}: {what} is there {row['count']} times"
-
-
-def overlapping(entries: Sequence[FileEntry]) -> list[FileEntry]:
-    """Return the files whose offsets overlap with another file. ``entries`` are sorted by first offset."""
-    found: dict[str, FileEntry] = {}
-    widest: FileEntry | None = None
-    for entry in entries:
-        if widest is not None and entry.first <= widest.last:
-            found[widest.path] = widest
-            found[entry.path] = entry
-        if widest is None or entry.last > widest.last:
-            widest = entry
-    return list(found.values())

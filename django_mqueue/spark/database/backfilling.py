@@ -99,21 +99,21 @@ def _begin(
     assert new is not None
     # An earlier registration of the group may have left marks, perhaps of more lanes.
     copying.forget(cursor, CopyRun(KIND, group, topic, copying.LANES_MAX), run.mark("head"))
-    run = CopyRun(KIND, group, topic, lanes, group, new.life)
-    copying.begin(cursor, run, settled, new.life)
+    run = CopyRun(KIND, group, topic, lanes, group, new.generation)
+    copying.begin(cursor, run, settled, new.generation)
     copies.begin_marks(cursor, topic, [(run.mark("source"), 0, source)])
     return BackfillState(run, settled, False, source)
 
 
 def _known(using: str, run: CopyRun, head: Progress | None, there: offsets.Registration) -> BackfillState:
-    if head is None or head.number != there.life:
+    if head is None or head.number != there.generation:
         raise GroupNotNew(
             f"group {run.name!r} is already registered for topic {run.topic!r}, and has a position in the log."
             " Unsubscribe it first, if its position may be lost; or replay the past for this group"
         )
     lanes = copying.lanes_of(using, run) or run.lanes
     source = copies.mark(using, run.topic, run.mark("source"))
-    run = CopyRun(KIND, run.name, run.topic, lanes, run.name, there.life)
+    run = CopyRun(KIND, run.name, run.topic, lanes, run.name, there.generation)
     return BackfillState(run, head.position, head.finished, source.number if source else 0)
 
 

@@ -16,8 +16,7 @@ from django.db.backends.utils import CursorWrapper
 from ...exceptions import NotRegistered, Superseded
 from ...service.storing import naming_unknown_group
 from ...store import log, offsets
-from ...store.connection import session
-from ...store.connection.dialect import DUPLICATE_ENTRY
+from ...store.connection import errors, session
 from ..sql import copies as store
 from ..sql.copies import Copy
 
@@ -136,7 +135,7 @@ def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
     try:
         return session.run(using, work)
     except IntegrityError as error:
-        if session.error_code(error) != DUPLICATE_ENTRY:
+        if not errors.is_duplicate(error):
             raise
     return session.run(using, lambda cursor: work(cursor, but_existing=True))
 

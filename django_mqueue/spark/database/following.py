@@ -90,14 +90,14 @@ def _follow(
     if found and found.reads_log:
         if start < found.start:
             offsets.lower_start(cursor, group, topic, start)
-        return ReaderPosition(found.life, start)
+        return ReaderPosition(found.generation, start)
     _refuse_workers(cursor, topic, group)
     if found:
         offsets.unregister(cursor, group, topic, members_stay=True)
     offsets.register(cursor, group, topic, start, reads_log=True)
     new = offsets.registration(using, group, topic)
     assert new is not None
-    return ReaderPosition(new.life, new.start)
+    return ReaderPosition(new.generation, new.start)
 
 
 def check_free(topic: str, group: str, *, using: str) -> None:
@@ -162,7 +162,7 @@ def check_reader(me: Holder, *, using: str) -> None:
 
 def check_newest(me: Holder, is_later: Callable[[str], bool], *, using: str) -> None:
     """Raise ``GroupTaken`` if a living incarnation of ``me`` is later, which ``is_later`` decides."""
-    found = heartbeats.living(using, me, ALIVE_MS)
+    found = heartbeats.incarnation(using, me, ALIVE_MS)
     if found is not None and is_later(found):
         raise GroupTaken(me.topic, me.group, _started_again(me), [me.name])
 
@@ -174,7 +174,7 @@ def _started_again(me: Holder) -> str:
 def place(topic: str, group: str, *, using: str) -> ReaderPosition | None:
     """Return the position of a group that reads the log itself; None if there is no such group."""
     found = offsets.registration(using, group, topic)
-    return ReaderPosition(found.life, found.start) if found and found.reads_log else None
+    return ReaderPosition(found.generation, found.start) if found and found.reads_log else None
 
 
 def join_all(

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from ...policy.batching import batches
 from ..archives.jobs import parallelism, spread
-from ..archives.requests import Progress
-from ..archives.storage import HIDDEN, Storage, held
+from ..archives.parquet import FileEntry, Files
+from ..archives.requests import Progress, quiet
+from ..archives.storage import HIDDEN, Storage, held, storage_at
 from ..connecting import RetryingConnection
 from ..errors import ArchiveError, ExportError
 from ..reader.planning import batch, some_topics
 from ..reader.ranges import Range
-from .requests import ExportRequest
-from .tasks import Written, writing
+from ..reader.reading import read
+from .requests import ExportRequest, export_request
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +54,35 @@ class Exported:
     bytes: int
 
 
+def export(
+    spark: SparkSession,
+    to: str,
+    *,
+    options: Mapping[str, str],
+    columns: Sequence[str] | None = None,
+    compression: str = "zstd",
+    progress: Progress | None = None,
+) -> Exported:
+    """Write the rows that a batch of ``format("mqueue")`` reads into Parquet files. Return how much was written.
+
+    * ``to``: an empty or new folder: a path, or a URI in an object store.
+    * ``options``: the options of ``format("mqueue")`` for a batch.
+    * ``columns``: the names of the columns to write, in this order. Default: all columns except ``headers``.
+    * ``compression``: zstd, snappy, gzip, lz4 or none.
+    * ``progress``: called with the number of files done and the total.
+
+    The rows do not pass through Spark's JVM. Each range of offsets becomes a file, or several files if it is larger
+    than 512 MiB. The names of the files are in the order of topics and offsets. ``_SUCCESS`` is written last, and lists
+    the files. If it is missing, the export was not finished. After an error the function deletes its files.
+
+    Raises ``OptionError``, ``NoSpark`` (PySpark is not installed, or has a wrong version), ``NoConnection``,
+    ``NoSuchTopic``, ``LogGap`` (messages were deleted during the export, and ``failOnDataLoss`` is not false) or
+    ``ExportError`` (the folder is not empty or cannot be written, another export uses it, or a task failed).
+    """
+    wanted = export_request(options, columns, compression)
+    return Run(spark, storage_at(to), wanted, progress or quiet).run()
+
+
 class Run:
     """One export run. Call ``run`` once."""
 
@@ -60,28 +92,29 @@ class Run:
         self._spark, self._storage, self._wanted, self._progress = spark, storage, wanted, progress
         self._name = uuid.uuid4().hex[:12]
         self._folder = f"{HIDDEN}writing-{self._name}"
-        self._named: list[Written] = []
+        self._named: list[FileEntry] = []
 
     def run(self) -> Exported:
-        with self._told():
+        with self._export_errors():
             self._check_free()
-        line = RetryingConnection(self._wanted.options.connecting)
-        try:
+        with closing(RetryingConnection(self._wanted.options.connecting)) as line:
             ranges = line.run(self._ranges)
-        finally:
-            line.close()
-        with self._told():
-            self._check_writable()
+        with self._export_errors():  # Before any message is read.
+            probe = f"{HIDDEN}probe-{self._name}"
+            self._storage.write(probe, b"")
+            self._storage.delete(probe)
         try:
             found = self._written(ranges)
-            with self._told():
+            with self._export_errors():
                 self._check_seen(found)
                 with self._alone():
                     self._finish(found)
         except BaseException:
             self._discard()
             raise
-        self._tidy()
+        finally:  # Delete the files of failed attempts.
+            with suppress(OSError, pa.ArrowException):
+                self._storage.discard(self._folder)
         return Exported(sum(one.rows for one in found), len(found), sum(one.bytes for one in found))
 
     def _ranges(self, using: str) -> list[Range | None]:
@@ -97,28 +130,21 @@ class Run:
                 f" one. An export without {SUCCESS} was not finished, and can be deleted"
             )
 
-    def _check_writable(self) -> None:
-        """Raise an error if the folder cannot be written, before any message is read."""
-        probe = f"{HIDDEN}probe-{self._name}"
-        self._storage.write(probe, b"")
-        self._storage.delete(probe)
-
-    def _written(self, ranges: Sequence[Range | None]) -> list[Written]:
+    def _written(self, ranges: Sequence[Range | None]) -> list[FileEntry]:
         work = writing(self._storage.uri, self._folder, self._wanted)
-        done, found, at_once = 0, list[Written](), ROUND * parallelism(self._spark)
+        done, found = 0, list[FileEntry]()
         self._progress(0, len(ranges))
-        while done < len(ranges):
-            some = ranges[done : done + at_once]
+        for some in batches(ranges, ROUND * parallelism(self._spark)):
             try:
-                found += [one for made in spread(self._spark, work, some, Written) for one in made]
+                found += [one for made in spread(self._spark, work, some, FileEntry) for one in made]
             except ArchiveError as error:
                 raise ExportError(f"{self._storage.uri}: {error}") from error
             done += len(some)
             self._progress(done, len(ranges))
         return found
 
-    def _check_seen(self, found: Sequence[Written]) -> None:
-        there = {each.path: each.bytes for each in self._storage.list(self._folder)}
+    def _check_seen(self, found: Sequence[FileEntry]) -> None:
+        there = self._storage.list(self._folder)
         for one in found:
             if there.get(one.path) != one.bytes:
                 raise ExportError(
@@ -143,7 +169,7 @@ class Run:
             with suppress(OSError, pa.ArrowException):
                 self._storage.delete(NAMING)
 
-    def _finish(self, found: Sequence[Written]) -> None:
+    def _finish(self, found: Sequence[FileEntry]) -> None:
         kind = "" if self._wanted.compression == "none" else f".{self._wanted.compression}"
         width = max(5, len(str(len(found))))
         self._named = [
@@ -153,22 +179,20 @@ class Run:
         with ThreadPoolExecutor(MOVERS) as pool:
             list(pool.map(self._storage.move, [one.path for one in found], [one.path for one in self._named]))
         try:
-            self._storage.write(SUCCESS, self._said())
+            self._storage.write(SUCCESS, self._summary())
         except (OSError, pa.ArrowException):
             if not self._counts():
                 raise
 
-    def _said(self) -> bytes:
-        told = {"rows": sum(one.rows for one in self._named), "files": [asdict(one) for one in self._named]}
-        return json.dumps(told, indent=2).encode() + b"\n"
+    def _summary(self) -> bytes:
+        files = [{"path": one.path, "rows": one.rows, "bytes": one.bytes} for one in self._named]
+        total = {"rows": sum(one.rows for one in self._named), "files": files}
+        return json.dumps(total, indent=2).encode() + b"\n"
 
     def _counts(self) -> bool:
-        """Return whether ``_SUCCESS`` lists the renamed files, so that the export counts.
-
-        An error may be raised after ``_SUCCESS`` was written.
-        """
+        """Return whether ``_SUCCESS`` lists the renamed files. An error may be raised after it was written."""
         try:
-            return bool(self._named) and self._storage.read(SUCCESS) == self._said()
+            return bool(self._named) and self._storage.read(SUCCESS) == self._summary()
         except FileNotFoundError:
             return False
 
@@ -178,16 +202,25 @@ class Run:
             for one in [] if self._counts() else self._named:
                 with suppress(OSError, pa.ArrowException):
                     self._storage.delete(one.path)
-        self._tidy()
-
-    def _tidy(self) -> None:
-        """Delete the hidden folder with the files of failed attempts."""
-        with suppress(OSError, pa.ArrowException):
-            self._storage.discard(self._folder)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _export_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
             raise ExportError(f"{self._storage.uri} cannot be written: {error}") from error
+
+
+def writing(to: str, folder: str, asked: ExportRequest) -> Callable[[Range | None], list[FileEntry]]:
+    """Return a function for executors, which writes a range into files below ``folder`` and returns them by offset."""
+
+    def written(wanted: Range | None) -> list[FileEntry]:
+        schema = to_arrow_schema(asked.schema, timezone="UTC")
+        path = f"{folder}/{uuid.uuid4().hex}/{{number}}.parquet"
+        with Files(storage_at(to), path, schema, compression=asked.compression) as files:
+            files.put("", schema.empty_table())  # Without rows, write one file with the columns.
+            for rows in () if wanted is None else read(wanted, asked.schema, asked.options):
+                files.put("", rows)
+        return files.entries
+
+    return written

@@ -77,7 +77,7 @@ def _settled(
         settler = settlers[topic]
         if options.settle:
             settler.advance()
-            found[topic] = settler.told if told else settler.settled
+            found[topic] = settler.shared_settled if told else settler.settled
         else:
             found[topic] = positions.settled(using, topic)
         return found[topic] < goals[topic]

@@ -9,22 +9,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...exceptions import MQueueError
-from ..database import backfilling, copying
+from ..database import backfilling
 from ..database.backfilling import BackfillState, Seam
-from ..database.copying import CopyRun
 from ..errors import ArchiveError
-from . import guards
-from .choice import MessageFilter
-from .held import GuardedSource, hash_of
-from .originals import Originals, settle
+from .choice import MessageFilter, check_backfill, hash_of
+from .originals import GuardedSource, guard_of_backfill
 from .preview import Preview, preview
-from .requests import check_backfill
-from .stoppable import computed, parallelism
-from .storing import CopyTask, stored, with_lanes
+from .storing import lanes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,20 +34,14 @@ SAY_AFTER, SAY_EVERY = 2.0, 30.0
 
 @dataclass(frozen=True)
 class Backfilled:
-    """The result of a backfill.
-
-    * ``stored``: how many copies this run has stored.
-    * ``upto``: the border. The group gets all messages above it from the log.
-    * ``finished``: false if this run was stopped.
-    * ``before``: an earlier run has finished the backfill, and this run did nothing.
-    """
+    """The result of a backfill."""
 
     topic: str
     group: str
-    stored: int
-    upto: int
-    finished: bool
-    before: bool = False
+    stored: int  # Copies that this run has stored.
+    upto: int  # The border. The group gets all messages above it from the log.
+    finished: bool  # False if this run was stopped.
+    before: bool = False  # An earlier run has finished the backfill, and this run did nothing.
 
 
 def backfill(
@@ -80,49 +71,34 @@ def backfill(
     * ``dry_run``: change nothing, and return a ``Preview``.
     * ``stopping``: an event. When it is set, the run ends early.
     * ``watch``: called every second with the number of stored copies.
-    * ``say``: called with a line of text that names what the backfill waits for, if past and present cannot be joined
-      at once.
+    * ``say``: called with a line of text that names what past and present wait for before they can be joined.
 
-    Raises:
-
-    * ``GroupNotNew``: the group is registered already.
-    * ``LogGap``: messages between archive and log may be deleted, and ``fail_on_data_loss`` is true.
-    * ``ArchiveError``: the backfill was begun from another archive.
-    * ``NoArchive``, ``NoSuchTopic``, ``OptionError``.
-    * ``NotRegistered``, ``Superseded``: the group was unsubscribed, resumed or reset while its past was stored.
-    * ``TypeError``, ``ValueError``: an argument is invalid.
+    Raises ``GroupNotNew`` (it is registered already), ``LogGap``, ``ArchiveError`` (the backfill was begun from another
+    archive), ``NotRegistered`` or ``Superseded`` (the group was unsubscribed, resumed or reset meanwhile),
+    ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``TypeError`` or ``ValueError``.
     """
     given = dict(options or {})
     check_backfill(topic, group, source, rate, given)
-    one = _Backfill(spark, topic, group, source, given)
-    try:
+    one = _Backfill(
+        spark, topic, source, given, guard_of_backfill(group), None, rate, stopping, watch, group=group
+    )
+    with closing(one.line):
         if dry_run:
             return one.preview()
-        return one.run_to_end(rate, resume, fail_on_data_loss, stopping, watch, say)
-    finally:
-        one.line.close()
+        return one.run_to_end(resume, fail_on_data_loss, say)
 
 
+@dataclass(kw_only=True)
 class _Backfill(GuardedSource):
-    def __init__(
-        self,
-        spark: SparkSession,
-        topic: str,
-        group: str,
-        source: str | os.PathLike[str],
-        options: Mapping[str, str],
-    ) -> None:
-        super().__init__(spark, topic, source, options, guards.of_backfill(group))
-        self.group = group
-        self._seam: Seam | None = None
+    group: str
+    _seam: Seam | None = None
 
     def preview(self) -> Preview:
         head = self.line.run(self._check_new)
-        past, done = self.look(live=True), 0
+        past, done = self.line.run(partial(self.look, live=True)), 0
         if head is not None:
-            run = head.run
             past = replace(past, upto=head.upto)
-            done = self.line.run(lambda using: copying.copied(using, run))
+            done = self.copied(head.run)
         found = preview(
             MessageFilter(),
             past.frame(self.spark, self.options, targeted=False),
@@ -136,58 +112,39 @@ class _Backfill(GuardedSource):
         return replace(found, stored=found.total) if head is not None and head.ended else found
 
     def run_to_end(
-        self,
-        rate: float | None,
-        resume: bool,
-        fail_on_data_loss: bool,
-        stopping: threading.Event | None,
-        watch: Callable[[int], object] | None,
-        say: Callable[[str], object] | None,
+        self, resume: bool, fail_on_data_loss: bool, say: Callable[[str], object] | None
     ) -> Backfilled:
-        head = self.line.run(self._check_new)
-        if head is not None and head.ended:
-            return self._before(head)
-        found = self.hold(fail_on_data_loss, begun=head is not None)
-        try:
-            border = self.line.run(self._begin)
-        except MQueueError:
-            if head is None:
-                self.let_go()
-            raise
+        head = border = self.line.run(self._check_new)
+        if border is None or not border.ended:
+            hold = partial(self.hold, begun=head is not None, gap_is_error=fail_on_data_loss)
+            found = self.line.run(hold)
+            try:
+                border = self.line.run(self._begin)
+            except MQueueError:
+                if head is None:
+                    self.line.run(self.let_go)
+                raise
         if border.ended:
-            return self._before(border)
+            self.line.run(self.let_go)
+            return Backfilled(self.topic, self.group, 0, border.upto, True, True)
         self._check_source(border)  # Another process may have begun it at the same time.
         made = 0
-        if not self.line.run(lambda using: backfilling.stored_to_border(using, border)):
-            past = Originals(found.topic, found.archive, found.archived, border.upto, True)
-            frame = MessageFilter().of(past.frame(self.spark, self.options, targeted=False))
-            orders = CopyTask(self.how, border.run, self.topic, rate)
-
-            def tell() -> None:
-                if watch is not None:
-                    watch(self.line.run(lambda using: copying.copied(using, border.run)))
-
-            numbers = computed(self.spark, stored(frame, orders), stopping, tell)
-            if numbers is None:
+        if not self.line.run(partial(backfilling.stored_to_border, border=border)):
+            past = replace(found, upto=border.upto)
+            new = self.store(border.run, past, MessageFilter())
+            if new is None:
                 return Backfilled(self.topic, self.group, 0, border.upto, False)
-            made = sum(numbers)
-            self.line.run(lambda using: backfilling.note_stored(using, border))
-        sewn = self._join_past_and_log(border, stopping, say)
+            made = new
+            self.line.run(partial(backfilling.note_stored, border=border))
+        sewn = self._join_past_and_log(border, say)
         if sewn is None:
             return Backfilled(self.topic, self.group, made, border.upto, False)
-        self.line.run(lambda using: backfilling.finish(using, border, resume=resume))
-        self.let_go()
+        self.line.run(partial(backfilling.finish, border=border, resume=resume))
+        self.line.run(self.let_go)
         return Backfilled(self.topic, self.group, made + sewn, border.upto, True)
 
-    def _before(self, border: BackfillState) -> Backfilled:
-        self.let_go()
-        return Backfilled(self.topic, self.group, 0, border.upto, True, True)
-
     def _check_new(self, using: str) -> BackfillState | None:
-        """Return how far an earlier run has come; None for a new group.
-
-        Raises ``GroupNotNew`` or ``ArchiveError``.
-        """
+        """Return how far an earlier run has come; None for a new group. Raises ``GroupNotNew`` or ``ArchiveError``."""
         head = backfilling.find_backfill(using, self.topic, self.group)
         if head is not None and not head.ended:
             self._check_source(head)
@@ -201,17 +158,14 @@ class _Backfill(GuardedSource):
             )
 
     def _begin(self, using: str) -> BackfillState:
-        known = settle(using, self.topic, self.options)
-        lanes = with_lanes(CopyRun(KIND, self.group, self.topic), parallelism(self.spark)).lanes
-        return backfilling.begin(using, self.topic, self.group, known, lanes, hash_of(self.archive_id))
+        source, lanes = hash_of(self.archive_id), lanes_of(self.spark)
+        return backfilling.begin(using, self.topic, self.group, self.settled(using), lanes, source)
 
-    def _join_past_and_log(
-        self, border: BackfillState, stopping: threading.Event | None, say: Callable[[str], object] | None
-    ) -> int | None:
+    def _join_past_and_log(self, border: BackfillState, say: Callable[[str], object] | None) -> int | None:
         """Join past and present. Return the number of copies; None if the run was stopped."""
         made = 0
         say_at = time.monotonic() + SAY_AFTER
-        while stopping is None or not stopping.is_set():
+        while self.stopping is None or not self.stopping.is_set():
             more, waits_for = self.line.run(lambda using: self._join_round(using, border))
             made += more
             if waits_for is None:
@@ -223,10 +177,8 @@ class _Backfill(GuardedSource):
         return None
 
     def _join_round(self, using: str, border: BackfillState) -> tuple[int, str | None]:
-        """Do one round of ``_join_past_and_log``. Return the number of copies, and what the backfill waits for.
-
-        Create a new ``Seam`` for a new connection: after a COMMIT without an answer, its memory of copies may be wrong.
-        """
+        """Do one round of ``_join_past_and_log``. Return the number of copies, and what the backfill waits for."""
+        # A new connection needs a new Seam: after a COMMIT without an answer, its memory of copies may be wrong.
         if self._seam is None or self._seam.using != using:
             self._seam = Seam(using, border)
         made = self._seam.sew()

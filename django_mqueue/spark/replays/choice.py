@@ -1,18 +1,25 @@
-"""Choose the messages that are replayed: by time, key, kind, or any condition in SQL."""
+"""Check the arguments of replays and backfills, and choose messages: by time, key, kind, or any condition in SQL."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+import os
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...policy import names
+from ...service import registration
+from ..archives.places import check_place
 from ..configuring import session_settings
+from ..connecting import connecting
+from ..database.copied_content import NAME_MAX
 from ..errors import OptionError
+from ..reader.options import TOPIC_MAX
+from ..suffixes import suffixes_of
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -22,16 +29,10 @@ DATA_EXCEPTION = "22"
 """The class of SQLSTATE for an unsuitable value: for example, a text that is not a number, or a division by zero."""
 
 IN_UTC = {"spark.sql.session.timeZone": "UTC"}
-"""A setting of the session that fixes the time zone of conditions.
-
-A run may continue on another machine, and times must have the same meaning there.
-"""
+"""The time zone of conditions: a run may continue on another machine."""
 
 NOT_OF_CONDITION = ("38", "KD")
-"""Classes of SQLSTATE for errors in a data source.
-
-A Spark Connect server reads the source only when it analyses the condition, so such an error can appear then.
-"""
+"""Classes of SQLSTATE for errors in a data source, which Spark Connect reads when it analyses the condition."""
 
 
 class ConditionFailed(OptionError):
@@ -42,19 +43,15 @@ class ConditionFailed(OptionError):
 class MessageFilter:
     """The conditions of a replay. A message must meet all of them.
 
-    * ``since`` and ``until``: the time of publication. ``until`` itself is excluded.
-    * ``targeted``: also choose messages that were for one group alone: for ``group``, or for any group if ``group`` is
-      empty.
-
     A row that is not a new message is never chosen: a retry, a redriven message, or a copy of a backfill.
     """
 
     since: datetime | None = None
-    until: datetime | None = None
+    until: datetime | None = None  # Excluded.
     keys: Collection[str] = ()
     kinds: Collection[str] = ()
     where: str | None = None
-    targeted: bool = False
+    targeted: bool = False  # Also messages that were for one group alone: for ``group``, or for any group.
     group: str = ""
 
     def check(self) -> None:
@@ -75,11 +72,9 @@ class MessageFilter:
     @property
     def digest(self) -> int:
         """Return a number of 62 bits that is the same for equal choices."""
-        told = [
-            *(at and at.astimezone(UTC).isoformat() for at in (self.since, self.until)),
-            sorted(self.keys), sorted(self.kinds), self.where, self.targeted, self.group,
-        ]  # fmt: skip
-        return int.from_bytes(blake2b(json.dumps(told).encode(), digest_size=8).digest()) >> 2
+        times = [at and at.astimezone(UTC).isoformat() for at in (self.since, self.until)]
+        rest = [sorted(self.keys), sorted(self.kinds), self.where, self.targeted, self.group]
+        return hash_of(json.dumps(times + rest))
 
     def of(self, frame: DataFrame) -> DataFrame:
         """Return the chosen messages of a frame, with the column ``value``. Raises ``OptionError``."""
@@ -87,30 +82,24 @@ class MessageFilter:
 
         from ..reader.columns import with_value
 
-        wanted: list[Any] = [f.col("original_id").isNull()]
+        frame = frame.where(f.col("original_id").isNull())
         if self.since is not None:
-            wanted.append(f.col("published_at") >= f.lit(self.since))
+            frame = frame.where(f.col("published_at") >= f.lit(self.since))
         if self.until is not None:
-            wanted.append(f.col("published_at") < f.lit(self.until))
+            frame = frame.where(f.col("published_at") < f.lit(self.until))
         if self.keys:
-            wanted.append(f.col("key").isin(sorted(self.keys)))
+            frame = frame.where(f.col("key").isin(sorted(self.keys)))
         if self.kinds:
-            wanted.append(f.col("kind").isin(sorted(self.kinds)))
-        if not self.targeted:
-            wanted.append(f.coalesce(f.col("target"), f.lit("")) == "")
-        elif self.group:
-            wanted.append(f.coalesce(f.col("target"), f.lit("")).isin("", self.group))
-        for condition in wanted:
-            frame = frame.where(condition)
+            frame = frame.where(f.col("kind").isin(sorted(self.kinds)))
+        if not self.targeted or self.group:
+            targets = ["", self.group] if self.targeted else [""]
+            frame = frame.where(f.coalesce(f.col("target"), f.lit("")).isin(targets))
         frame = with_value(frame)
         return frame if self.where is None else _where(frame, self.where)
 
     @contextmanager
     def asked(self, spark: SparkSession) -> Iterator[None]:
-        """Set the time zone for the condition in this block, in which Spark evaluates it for the messages.
-
-        Raises ``ConditionFailed`` if the condition fails for a message.
-        """
+        """Evaluate the condition in this block. Raises ``ConditionFailed`` if it fails for a message."""
         from pyspark.errors import PySparkException
 
         try:
@@ -125,14 +114,17 @@ class MessageFilter:
 
 
 def _where(frame: DataFrame, condition: str) -> DataFrame:
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException, PySparkException
 
     try:
         with session_settings(frame.sparkSession, IN_UTC):
             found = frame.where(condition)
             found.schema  # noqa: B018 (a Spark Connect server looks at the condition only now)
     except PySparkException as error:
-        if not _is_of_condition(error):
+        is_analysis, state = isinstance(error, AnalysisException), _state(error)
+        if is_analysis and state.startswith(NOT_OF_CONDITION):
+            raise
+        if not is_analysis and not state.startswith(DATA_EXCEPTION):
             raise
         raise OptionError(
             f"where is {condition!r}, which is not a condition over the columns {', '.join(frame.columns)}:"
@@ -145,22 +137,50 @@ def _first(error: BaseException) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def _is_of_condition(error: PySparkException) -> bool:
-    """Return whether the condition caused the error.
-
-    PySpark raises the same class if a Spark Connect server cannot be reached.
-    """
-    from pyspark.errors import AnalysisException
-
-    state = _state(error)
-    if isinstance(error, AnalysisException):
-        return not state.startswith(NOT_OF_CONDITION)
-    return state.startswith(DATA_EXCEPTION)
-
-
 def _state(error: PySparkException) -> str:
     """Return the SQLSTATE of the error; an empty text if it has none."""
     try:
         return error.getSqlState() or ""
     except Exception:  # This calls Spark's Java, which may have ended.
         return ""
+
+
+def hash_of(*texts: str) -> int:
+    """Return 62 bits of a digest."""
+    return int.from_bytes(blake2b("\0".join(texts).encode(), digest_size=8).digest()) >> 2
+
+
+def check_replay(
+    topic: str,
+    name: str,
+    choice: MessageFilter,
+    source: str | os.PathLike[str] | None,
+    to: str,
+    group: str | None,
+    rate: float | None,
+    options: Mapping[str, str],
+) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for an invalid argument of a replay."""
+    names.check_topic(topic, TOPIC_MAX)
+    names.check_name("name", name, NAME_MAX)
+    choice.check()
+    if source is not None:
+        check_place(source)
+    _check(to, group, rate, options)
+
+
+def check_backfill(
+    topic: str, group: str, source: str | os.PathLike[str], rate: float | None, options: Mapping[str, str]
+) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for an invalid argument of a backfill."""
+    check_place(source)
+    _check(topic, group, rate, options)
+
+
+def _check(to: str, group: str | None, rate: float | None, options: Mapping[str, str]) -> None:
+    how = connecting({name.lower(): value for name, value in options.items()})
+    names.check_publish_topic(to, suffixes_of(options, how).all)
+    if group is not None:
+        registration.check_group(group)
+    if rate is not None and not rate > 0:
+        raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")

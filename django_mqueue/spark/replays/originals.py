@@ -1,46 +1,52 @@
-"""All messages of a topic as one table: those in the archive, and above them those in the log."""
+"""All messages of a topic as one table: those in the archive, and above them those in the log.
+
+A group holds back the deletion of messages in the log until they are stored as copies.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property, partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from ...exceptions import LogGap
+from ...policy import names
 from ...store import log, offsets
-from ..database import following
+from ..connecting import RetryingConnection, connecting
+from ..database import copying, following
+from ..database.copying import CopyRun
 from ..database.following import ReaderPosition
 from ..errors import ArchiveError
 from ..reader.options import read_options
 from ..reader.planning import topics_of
 from ..reader.settling import settled
+from .choice import MessageFilter
+from .storing import CopyTask, computed, stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..archives import Archive
+    from ..archives.catalog import Archive
+
+INTO = "-into-"
 
 
 @dataclass(frozen=True)
 class Originals:
-    """The places of a topic's messages: the archive up to one offset, and the log above that up to another offset.
-
-    * ``archived``: the end of the archive; 0 if the topic is not archived.
-    * ``upto``: messages above this offset are not read.
-    * ``live``: whether the log is read at all.
-    * ``life``: the registration generation of the group that holds back deletion; 0 if there is no such group.
-    * ``settled``: the settled offset of the log. An archive from a later time may reach above it.
-    """
+    """The places of a topic's messages: the archive up to ``archived``, and the log above that up to ``upto``."""
 
     topic: str
     archive: Archive | None
-    archived: int
+    archived: int  # 0 if the topic is not archived.
     upto: int
-    live: bool
-    life: int = 0
-    settled: int = 0
+    live: bool  # True if the log is read at all.
+    life: int = 0  # The registration generation of the group that holds back deletion.
+    settled: int = 0  # Of the log. An archive from a later time may reach above it.
 
     def frame(self, spark: SparkSession, options: Mapping[str, str], *, targeted: bool) -> DataFrame:
         """Return the messages as a frame, in no order. ``options``: for the connection."""
@@ -55,84 +61,113 @@ class Originals:
                 "includeHeaders": "true",
                 "includeTargeted": "true" if targeted else "false",
             }
-            log = spark.read.format("mqueue").options(**options, **more).load()
-            found = log if found is None else found.unionByName(log)
+            rest = spark.read.format("mqueue").options(**options, **more).load()
+            found = rest if found is None else found.unionByName(rest)
         if found is None:
-            from ..archives.tasks import schema
+            from ..archives.parquet import schema
 
             return spark.createDataFrame([], schema("messages"))
         return found
 
 
-def look(
-    using: str,
-    topic: str,
-    path: str | os.PathLike[str] | None,
-    options: Mapping[str, str],
-    *,
-    live: bool,
-    as_of: int | datetime | None = None,
-) -> Originals:
-    """Return where the messages are now. This changes nothing.
+@dataclass
+class GuardedSource:
+    """The messages of ``topic`` in the archive ``source`` and in the log, as a replay or a backfill reads them.
 
-    Raises ``NoArchive``, ``NoSuchTopic`` or ``ArchiveError``.
+    ``guard``: the group that holds back deletion.
     """
-    archive = opened(path, as_of)
-    archived = archive.upto(topic) if archive else 0
-    if not archived and archive is not None:
-        archive.chosen(topic)  # Perhaps mistyped: raise an error before any registration.
-    if not live:
-        return Originals(topic, archive, archived, archived, live)
-    if not archived:
-        topics_of(using, read_options({**options, "topic": topic}))
-    found = settle(using, topic, options)
-    known = max(offsets.settled(using, topic), log.newest(using, topic))
-    if archived > known:
-        # Archived messages were settled, and the topic's row stores that before they are deleted.
-        raise ArchiveError(
-            f"the archive holds topic {topic!r} up to offset {archived}, but this database has never had an offset"
-            f" above {known}: the archive belongs to another database. Give the archive of this database"
-        )
-    return Originals(topic, archive, archived, max(archived, found), live, settled=found)
 
+    spark: SparkSession
+    topic: str
+    source: str | os.PathLike[str] | None
+    options: Mapping[str, str]
+    guard: str
+    as_of: int | datetime | None = None
+    rate: float | None = None
+    stopping: threading.Event | None = None
+    watch: Callable[[int], object] | None = None
 
-def hold(
-    using: str,
-    topic: str,
-    path: str | os.PathLike[str] | None,
-    options: Mapping[str, str],
-    *,
-    group: str,
-    begun: bool,
-    gap_is_error: bool,
-) -> Originals:
-    """Return where the messages are. From now on, until ``let_go``, messages that only the log holds are not deleted.
+    def __post_init__(self) -> None:
+        self.how = connecting({name.lower(): value for name, value in self.options.items()})
+        self.line = RetryingConnection(self.how)
 
-    The archive may grow during this call, and messages may then be deleted from the log. So the archive is read again
-    after ``group`` holds back deletion. It contains everything that was deleted before, if the archive's own group held
-    back deletion all the time.
+    @cached_property
+    def archive_id(self) -> str:
+        """An identity of the archive and its state, which stays the same when the archive is moved."""
+        archive = opened(self.source, self.as_of)
+        if archive is None:
+            return "none"
+        return archive.id if self.as_of is None else f"{archive.id} as of {self.as_of}"
 
-    ``begun``: whether an earlier run got past this step. The registration of ``group`` does not prove that: a run that
-    was killed may not have checked for a gap. After this step, ``group`` itself must have held back deletion all the
-    time.
+    def look(self, using: str, *, live: bool) -> Originals:
+        """Return where the messages are now. Raises ``NoArchive``, ``NoSuchTopic`` or ``ArchiveError``."""
+        topic, archive = self.topic, opened(self.source, self.as_of)
+        archived = archive.upto(topic) if archive else 0
+        if archive and not archived:
+            archive.chosen(topic)  # Perhaps mistyped: raise an error before any registration.
+        if not live:
+            return Originals(topic, archive, archived, archived, live)
+        if not archived:
+            topics_of(using, read_options({**self.options, "topic": topic}))
+        found = self.settled(using)
+        known = max(offsets.settled(using, topic), log.newest(using, topic))
+        if archived > known:
+            # Archived messages were settled, and the topic's row stores that before they are deleted.
+            raise ArchiveError(
+                f"the archive holds topic {topic!r} up to offset {archived}, but this database has never had an offset"
+                f" above {known}: the archive belongs to another database. Give the archive of this database"
+            )
+        return Originals(topic, archive, archived, max(archived, found), live, settled=found)
 
-    Raises ``LogGap`` if no group has held back deletion, unless ``gap_is_error`` is false.
-    """
-    first = look(using, topic, path, options, live=True)
-    if begun and gap_is_error:
-        _check_still(following.place(topic, group, using=using), topic, group, first.archived)
-    life = following.follow(topic, group, first.archived, first.settled, using=using, lower=True).life
-    archive = opened(path)
-    archived = archive.upto(topic) if archive else 0
-    if archive is not None and not begun and gap_is_error:
-        from ..archives.topic_state import check_held
+    def hold(self, using: str, *, begun: bool, gap_is_error: bool) -> Originals:
+        """Return where the messages are, and hold back the deletion of messages that only the log holds.
 
-        try:
-            check_held(using, archive, topic, archived)
-        except LogGap:
-            following.forget(topic, group, using=using)
-            raise
-    return Originals(topic, archive, archived, max(first.upto, archived), True, life)
+        The archive may grow, and the log shrink, before the group holds back deletion. So open the archive again then.
+        ``begun``: whether an earlier run got past this step; a registered group does not prove that it checked for a
+        gap. Raises ``LogGap`` if no group has held back deletion all the time, unless ``gap_is_error`` is false.
+        """
+        topic, group = self.topic, self.guard
+        first = self.look(using, live=True)
+        if begun and gap_is_error:
+            _check_still(following.place(topic, group, using=using), topic, group, first.archived)
+        life = following.follow(topic, group, first.archived, first.settled, using=using, lower=True).life
+        archive = opened(self.source)
+        archived = archive.upto(topic) if archive else 0
+        if archive and not begun and gap_is_error:
+            from ..archives.topic_state import check_held
+
+            try:
+                check_held(using, archive, topic, archived)
+            except LogGap:
+                self.let_go(using)
+                raise
+        return Originals(topic, archive, archived, max(first.upto, archived), True, life)
+
+    def let_go(self, using: str) -> None:
+        """Unsubscribe the group, so that the messages may be deleted."""
+        following.forget(self.topic, self.guard, using=using)
+
+    def settled(self, using: str) -> int:
+        """Return the settled offset of the topic; wait a few seconds for open transactions."""
+        return settled(using, self.topic, read_options({**self.options, "topic": self.topic}))
+
+    def store(self, run: CopyRun, originals: Originals, choice: MessageFilter) -> int | None:
+        """Store copies of the chosen messages. Return how many; None if stopped. Raises ``ConditionFailed``."""
+
+        def report() -> None:
+            if self.watch is not None:
+                self.watch(self.copied(run))
+
+        frame = originals.frame(self.spark, self.options, targeted=choice.targeted)
+        with choice.asked(self.spark):
+            # Build the table in this block: a Spark Connect server may keep its analysis of the condition.
+            wanted = stored(choice.of(frame), CopyTask(self.how, run, self.topic, self.rate))
+            numbers = computed(self.spark, wanted, self.stopping, report)
+        return None if numbers is None else sum(numbers)
+
+    def copied(self, run: CopyRun) -> int:
+        """Return how many copies all runs have stored up to now."""
+        return self.line.run(partial(copying.copied, run=run))
 
 
 def _check_still(found: ReaderPosition | None, topic: str, group: str, archived: int) -> None:
@@ -151,13 +186,30 @@ def _check_still(found: ReaderPosition | None, topic: str, group: str, archived:
         )
 
 
-def settle(using: str, topic: str, options: Mapping[str, str]) -> int:
-    """Return the settled offset of a topic; wait a few seconds for open transactions."""
-    return settled(using, topic, read_options({**options, "topic": topic}))
-
-
 def opened(path: str | os.PathLike[str] | None, as_of: int | datetime | None = None) -> Archive | None:
     """Open the archive again and return it; None without a path. Raises ``NoArchive``."""
-    from ..archives import Archive  # Needs Arrow, so it is imported late.
+    from ..archives.catalog import Archive  # Needs Arrow, so it is imported late.
 
     return None if path is None else Archive.open(path, as_of=as_of)
+
+
+def guard_of_backfill(group: str) -> str:
+    """Return the group that holds back deletion while the past for ``group`` is read."""
+    return _guard("backfill", group)
+
+
+def guard_of_replay(name: str, topic: str, to: str) -> str:
+    """Return the group that holds back deletion while ``topic`` is replayed into ``to``. It differs for each ``to``."""
+    full = name if to == topic else f"{name}{INTO}{to}"
+    if full.find(INTO) != (-1 if to == topic else full.rfind(INTO)):
+        full = _digest(f"{name}\0{to}")  # The end of the name would be ambiguous.
+    return _guard("replay", full)
+
+
+def _guard(kind: str, name: str) -> str:
+    found = f"{kind}-{name}"
+    return found if len(found) <= names.GROUP_MAX else f"{kind}-{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -26,84 +27,63 @@ class End:
 
 @dataclass(frozen=True)
 class Preview:
-    """The messages that a replay would store.
-
-    * ``groups``: the groups that would get the copies.
-    * ``total``: the number of messages.
-    * ``kinds``, ``hours``, ``keys``: numbers by kind, by hour of publication (UTC), and by key. ``keys`` has only the
-      most frequent keys; None: no key.
-    * ``stored``: how many of the messages an earlier run of this name has stored.
-    """
+    """The messages that a replay would store. Each mapping has the number of messages as its values."""
 
     name: str
     topic: str
     to: str
-    groups: tuple[str, ...]
+    groups: tuple[str, ...]  # They would get the copies.
     total: int
     first: End | None
     last: End | None
     kinds: dict[str, int] = field(default_factory=dict)
-    hours: dict[datetime, int] = field(default_factory=dict)
-    keys: dict[str | None, int] = field(default_factory=dict)
+    hours: dict[datetime, int] = field(default_factory=dict)  # By hour of publication, in UTC.
+    keys: dict[str | None, int] = field(default_factory=dict)  # Only the most frequent keys. None: no key.
     sample: tuple[dict[str, Any], ...] = ()
-    stored: int = 0
+    stored: int = 0  # How many of them an earlier run of this name has stored.
 
 
 def preview(
     choice: MessageFilter, frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int
 ) -> Preview:
-    """Return the preview of the messages that are chosen from the frame. Spark reads the frame three times.
-
-    Raises ``OptionError``.
-    """
-    with choice.asked(frame.sparkSession):
-        return _preview(choice.of(frame), name=name, topic=topic, to=to, groups=groups, stored=stored)
-
-
-def _preview(frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int) -> Preview:
+    """Return the preview of the messages that are chosen from the frame. Spark reads it three times."""
     from pyspark.sql import functions as f
 
-    hour = f.floor(f.unix_millis("published_at") / 3_600_000).alias("hour")
+    from ..reader.columns import VALUE
+
     at = f.unix_millis("published_at")
-    counted = collect_all(
-        frame.groupBy("kind", hour).agg(
-            f.count("*").alias("n"),
-            f.min(f.struct("offset", at.alias("at"))).alias("first"),
-            f.max(f.struct("offset", at.alias("at"))).alias("last"),
+    hour = f.floor(at / 3_600_000).alias("hour")
+    end = f.struct("offset", at.alias("at"))
+    with choice.asked(frame.sparkSession):
+        chosen = choice.of(frame)
+        counted = collect_all(
+            chosen.groupBy("kind", hour).agg(
+                f.count("*").alias("n"), f.min(end).alias("first"), f.max(end).alias("last")
+            )
         )
-    )
-    kinds: dict[str, int] = {}
-    hours: dict[datetime, int] = {}
-    for row in sorted(counted, key=lambda row: (row["hour"], row["kind"] or "")):
-        kinds[row["kind"] or ""] = kinds.get(row["kind"] or "", 0) + row["n"]
-        began = EPOCH + timedelta(hours=row["hour"])
-        hours[began] = hours.get(began, 0) + row["n"]
-    keys = collect_all(frame.groupBy("key").count().orderBy(f.desc("count"), "key").limit(KEYS))
+        by_key = collect_all(chosen.groupBy("key").count().orderBy(f.desc("count"), "key").limit(KEYS))
+        cut = f.substring(VALUE, 1, CUT).alias("payload")
+        columns = chosen.select("offset", "key", "id", "kind", at.alias("published_at"), cut)
+        sample = collect_all(columns.orderBy("offset").limit(SAMPLE))
+    kinds: Counter[str] = Counter()
+    hours: Counter[datetime] = Counter()
+    for row in sorted(counted, key=lambda row: row["hour"]):
+        kinds[row["kind"] or ""] += row["n"]
+        hours[EPOCH + timedelta(hours=row["hour"])] += row["n"]
     return Preview(
         name=name,
         topic=topic,
         to=to,
         groups=tuple(groups),
-        total=sum(kinds.values()),
+        total=kinds.total(),
         first=_end(min((row["first"] for row in counted), default=None)),
         last=_end(max((row["last"] for row in counted), default=None)),
         kinds=dict(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
-        hours=hours,
-        keys={row["key"]: row["count"] for row in keys},
-        sample=tuple(_sample(frame)),
+        hours=dict(hours),
+        keys={row["key"]: row["count"] for row in by_key},
+        sample=tuple({**row.asDict(), "published_at": _time(row["published_at"])} for row in sample),
         stored=stored,
     )
-
-
-def _sample(frame: DataFrame) -> list[dict[str, Any]]:
-    from pyspark.sql import functions as f
-
-    from ..reader.columns import VALUE
-
-    at = f.unix_millis("published_at").alias("published_at")
-    cut = f.substring(VALUE, 1, CUT).alias("payload")
-    rows = collect_all(frame.select("offset", "key", "id", "kind", at, cut).orderBy("offset").limit(SAMPLE))
-    return [{**row.asDict(), "published_at": _time(row["published_at"])} for row in rows]
 
 
 def _end(found: Any) -> End | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from django.db.backends.utils import CursorWrapper
@@ -20,14 +21,10 @@ from ..database import copying, following
 from ..database.copying import CopyRun
 from ..errors import ArchiveError, ReplayBegun
 from ..sql.copies import Progress
-from . import guards
-from .choice import ConditionFailed, MessageFilter
-from .held import GuardedSource, hash_of
-from .originals import Originals
+from .choice import ConditionFailed, MessageFilter, check_replay, hash_of
+from .originals import GuardedSource, Originals, guard_of_replay
 from .preview import Preview, preview
-from .requests import check_replay
-from .stoppable import computed, parallelism
-from .storing import CopyTask, stored, with_lanes
+from .storing import lanes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,20 +34,14 @@ KIND = "replay"
 
 @dataclass(frozen=True)
 class Replayed:
-    """The result of a replay.
-
-    * ``stored``: how many messages this run has stored.
-    * ``total``: how many all runs of this name have stored.
-    * ``finished``: false if this run was stopped.
-    * ``before``: an earlier run has finished the replay, and this run did nothing.
-    """
+    """The result of a replay."""
 
     name: str
     to: str
-    stored: int
-    total: int
-    finished: bool
-    before: bool = False
+    stored: int  # Messages that this run has stored.
+    total: int  # Messages that all runs of this name have stored.
+    finished: bool  # False if this run was stopped.
+    before: bool = False  # An earlier run has finished the replay, and this run did nothing.
 
 
 def replay(
@@ -81,8 +72,7 @@ def replay(
     The messages come from the archive ``source``. With ``live``, or without a ``source``, they also come from the log
     above it.
 
-    * ``name``: identifies the replay. A run with the name of an earlier run continues it, even if its copies are
-      already deleted.
+    * ``name``: identifies the replay. A run with the name of an earlier run continues it.
     * ``as_of``: the state of the archive, as a version of its table of messages or as a time; only without the log.
     * ``to``: the topic of the copies. Default: the same topic.
     * ``group``: the only group that gets the copies. Default: all groups.
@@ -97,15 +87,10 @@ def replay(
     * ``stopping``: an event. When it is set, the run ends early.
     * ``watch``: called every second with the number of messages that all runs have stored.
 
-    Raises:
-
-    * ``NotRegistered``: ``group`` is not registered for ``to``.
-    * ``ReplayBegun``: a replay of this name was begun with other conditions, or from another archive.
-    * ``LogGap``: messages between archive and log may be deleted, and ``fail_on_data_loss`` is true.
-    * ``OptionError``: an option is invalid, or the condition fails for a message.
-    * ``NoArchive``, ``ArchiveError``, ``NoSuchTopic``.
-    * ``Superseded``: another process has given up this replay.
-    * ``TypeError``, ``ValueError``: an argument is invalid.
+    Raises ``NotRegistered`` (``group`` is not registered for ``to``), ``ReplayBegun`` (a replay of this name was begun
+    with other conditions, or from another archive), ``Superseded`` (another process has given up this replay),
+    ``LogGap``, ``OptionError`` (also if the condition fails for a message), ``NoArchive``, ``ArchiveError``,
+    ``NoSuchTopic``, ``TypeError`` or ``ValueError``.
     """
     given, to = dict(options or {}), topic if to is None else to
     choice = MessageFilter(since, until, keys, kinds, where, targeted, group or "")
@@ -115,34 +100,27 @@ def replay(
         spark,
         topic,
         source,
-        as_of,
-        live or source is None,
-        choice,
         given,
-        CopyRun(KIND, name, to, group=group or ""),
+        guard_of_replay(name, topic, to),
+        as_of,
+        rate,
+        stopping,
+        watch,
+        live=live or source is None,
+        choice=choice,
+        run=CopyRun(KIND, name, to, group=group or ""),
     )
-    try:
+    with closing(one.line):
         if dry_run:
             return one.preview()
-        return one.run_to_end(rate, fail_on_data_loss, stopping, watch)
-    finally:
-        one.line.close()
+        return one.run_to_end(fail_on_data_loss)
 
 
+@dataclass(kw_only=True)
 class _Replay(GuardedSource):
-    def __init__(
-        self,
-        spark: SparkSession,
-        topic: str,
-        source: str | os.PathLike[str] | None,
-        as_of: int | datetime | None,
-        live: bool,
-        choice: MessageFilter,
-        options: Mapping[str, str],
-        run: CopyRun,
-    ) -> None:
-        super().__init__(spark, topic, source, options, guards.of_replay(run.name, topic, run.topic), as_of)
-        self.live, self.choice, self.run = live, choice, run
+    live: bool
+    choice: MessageFilter
+    run: CopyRun
 
     @cached_property
     def number(self) -> int:
@@ -151,12 +129,12 @@ class _Replay(GuardedSource):
 
     def preview(self) -> Preview:
         head, groups = self.line.run(self._known)
-        found = self._looked(head)
-        lanes = self.line.run(lambda using: copying.lanes_of(using, self.run))
-        done = self.line.run(lambda using: copying.copied(using, with_lanes(self.run, lanes))) if lanes else 0
+        frame = self._originals(head).frame(self.spark, self.options, targeted=self.choice.targeted)
+        lanes = self.line.run(partial(copying.lanes_of, run=self.run))
+        done = self.copied(replace(self.run, lanes=lanes)) if lanes else 0
         return preview(
             self.choice,
-            found.frame(self.spark, self.options, targeted=self.choice.targeted),
+            frame,
             name=self.run.name,
             topic=self.topic,
             to=self.run.topic,
@@ -164,51 +142,34 @@ class _Replay(GuardedSource):
             stored=self._total() if head and head.finished else done,
         )
 
-    def run_to_end(
-        self,
-        rate: float | None,
-        fail_on_data_loss: bool,
-        stopping: threading.Event | None,
-        watch: Callable[[int], object] | None,
-    ) -> Replayed:
+    def run_to_end(self, fail_on_data_loss: bool) -> Replayed:
         head, _ = self.line.run(self._known)
-        if head is not None and head.finished:
-            return self._before()
-        # Raise errors before anything is noted.
-        found, begun = self._looked(head), head is not None
-        self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted))
-        if self.live:
-            found = self.hold(fail_on_data_loss, begun=begun)
-        head, lanes = self.line.run(lambda using: self._begin(using, found, begun))
+        begun = head is not None
+        if head is None or not head.finished:
+            # Raise errors before anything is noted.
+            found = self._originals(head)
+            self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted))
+            if self.live:
+                hold = partial(self.hold, begun=begun, gap_is_error=fail_on_data_loss)
+                found = self.line.run(hold)
+            head, lanes = self.line.run(partial(self._begin, found=found, begun=begun))
         if head.finished:
-            return self._before()
-        run = with_lanes(self.run, lanes)
-        frame = self._upto(found, head).frame(self.spark, self.options, targeted=self.choice.targeted)
-
-        def tell() -> None:
-            if watch is not None:
-                watch(self.line.run(lambda using: copying.copied(using, run)))
-
+            self._end()
+            return Replayed(self.run.name, self.run.topic, 0, self._total(), True, True)
+        run = replace(self.run, lanes=lanes)
         try:
-            with self.choice.asked(self.spark):
-                # Build the table in this block: a Spark Connect server may keep its analysis of the condition.
-                wanted = stored(self.choice.of(frame), CopyTask(self.how, run, self.topic, rate))
-                numbers = computed(self.spark, wanted, stopping, tell)
+            made = self.store(run, self._upto(found, head), self.choice)
         except ConditionFailed:  # For other errors the replay can continue later.
-            self.line.run(lambda using: self._give_up(using, run))
+            self.line.run(partial(self._give_up, run=run))
             raise
-        if numbers is None:
-            total = self.line.run(lambda using: copying.copied(using, run))
-            return Replayed(run.name, run.topic, 0, total, False)
-        self.line.run(lambda using: self._finish(using, run))
+        if made is None:
+            return Replayed(run.name, run.topic, 0, self.copied(run), False)
+        self.line.run(partial(self._finish, run=run))
         self._end()
-        return Replayed(run.name, run.topic, sum(numbers), self._total(), True)
+        return Replayed(run.name, run.topic, made, self._total(), True)
 
     def _known(self, using: str) -> tuple[Progress | None, list[str]]:
-        """Return what an earlier run of this name has noted, and the groups that will get the copies.
-
-        Raises ``NotRegistered`` or ``ReplayBegun``.
-        """
+        """Return what an earlier run of this name has noted, and the groups that will get the copies."""
         number = self.number  # This opens the archive, so do it before anything is locked or registered.
         to, group = self.run.topic, self.run.group
         groups = registration.groups_of(using, to)
@@ -219,8 +180,8 @@ class _Replay(GuardedSource):
             raise self._other()
         return head, [group] if group else groups
 
-    def _looked(self, head: Progress | None) -> Originals:
-        found = self.look(live=self.live)
+    def _originals(self, head: Progress | None) -> Originals:
+        found = self.line.run(partial(self.look, live=self.live))
         return found if head is None else self._upto(found, head)
 
     def _upto(self, found: Originals, head: Progress) -> Originals:
@@ -232,11 +193,8 @@ class _Replay(GuardedSource):
         return replace(found, upto=head.position)
 
     def _begin(self, using: str, found: Originals, begun: bool) -> tuple[Progress, int]:
-        """Note that the run begins. Return what is noted now, and the number of lanes.
-
-        If an earlier run, or another process at the same time, has already noted it, return that note.
-        """
-        lanes = with_lanes(self.run, parallelism(self.spark)).lanes
+        """Note that the run begins, if no other process has noted it. Return the note, and the number of lanes."""
+        lanes = lanes_of(self.spark)
 
         def work(cursor: CursorWrapper) -> Progress:
             head = copying.lock_head(using, cursor, self.run)
@@ -244,19 +202,14 @@ class _Replay(GuardedSource):
                 if head.number != self.number:
                     raise self._other()
                 return head
-            if begun or not self._is_held(using, found):
+            place = following.place(self.topic, self.guard, using=using) if self.live else None
+            is_held = not self.live or (place is not None and place.life == found.life)
+            if begun or not is_held:
                 raise self._given_up()  # The group that held messages for this run is gone.
-            copying.begin(cursor, with_lanes(self.run, lanes), found.upto, self.number)
+            copying.begin(cursor, replace(self.run, lanes=lanes), found.upto, self.number)
             return Progress(found.upto, self.number, False)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
-
-    def _is_held(self, using: str, found: Originals) -> bool:
-        """Return whether the registration that held back deletion when the messages were found still exists."""
-        if not self.live:
-            return True
-        place = following.place(self.topic, self.guard, using=using)
-        return place is not None and place.life == found.life
 
     def _finish(self, using: str, run: CopyRun) -> None:
         def work(cursor: CursorWrapper) -> None:
@@ -270,10 +223,9 @@ class _Replay(GuardedSource):
         session.run(using, work)
 
     def _give_up(self, using: str, run: CopyRun) -> None:
-        """Delete all notes of a run whose condition failed for a message, so that its name can be used again.
+        """Delete all notes of a run whose condition failed, unless copies are stored, so that its name is free again.
 
-        The same transaction unsubscribes the group that holds back deletion, so that no new run relies on it. This does
-        nothing if copies are stored already.
+        The same transaction unsubscribes the group that holds back deletion, so that no new run relies on it.
         """
 
         def work(cursor: CursorWrapper) -> None:
@@ -281,20 +233,16 @@ class _Replay(GuardedSource):
             if head is None or head.finished or head.number != self.number:
                 return
             if copying.give_up(cursor, run) and self.live:
-                following.forget(self.topic, self.guard, using=using)
+                self.let_go(using)
 
         session.run(using, work)
 
-    def _before(self) -> Replayed:
-        self._end()
-        return Replayed(self.run.name, self.run.topic, 0, self._total(), True, True)
-
     def _total(self) -> int:
-        return self.line.run(lambda using: copying.total(using, self.run))
+        return self.line.run(partial(copying.total, run=self.run))
 
     def _end(self) -> None:
         if self.live:
-            self.let_go()
+            self.line.run(self.let_go)
 
     def _other(self) -> ReplayBegun:
         return ReplayBegun(

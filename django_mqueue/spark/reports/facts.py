@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...store.moving import REMOVED
+from ...policy.outcomes import REMOVED_BY_HAND
 from .both import never_broadcast
 from .reading import Read
 
@@ -70,12 +70,12 @@ def facts_of(spark: SparkSession, read: Read) -> DataFrame:
     ending = f"""CASE
         WHEN NOT done THEN 'open'
         WHEN NOT given AND errors IS NULL THEN 'copied'
-        WHEN {by_failing} AND last.error = '{REMOVED}' THEN 'removed'
+        WHEN {by_failing} AND last.error = '{REMOVED_BY_HAND}' THEN 'removed'
         WHEN aside THEN 'aside'
         WHEN {by_failing} AND last.attempt = redeliveries + 1 THEN 'dead'
         ELSE 'finished' END"""
     first = "IF(given AND NOT coalesce(again, false) AND redeliveries = 0, delivered - published, NULL)"
-    real = f"filter(errors, e -> e.error <> '{REMOVED}')"
+    real = f"filter(errors, e -> e.error <> '{REMOVED_BY_HAND}')"
     return joined.selectExpr(
         "topic", "reader", "in_flight", "failed", "published", "delivered", "ended", "redeliveries + 1 AS attempts",
         f"{ending} AS ending",

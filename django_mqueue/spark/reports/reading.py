@@ -32,7 +32,7 @@ from .requests import ReportRequest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..archives import Archive
+    from ..archives.catalog import Archive
 
 TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
 """The tables in the order in which they are read.
@@ -77,7 +77,7 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     "dead_letters": (
         "id STRING, original_topic STRING, failed_group STRING, failed_at TIMESTAMP_LTZ, last_error STRING",
         (
-            # The id of a dead letter contains the message's offset and the group (see store.dead_letter_copies).
+            # The id of a dead letter contains the message's offset and the group (see store.dead_letters).
             "original_topic AS topic", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS `offset`",
             "failed_group AS reader", "unix_millis(failed_at) AS ended", f"left(last_error, {HEAD}) AS error",
         ),
@@ -192,7 +192,7 @@ def _together(parts: Sequence[DataFrame]) -> DataFrame:
 def _archive(wanted: ReportRequest) -> Archive | None:
     if wanted.archive is None:
         return None
-    from ..archives import Archive
+    from ..archives.catalog import Archive
 
     return Archive.open(wanted.archive, as_of=wanted.as_of)
 

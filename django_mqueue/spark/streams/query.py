@@ -174,4 +174,4 @@ class Query:
             return positions.settled(using, topic)
         settler = self._settlers.setdefault((using, topic), Settler(using, topic))
         settler.advance()
-        return settler.told if self._follower else settler.settled
+        return settler.shared_settled if self._follower else settler.settled

@@ -10,8 +10,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT, naming_unknown_group, store_many
 from ...store import log
-from ...store.connection import session
-from ...store.connection.dialect import DUPLICATE_ENTRY
+from ...store.connection import errors, session
 from ...store.log import NewRow
 from ..connecting import RetryingConnection
 from .write_options import WriteOptions
@@ -73,6 +72,6 @@ def append(using: str, topic: str, rows: Sequence[NewRow]) -> int:
     try:
         return session.run(using, store)
     except IntegrityError as error:
-        if session.error_code(error) != DUPLICATE_ENTRY:
+        if not errors.is_duplicate(error):
             raise
     return session.run(using, store_missing)

@@ -74,7 +74,7 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
             topic, group, moment(look.now), start, moment(first[0][1]) if first else None,
             end.last if end is not None else None, replayed, skipped, coming,
             _capped(flying, flying + waiting, LEASES), _capped(waiting, flying + waiting, LEASES),
-            _capped(min(dead, CAP), dead, CAP + 1), tuple(running), registration.paused, registration.life,
+            _capped(min(dead, CAP), dead, CAP + 1), tuple(running), registration.paused, registration.generation,
         )  # fmt: skip
 
 

@@ -32,19 +32,14 @@ def outside_snapshot(using: str) -> Iterator[str]:
 
 
 def keeps_snapshot(using: str) -> bool:
-    """Return whether a transaction is open that reads from a snapshot. Such a transaction also locks gaps between
-    rows.
-    """
+    """Return whether a transaction is open that reads from a snapshot. It also locks gaps between rows."""
     level = getattr(connections[using], "isolation_level", None)
     return session.in_transaction(using) and level not in WITHOUT_SNAPSHOTS
 
 
 @contextmanager
 def second_connection(using: str) -> Iterator[str]:
-    """Yield an alias of the same database whose statements are not part of the caller's transaction.
-
-    The first statement opens the connection. It is closed at the end of the block.
-    """
+    """Yield an alias of the database outside the caller's transaction. The first statement connects."""
     alias = f"django_mqueue.beside.{next(_numbers)}"
     wrapper = connections[using].copy(alias)
     wrapper.settings_dict["AUTOCOMMIT"] = True

@@ -5,18 +5,19 @@ from __future__ import annotations
 import random
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, Error, InterfaceError, connections, transaction
+from django.db import DatabaseError, Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from ...exceptions import NotMigrated
-from .dialect import CHARSET, LOCK_WAIT_TIMEOUT, LOST, NO_GATE, NO_TABLE, NOT_REPLICATED, REFUSED, RETRIABLE
+from . import errors
+from .dialect import CHARSET
 from .snapshots import latest_rows
 
 Result = TypeVar("Result")
@@ -24,34 +25,6 @@ Work = Callable[[CursorWrapper], Result]
 Row = tuple[Any, ...]
 
 ATTEMPTS = 10
-
-
-def error_code(error: BaseException) -> int:
-    """Return the error number of the server or the client library; 0 if there is none."""
-    code = error.args[0] if error.args else 0
-    return code if isinstance(code, int) else 0
-
-
-def is_lost(error: BaseException) -> bool:
-    """Return whether the connection is lost. Then it is unknown whether a COMMIT in progress took effect."""
-    return isinstance(error, InterfaceError) or (
-        isinstance(error, DatabaseError) and error_code(error) in LOST
-    )
-
-
-def is_in_doubt(error: BaseException) -> bool:
-    """Return whether a COMMIT in progress may have taken effect, on this server or on the one replacing it."""
-    return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)
-
-
-def is_retriable(error: BaseException) -> bool:
-    return isinstance(error, DatabaseError) and error_code(error) in RETRIABLE
-
-
-def is_temporary(error: BaseException) -> bool:
-    """Return whether a worker may wait and try again, because the error may be temporary."""
-    refused = isinstance(error, DatabaseError) and error_code(error) in REFUSED
-    return refused or is_lost(error) or is_retriable(error)
 
 
 def in_transaction(using: str) -> bool:
@@ -64,39 +37,26 @@ def in_transaction(using: str) -> bool:
 
 
 def waits_briefly(using: str) -> bool:
-    """Return whether this thread's connection is that of a worker's loop (see ``silence``). It does not retry lock
-    waits.
-    """
+    """Return whether this thread's connection is that of a worker's loop, which does not retry lock waits."""
     return getattr(connections[using], "mqueue_waits_briefly", False)
 
 
-def is_lock_wait(error: BaseException) -> bool:
-    """Return whether a statement failed because it waited too long for a lock."""
-    return isinstance(error, DatabaseError) and error_code(error) == LOCK_WAIT_TIMEOUT
-
-
 def calls_hooks(using: str) -> bool:
-    """Return whether Django calls ``on_commit`` hooks when the caller's transaction is committed, and only then.
-
-    It does so for an ``atomic`` block. If the transaction began by turning autocommit off, it may call them late or
-    never.
-    """
+    """Return whether Django calls ``on_commit`` hooks when, and only when, the caller's transaction commits."""
     connection = connections[using]
     return connection.in_atomic_block and connection.commit_on_exit
 
 
 def run(
-    using: str, work: Work[Result], *, level: str = "READ COMMITTED", again_after: Collection[int] = RETRIABLE
+    using: str, work: Work[Result], *, level: str = "READ COMMITTED", again_after_lock_wait: bool = True
 ) -> Result:
     """Run ``work(cursor)`` in a transaction, and return its result. Retry it after a deadlock or a lock wait timeout.
 
     In a caller's transaction, the work joins this transaction and is not retried: the server has rolled back more than
-    the work. ``level``: the isolation level. ``again_after``: the error numbers to retry after. Raises the server's
-    last error.
+    the work. ``level``: the isolation level. ``again_after_lock_wait``: False raises lock wait timeouts at once. Raises
+    the server's last error.
     """
     connection = connections[using]
-    if waits_briefly(using):
-        again_after = set(again_after) - {LOCK_WAIT_TIMEOUT}
     if in_transaction(using):
         with (
             transaction.atomic(using=using, savepoint=False), latest_rows(connection), _cursor(connection) as cursor,
@@ -112,18 +72,13 @@ def run(
         except Error as error:
             _note_lost(using, error)
             _close_half_ended(connection)
-            if not isinstance(error, DatabaseError) or error_code(error) not in again_after:
-                raise
-            _again(error, attempt)
+            _again(using, error, attempt, lock_waits=again_after_lock_wait)
     raise AssertionError("unreachable")
 
 
 @contextmanager
 def ended_whole(using: str) -> Iterator[None]:
-    """Close the connection if a transaction in this block ended only partly; see ``_close_half_ended``.
-
-    A caller's transaction is left as it is.
-    """
+    """Close the connection if a transaction that began in this block ended only partly."""
     connection, joined = connections[using], in_transaction(using)
     try:
         yield
@@ -135,18 +90,13 @@ def ended_whole(using: str) -> Iterator[None]:
 
 
 def _close_half_ended(connection: BaseDatabaseWrapper) -> None:
-    """Close a connection that was lost between a COMMIT and Django's return to autocommit.
-
-    Otherwise it would look like a connection with a caller's transaction.
-    """
+    """Close a connection that was lost between a COMMIT and Django's return to autocommit."""
     if connection.connection is not None and not connection.in_atomic_block and not connection.autocommit:
         connection.close()
 
 
 def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
-    """Run one statement, and return the number of matched rows. It commits by itself, or joins the caller's
-    transaction.
-    """
+    """Run one statement, and return the number of matched rows, as ``single`` does."""
 
     def work(cursor: CursorWrapper) -> int:
         cursor.execute(sql, params)
@@ -176,12 +126,7 @@ _seen: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("seen", 
 
 @contextmanager
 def cached_queries() -> Iterator[None]:
-    """Let ``fetch`` run each statement once in this block. It is for pages that only read, and whose parts repeat
-    queries.
-
-    The database's time is also read once, so that queries with the time as a parameter are repeated exactly. A nested
-    block belongs to the outer one.
-    """
+    """Let ``fetch`` run each statement once in this block, for pages whose parts repeat queries."""
     if _seen.get() is not None:
         yield
         return
@@ -213,11 +158,9 @@ def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool 
                 # After a deadlock the server has rolled back everything. This makes Django refuse the next statement.
                 with transaction.atomic(using=using, savepoint=False):
                     raise
-            if joined or not isinstance(error, DatabaseError):
+            if joined:
                 raise
-            if waits_briefly(using) and is_lock_wait(error):
-                raise
-            _again(error, attempt)
+            _again(using, error, attempt)
     raise AssertionError("unreachable")
 
 
@@ -246,16 +189,16 @@ _lost: dict[str, object] = {}
 
 
 def _note_lost(using: str, error: Error) -> None:
-    """Record a lost connection. A server that refuses statements counts as lost: a failover may have made it a
-    replica.
-    """
-    if is_temporary(error) and not is_retriable(error):
+    """Record a lost connection. A server that refuses statements counts: a failover may have made it a replica."""
+    if errors.is_temporary(error) and not errors.is_retriable(error):
         _lost[using] = object()
 
 
-def _again(error: DatabaseError, attempt: int) -> None:
-    """Wait for a random, growing time. Raise the error if it is not retriable, or if this was the last attempt."""
-    if not is_retriable(error) or attempt == ATTEMPTS:
+def _again(using: str, error: Error, attempt: int, *, lock_waits: bool = True) -> None:
+    """Wait for a random, growing time; or raise the error. A worker's loop does not retry lock waits."""
+    if not errors.is_retriable(error) or attempt == ATTEMPTS:
+        raise error
+    if errors.is_lock_wait(error) and (waits_briefly(using) or not lock_waits):
         raise error
     time.sleep(min(0.002 * 2**attempt, 0.5) * random.random())
 
@@ -266,16 +209,13 @@ def migration_errors(using: str) -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
-        if error_code(error) in NO_GATE or error_code(error) == NO_TABLE:
+        if errors.is_not_migrated(error):
             raise NotMigrated(using) from error
         raise
 
 
 class Watched:
-    """Detects that this thread has a connection that was never noted. It may lead to another server.
-
-    Each thread has a separate connection. Threads that take turns therefore return with connections that were noted.
-    """
+    """Detects that this thread has a connection that was never noted. It may lead to another server."""
 
     def __init__(self, using: str) -> None:
         self.using = using
@@ -290,9 +230,7 @@ class Watched:
         return self._now() not in self._noted
 
     def was_lost(self) -> bool:
-        """Return whether a connection has failed since the last call of ``note``. Connections closed on purpose do not
-        count.
-        """
+        """Return whether a connection has failed, and was not closed on purpose, since the last ``note``."""
         return _lost.get(self.using) is not self._lost
 
     def _now(self) -> Any:

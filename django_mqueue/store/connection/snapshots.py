@@ -17,10 +17,9 @@ WITHOUT_SNAPSHOTS = ("read committed", "read uncommitted")
 def latest_rows(connection: BaseDatabaseWrapper) -> Iterator[None]:
     """Let the statements in this block lock and write what is committed now, as MySQL does at every isolation level.
 
-    ``innodb_snapshot_isolation`` is on by default from MariaDB 11.6.2. With it, a transaction at REPEATABLE READ fails
-    with error 1020 if it locks a row that has changed since its first read. The caller's own rows keep this
-    protection. The queue compares its rows with tokens instead. Some of them change all the time: each renewal of a
-    lease would fail an ack in a transaction that has read anything before.
+    With ``innodb_snapshot_isolation`` (MariaDB 11.6.2), a transaction at REPEATABLE READ fails with error 1020 if it
+    locks a row that has changed since its first read. Each renewal of a lease would fail an ack. The queue compares
+    tokens.
     """
     if not _fails_on_changes(connection):
         yield
@@ -38,9 +37,7 @@ def latest_rows(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def _fails_on_changes(connection: Any) -> bool:
-    """Return whether snapshot isolation is on. Queries each connection once, and only at an isolation level that it
-    affects.
-    """
+    """Return whether snapshot isolation is on and matters. Queries each connection once."""
     if not getattr(connection, "mysql_is_mariadb", False) or connection.isolation_level in WITHOUT_SNAPSHOTS:
         return False
     asked, fails = getattr(connection, "_mqueue_snapshot", (None, False))

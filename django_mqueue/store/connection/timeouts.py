@@ -1,4 +1,4 @@
-"""Timeouts of the connection of a worker's loop: the idle timeout and the lock wait timeout."""
+"""The idle timeout and the lock wait timeout of connections."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
+from . import session
+
 LOCK_WAIT = 1
 """Seconds, the minimum of MySQL. Statements that can skip locked rows do so; this limits the others."""
 
@@ -17,12 +19,9 @@ LOCK_WAIT = 1
 def worker_timeouts(using: str, seconds: float) -> Iterator[Callable[[], None]]:
     """Set the idle timeout of this thread's connection to ``seconds``, unless ``wait_timeout`` is lower.
 
-    A worker may stop in the middle of a transaction, because its machine is paused or lost. Its locks then keep its
-    partitions from other workers, even after its leases have expired. Statements wait at most ``LOCK_WAIT`` seconds
-    for a lock (see ``session.waits_briefly``), because the worker renews the leases of all groups.
-
-    Yields a function to call before each use of the connection; it also sets up a new connection. The end of the block
-    restores the former values.
+    If a worker stops in a transaction, its locks would keep its partitions from others even without its leases.
+    Statements wait at most ``LOCK_WAIT`` seconds for a lock. Yields a function to call before each use of the
+    connection.
     """
     seen: Any = None
     before: tuple[int, int] = (0, 0)
@@ -54,3 +53,26 @@ def _set(cursor: Any, silence: int, lock_wait: int) -> None:
     cursor.execute(
         "SET SESSION wait_timeout = %s, SESSION innodb_lock_wait_timeout = %s", [silence, lock_wait]
     )
+
+
+@contextmanager
+def short_lock_wait_timeout(using: str) -> Iterator[None]:
+    """Limit the lock wait of statements in this block to one second. In a caller's transaction, change nothing.
+
+    SKIP LOCKED does not help everywhere: an INSERT also waits for locks on the gap that it goes into. MariaDB allows 0
+    seconds, but then the COMMIT after a SKIP LOCKED that skipped a row fails.
+    """
+    if session.in_transaction(using) or session.waits_briefly(using):
+        yield
+        return
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT @@SESSION.innodb_lock_wait_timeout")
+        before = int(cursor.fetchone()[0])
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
+    mine = connections[using].connection
+    try:
+        yield
+    finally:
+        if connections[using].connection is mine:
+            with suppress(DatabaseError), connections[using].cursor() as cursor:
+                cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", [before])

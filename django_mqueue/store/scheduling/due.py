@@ -20,26 +20,19 @@ RETRY = "JSON_EXTRACT(metadata, '$.retry."
 
 @dataclass(frozen=True)
 class DueMessage:
-    """A scheduled message that is due.
-
-    ``size``: bytes of payload and metadata. For a parked retry, ``life`` is the generation of its group's registration
-    and ``before`` its original offset in the log. Both are 0 for other messages.
-    """
+    """A scheduled message that is due. A parked retry has a generation and its original offset; others 0."""
 
     offset: int
     partition: str
     id: str
     group: str
     size: int
-    life: int
+    generation: int
     before: int
 
 
 def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
-    """Lock the promotion of a topic. Return False, without waiting, if another transaction holds the lock.
-
-    Only one transaction at a time promotes, so that messages of a key enter the log in the order of their due times.
-    """
+    """Lock the promotion of a topic, so that messages enter the log by due time. Return False if it is locked."""
     row = scheduled_topic(topic)
     lock = f"SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition){_TOPIC_ROW}"
     cursor.execute(f"{lock} FOR UPDATE SKIP LOCKED", [row])
@@ -57,10 +50,7 @@ def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
 
 
 def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit: int) -> list[DueMessage]:
-    """Lock and return up to ``limit`` due messages, the earliest due time first.
-
-    Messages that another transaction cancels or moves now are skipped. ``without``: offsets to skip.
-    """
+    """Lock and return up to ``limit`` due messages by due time. Skip locked ones, and offsets in ``without``."""
     others = f" AND `offset` NOT IN ({marks(sorted(without))})" if without else ""
     cursor.execute(
         f"SELECT `offset`, partition_key, id, consumer_group, LENGTH(payload) + LENGTH(metadata), {RETRY}life'),"
@@ -71,21 +61,9 @@ def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit:
         [scheduled_topic(topic), *sorted(without)],
     )
     return [
-        DueMessage(int(o), p, i, g, int(size), int(life or 0), int(before or 0))
-        for o, p, i, g, size, life, before in cursor.fetchall()
+        DueMessage(int(o), p, i, g, int(size), int(generation or 0), int(before or 0))
+        for o, p, i, g, size, generation, before in cursor.fetchall()
     ]
-
-
-def registrations(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Return (registration generation, start offset) for each of the groups that is registered."""
-    if not groups:
-        return {}
-    cursor.execute(
-        "SELECT consumer_group, id, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''",
-        [*sorted(groups), topic],
-    )
-    return {group: (int(life), int(start)) for group, life, start in cursor.fetchall()}
 
 
 def existing_offsets(cursor: CursorWrapper, offsets: Collection[int]) -> set[int]:
@@ -100,11 +78,7 @@ def existing_offsets(cursor: CursorWrapper, offsets: Collection[int]) -> set[int
 
 
 def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[int, int]:
-    """Return the log's offset for each scheduled row whose id the log holds.
-
-    At READ UNCOMMITTED this includes ids that a publisher has not committed yet. An INSERT would wait for this
-    publisher.
-    """
+    """Return the log's offset for scheduled rows whose id it holds: also uncommitted ones, at READ UNCOMMITTED."""
     cursor.execute(
         "SELECT s.`offset`, m.`offset` FROM queue_messages s FORCE INDEX (PRIMARY)"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (queue_messages_dedupe) ON m.topic = %s"
@@ -116,11 +90,7 @@ def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[in
 
 
 def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
-    """Copy scheduled rows into the log, in the order of their due times, through the gate like every row of the log.
-
-    The client reads the rows and sends them back. For an INSERT ... SELECT, MariaDB would lock the AUTO_INCREMENT
-    counter. If that statement waited for a lock, publishers of all topics would wait with it.
-    """
+    """Copy scheduled rows into the log by due time. MariaDB's INSERT ... SELECT would lock the counter."""
     cursor.execute(
         "SELECT partition_key, id, consumer_group, payload, metadata, available_at, created_at,"
         f" JSON_UNQUOTE({RETRY}id')) FROM queue_messages FORCE INDEX (PRIMARY)"

@@ -22,25 +22,20 @@ from ..log import INSERT_COLUMNS
 class Aside:
     """A message that is to be parked for its group.
 
-    ``offset``: its offset in the log. ``life``: the generation of the group's registration. After a reset, the group
-    receives the message from the log instead, if the log still holds it. ``id``: a new id for the scheduled row,
-    because the log still holds the message's own id.
+    ``offset``: its offset in the log. ``generation``: that of the registration. ``id``: a new id, because the log still
+    holds the message's own id.
     """
 
     group: str
     topic: str
     partition: str
     offset: int
-    life: int
+    generation: int
     id: str
 
 
 def park(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bool) -> bool:
-    """Schedule a message again for its group, ``delay_ms`` milliseconds from now. Return False if the log has it no
-    longer.
-
-    ``counted``: the delivery that ends counts as an attempt.
-    """
+    """Schedule a message again in ``delay_ms``. Return False if the log no longer has it."""
     cursor.execute(
         "SELECT m.metadata, COALESCE(m.original_id, m.id), m.published_at, s.retry_count, s.handed, s.failure_count,"
         " s.errors FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
@@ -61,7 +56,7 @@ def park(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bool) -
         "count": int(retries) + (int(handed) if counted else 0),
         "failures": int(failures),
         "errors": json.loads(errors) if errors else [],
-        "life": aside.life,
+        "life": aside.generation,
     }
     cursor.execute(
         f"INSERT INTO queue_messages ({INSERT_COLUMNS})"
@@ -76,10 +71,7 @@ def park(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bool) -
 
 
 def waiting(using: str, topic: str, above: int, limit: int) -> list[tuple[int, str, int | None]]:
-    """Return the next scheduled messages of a topic that are for a single group: (offset, group, original offset).
-
-    The original offset is that of a parked retry in the log; it is None for other messages.
-    """
+    """Return (offset, group, a parked retry's original offset) of scheduled messages for single groups."""
     rows = session.fetch(
         using,
         "SELECT `offset`, consumer_group, JSON_EXTRACT(metadata, '$.retry.offset')"
@@ -92,10 +84,7 @@ def waiting(using: str, topic: str, above: int, limit: int) -> list[tuple[int, s
 
 
 def without_retry(metadata: str) -> str:
-    """Return a message's metadata without the record of its parked retries.
-
-    Metadata that are no JSON object are returned unchanged. Such a message is perhaps a dead letter for that reason.
-    """
+    """Return a message's metadata without the record of its parked retries."""
     return without("retry", metadata)
 
 

@@ -56,9 +56,7 @@ def due_sql(due: Due) -> str:
 
 
 def insert(cursor: CursorWrapper, topic: str, rows: Sequence[ScheduledRow]) -> int:
-    """Store rows whose ids are not used yet. Return the first row's offset; the others follow. Raises as
-    ``log.insert`` does.
-    """
+    """Store rows whose ids are not used yet, as ``log.insert`` does."""
     cursor.execute(
         INSERT + ", ".join(row.sql for row in rows),
         flat(row.params(topic) for row in rows),
@@ -67,10 +65,7 @@ def insert(cursor: CursorWrapper, topic: str, rows: Sequence[ScheduledRow]) -> i
 
 
 def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow) -> tuple[int, bool]:
-    """Store a row unless its id is scheduled. Return (offset of the stored row, whether this call stored it).
-
-    If the scheduled row is being promoted at this moment, the call waits for that transaction.
-    """
+    """Store a row unless its id is scheduled. Return (offset of the stored row, whether this call stored it)."""
     cursor.execute(
         f"{INSERT} {row.sql} ON DUPLICATE KEY UPDATE"
         f" failure_count = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), failure_count, failure_count)",
@@ -81,11 +76,7 @@ def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow) -> tuple[i
 
 
 def replace(cursor: CursorWrapper, topic: str, offset: int, row: ScheduledRow) -> bool:
-    """Replace payload, kind, headers and due time of a scheduled message. Return whether it was still scheduled.
-
-    The row is found by its offset. An upsert would also lock the gap before it in the index of ids, where other
-    publishers insert.
-    """
+    """Replace a scheduled message. Found by offset: an upsert would lock a gap in the index of ids."""
     cursor.execute(
         "UPDATE queue_messages m FORCE INDEX (PRIMARY)"
         f" SET m.payload = %s, m.metadata = %s, m.available_at = {due_sql(row.due)}"
@@ -124,10 +115,8 @@ def move(cursor: CursorWrapper, topic: str, place: MessageKey, due: Due) -> bool
 def _locate(cursor: CursorWrapper, topic: str, place: MessageKey) -> tuple[str, str, list[Any]] | None:
     """Return the index, the WHERE and its values, with which a statement locks the message at this place.
 
-    A caller's transaction at REPEATABLE READ would lock the gap where an id is missing, and block publishers of any
-    topic. In this case a second connection reads first, and None means that there is no such row. It reads uncommitted
-    rows, so it finds what the caller's transaction has scheduled, and does not find what another transaction is
-    deleting.
+    A caller's transaction at REPEATABLE READ would lock the gap where an id is missing, and block publishers. So a
+    second connection reads first, also rows that the caller has not committed. None: there is no such row.
     """
     params = [scheduled_topic(topic), *place]
     using = cursor.db.alias
@@ -145,23 +134,20 @@ def page(
 ) -> list[dict[str, Any]]:
     """Return the next ``limit`` rows after (due time, offset), in this order. ``before``: the due time to stop at."""
     until, bounds = ("", []) if before is None else (" AND available_at < %s", [before])
-    rows = session.fetch(
-        using,
-        "SELECT `offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"
-        f" FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
+    where = (
+        f"FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
         f" AND available_at >= %s AND (available_at > %s OR `offset` > %s){until}"
-        f" ORDER BY available_at, `offset` LIMIT {limit:d}",
-        [scheduled_topic(topic), after[0], after[0], after[1], *bounds],
+        f" ORDER BY available_at, `offset` LIMIT {limit:d}"
     )
-    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    return _read(using, where, [scheduled_topic(topic), after[0], after[0], after[1], *bounds])
 
 
 def by_place(using: str, topic: str, place: MessageKey) -> list[dict[str, Any]]:
     """Return the scheduled message at this place, or an empty list."""
-    rows = session.fetch(
-        using,
-        "SELECT `offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"
-        f" FROM queue_messages m FORCE INDEX (queue_messages_dedupe){_AT_PLACE}",
-        [scheduled_topic(topic), *place],
-    )
+    return _read(using, f"FORCE INDEX (queue_messages_dedupe){_AT_PLACE}", [scheduled_topic(topic), *place])
+
+
+def _read(using: str, where: str, params: list[Any]) -> list[dict[str, Any]]:
+    columns = "`offset`, partition_key, id, consumer_group, payload, metadata, available_at, created_at"
+    rows = session.fetch(using, f"SELECT {columns} FROM queue_messages m {where}", params)
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]

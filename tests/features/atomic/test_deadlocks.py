@@ -11,7 +11,7 @@ from django.db import OperationalError, connection, transaction
 
 from django_mqueue import BatchFailure, Delivery, publish
 from django_mqueue.models import DeliveryState, Message
-from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers.outcomes import UNCOUNTED_WAIT
 from tests.support.running import registered, run
 from tests.support.shop.models import Door, Sale
@@ -155,13 +155,13 @@ def test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_aga
     """
     publish("t", 1, key="a")
     calls: list[int] = []
-    tick, loaded = Engine.tick, 0
+    tick, loaded = Subscriber.tick, 0
 
     def handle(message: Delivery) -> None:
         calls.append(message.attempt)
         raise OperationalError(DEADLOCK, "Deadlock found when trying to get lock")
 
-    def read_again_and_tick(engine: Engine) -> None:
+    def read_again_and_tick(engine: Subscriber) -> None:
         nonlocal loaded
         loaded += bool(calls) and bool(engine.context.partitions)
         engine.membership.reload()
@@ -169,7 +169,7 @@ def test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_aga
 
     with (
         patch("django_mqueue.workers.outcomes.UNCOUNTED_MOST", 2),
-        patch.object(Engine, "tick", read_again_and_tick),
+        patch.object(Subscriber, "tick", read_again_and_tick),
         registered("t", handle, atomic=True, retry=[0], max_attempts=2),
     ):
         run(drain=False, threads=1, max_messages=4)

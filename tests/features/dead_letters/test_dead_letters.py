@@ -22,7 +22,7 @@ from django_mqueue import (
     subscribe,
 )
 from django_mqueue.models import DeliveryState
-from django_mqueue.store import dead_letter_copies
+from django_mqueue.store.dead_letters import copy
 from tests.support.subscribers import (
     QUICK,
     consume,
@@ -162,7 +162,7 @@ def test_the_same_dead_letter_again_is_no_error_and_no_second_letter() -> None:
     offset = publish(TOPIC, 1, key="k").offset
     for count in (3, 4):
         with transaction.atomic(), transaction.get_connection().cursor() as cursor:
-            assert dead_letter_copies.copy(cursor, offset, "billing", DEAD, count, f"error {count}")
+            assert copy(cursor, offset, "billing", DEAD, count, f"error {count}")
     assert [(d.failed_group, d.failure_count) for d in dead_letters()] == [("billing", 3)]
 
 

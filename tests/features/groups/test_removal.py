@@ -288,13 +288,13 @@ def test_a_claim_under_the_new_life_gets_nothing_before_all_is_removed(done: lis
         found = offsets.registration("default", GROUP, TOPIC)
         assert found is not None
         context = engine_of(worker).context
-        context.life, me = found.life, context.me
+        context.registration_generation, me = found.generation, context.holder
         PartitionLease.objects.create(
             consumer_group=GROUP, topic=TOPIC, partition_key="k0", leased_by=me.name, holder=me.incarnation,
             leased_at=0, lease_renewed_at=FAR,
         )  # fmt: skip
         with transaction.atomic(), connection.cursor() as cursor:
-            assert not leases.lock_mine(cursor, me, found.life, ["k0"]).locked
+            assert not leases.lock_mine(cursor, me, found.generation, ["k0"]).locked
 
 
 @pytest.mark.usefixtures("nobody_else_removes")

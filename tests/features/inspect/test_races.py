@@ -95,7 +95,11 @@ class TestClaims:
                 (delivery,) = poll_until(a, 1)
                 assert moving.go() == 0
             row = DeliveryState.objects.get()
-            assert (row.acked, row.in_flight, row.delivery_token) == (False, True, delivery.hold.ticket.token)
+            assert (row.acked, row.in_flight, row.delivery_token) == (
+                False,
+                True,
+                delivery.hold.receipt.token,
+            )
             assert delivery.ack()
 
     def test_the_claims_of_another_group_go_on(self) -> None:

@@ -325,6 +325,6 @@ def finish(subscription: Subscription, count: int) -> int:
     """Acknowledge the deliveries in flight and new ones, until ``count`` are done."""
     done = 0
     while done < count:
-        for delivery in [*engine_of(subscription).context.flying.values(), *subscription.poll()]:
+        for delivery in [*engine_of(subscription).context.in_flight.values(), *subscription.poll()]:
             done += delivery.hold.answer == "" and delivery.ack()
     return done

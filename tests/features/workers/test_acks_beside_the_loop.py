@@ -13,8 +13,8 @@ import pytest
 
 from django_mqueue import Delivery, OutgoingMessage, publish, publish_many
 from django_mqueue.models import DeliveryState
-from django_mqueue.protocol.consumer_state import Context
-from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol.consumer_state import ConsumerState
+from django_mqueue.protocol.subscriber import Subscriber
 from tests.support.running import registered, run
 from tests.support.threads import Background, raw_connection
 from tests.support.transactions import PATIENCE, wait_until
@@ -69,7 +69,9 @@ class Flying(dict[int, Delivery]):
 
 
 def run_with(steps: Steps, **options: Any) -> None:
-    with patch("django_mqueue.protocol.engine.Context", partial(Context, flying=Flying(steps))):
+    with patch(
+        "django_mqueue.protocol.subscriber.ConsumerState", partial(ConsumerState, in_flight=Flying(steps))
+    ):
         run(threads=3, **options)
     assert steps.first.is_set(), "the loop has looked at both"
 
@@ -78,9 +80,9 @@ def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
     """A third message makes the loop claim while both handlers run."""
     steps = Steps(looking=False)
     publish_many("orders", BOTH)
-    alone = Engine.alone
+    alone = Subscriber.alone
 
-    def look(engine: Engine) -> Delivery | None:
+    def look(engine: Subscriber) -> Delivery | None:
         steps.looking = True
         try:
             return alone(engine)
@@ -95,7 +97,7 @@ def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
         if message.payload != "c":
             steps.handle(message)
 
-    with registered("orders", handle, atomic=True), patch.object(Engine, "alone", look):
+    with registered("orders", handle, atomic=True), patch.object(Subscriber, "alone", look):
         run_with(steps)
     assert list(DeliveryState.objects.values_list("acked", "retry_count")) == [(True, 0)] * 3
 

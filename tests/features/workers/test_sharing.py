@@ -14,7 +14,7 @@ from django.db import connection
 from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
 from django_mqueue.models import DeliveryState
 from django_mqueue.protocol.claiming import Claiming
-from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers.jobs import Job
 from django_mqueue.workers.runner import Runner
 from django_mqueue.workers.sharing import Sharing
@@ -33,7 +33,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
         (topic,) = {delivery.topic for delivery in job.deliveries}
         sharing._turns.ended(sharing.engine_of(job.deliveries[0]), 0.1 if topic == "slow" else 0.001)
 
-    def claim(sharing: Sharing, engine: Engine, count: int, seconds: float) -> None:
+    def claim(sharing: Sharing, engine: Subscriber, count: int, seconds: float) -> None:
         claimed(sharing, engine, count, 0.002)
 
     monkeypatch.setattr(Sharing, "ended", end)
@@ -147,11 +147,11 @@ def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both handlers claim for their shares. One claim gets nothing, so the other handler claims for all threads."""
-    engine_claim, runner_claim = Engine.claim, Runner._claim
+    engine_claim, runner_claim = Subscriber.claim, Runner._claim
     claimed: dict[str, int] = {}
     idle: list[int] = []
 
-    def claim(engine: Engine, *arguments: int) -> Any:
+    def claim(engine: Subscriber, *arguments: int) -> Any:
         got = [] if engine.context.topic == "locked" else engine_claim(engine, *arguments)
         claimed[engine.context.topic] = claimed.get(engine.context.topic, 0) + len(got)
         return got
@@ -163,7 +163,7 @@ def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
             idle.append(max(runner._free() - runner._sharing.waiting, 0))
         return found
 
-    monkeypatch.setattr(Engine, "claim", claim)
+    monkeypatch.setattr(Subscriber, "claim", claim)
     monkeypatch.setattr(Runner, "_claim", claim_all)
     monkeypatch.setattr("django_mqueue.workers.sharing.REST", 0.0)
     publish_many("locked", range(100))
@@ -229,15 +229,15 @@ def test_what_a_claim_may_get_is_told_from_memory_alone() -> None:
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         raise AssertionError(sql)
 
-    original = Engine.claim
+    original = Subscriber.claim
 
-    def claim(engine: Engine, *arguments: int) -> Any:
+    def claim(engine: Subscriber, *arguments: int) -> Any:
         with connection.execute_wrapper(look):
             found.append(engine.has_work)
         return original(engine, *arguments)
 
     publish_many("t", range(10))
     with pytest.MonkeyPatch.context() as patch, registered("t", Seen()):
-        patch.setattr(Engine, "claim", claim)
+        patch.setattr(Subscriber, "claim", claim)
         run()
     assert True in found

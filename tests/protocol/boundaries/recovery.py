@@ -74,7 +74,8 @@ def _read_on(topic: str, group: str, rest: tuple[int, ...], name: str) -> None:
     assert tuple(json.loads(bytes(row.payload)) for row in rows) == rest, f"what {group} has yet to read"
     settler, newest = Settler("default", topic), max((row.offset for row in rows), default=0)
     wait_until(
-        lambda: (settler.advance(), settler.told)[1] >= newest, "the topic is settled, and all know it"
+        lambda: (settler.advance(), settler.shared_settled)[1] >= newest,
+        "the topic is settled, and all know it",
     )
     following.move(topic, group, place.life, newest, using="default")
     following.leave(me, using="default")

@@ -14,7 +14,7 @@ from django.db import connection
 
 from django_mqueue import Delivery, Subscription, publish_many, subscribe
 from django_mqueue.messages import OutgoingMessage
-from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol.subscriber import Subscriber
 from tests.support.subscribers import engine_of, settle
 
 FIRST, SECOND = "first", "second"
@@ -90,11 +90,11 @@ class Scene:
         return self.subscriptions[-1]
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> Subscriber:
         return engine_of(self.subscription)
 
     @property
-    def engines(self) -> list[Engine]:
+    def engines(self) -> list[Subscriber]:
         return [engine_of(subscription) for subscription in self.subscriptions]
 
     def publish(self, *payloads: int, key: str = "k") -> None:
@@ -132,7 +132,7 @@ class Scene:
             make_idle(engine)
 
 
-def make_idle(engine: Engine) -> None:
+def make_idle(engine: Subscriber) -> None:
     for partition in engine.context.partitions.values():
         partition.idle_since = float("-inf")
 

@@ -8,7 +8,6 @@ import pytest
 from django.db import transaction
 
 from django_mqueue import StaleDelivery, publish
-from django_mqueue.protocol.acknowledging import many
 from tests.support.subscribers import engine_of
 
 from .looks import Seen, acked, ended, payloads, states
@@ -84,7 +83,7 @@ def ack_and_hand_over_the_next(scene: Scene) -> Iterator[None]:
     engine.tick()
     one, next_one = engine.claiming.claim_batch(2, start_now=1)
     yield
-    engine.answering.ack([one], [next_one])
+    engine.acknowledger.ack([one], [next_one])
 
 
 def failed(topic: str) -> Seen:
@@ -117,7 +116,7 @@ def extended(topic: str) -> Seen:
 def extend(scene: Scene) -> Iterator[None]:
     found = scene.claimed(0, 1)
     yield
-    found[0].hold.answering.extend(found, 3600)
+    found[0].hold.acknowledger.extend(found, 3600)
 
 
 @walk(
@@ -131,7 +130,7 @@ def give_back_what_was_not_started(scene: Scene) -> Iterator[None]:
     engine.tick()
     found = engine.claiming.claim_batch(2, start_now=0)
     yield
-    many.give_back(engine.answering, found)
+    engine.acknowledger.give_back(found)
 
 
 @walk(

@@ -7,14 +7,14 @@ from typing import Unpack
 
 from django_mqueue.models import Message
 from django_mqueue.protocol.claiming import Claimable
-from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol.subscriber import Subscriber
 from tests.support.subscribers import engine_of
 
 from .looks import Seen, ended, in_flight, leases, states
 from .walks import Dead, Options, Scene, Stage, walk
 
 
-def at_work(scene: Scene, **options: Unpack[Options]) -> Engine:
+def at_work(scene: Scene, **options: Unpack[Options]) -> Subscriber:
     """Return the engine of a subscriber that holds its leases and has claimed nothing."""
     engine = engine_of(scene.subscriber(**options))
     engine.tick()
@@ -98,7 +98,7 @@ def claim_a_suspect_beside_others(scene: Scene) -> Iterator[None]:
     assert len(engine.claiming.claim_quarantined(alone=False)) == 1
 
 
-def left_after_two_failures(scene: Scene) -> Engine:
+def left_after_two_failures(scene: Scene) -> Subscriber:
     """Let two attempts fail and leave the third one in flight, not alone. Return the engine of the new owner."""
     for delivery in scene.claimed(0, name="predecessor"):
         delivery.nack()
@@ -127,7 +127,7 @@ def let_a_suspect_run_beside_others(scene: Scene) -> Iterator[None]:
     """After this call, the death of the worker no longer counts as a failure of the message."""
     (delivery,) = left_after_two_failures(scene).claiming.claim_quarantined(alone=True)
     yield
-    delivery.hold.answering.crowd_again(delivery)
+    delivery.hold.acknowledger.end_quarantine(delivery)
 
 
 @walk(ended, Stage(((False,), ()), {0: 3}), Stage(((True,), ((0, "first", 1),)), {0: Dead(1)}))
@@ -147,7 +147,7 @@ def undo_a_claim_whose_commit_was_lost(scene: Scene) -> Iterator[None]:
     """The connection broke at the COMMIT, and the server committed. No handler received the message."""
     (delivery,) = scene.claimed(0)
     claiming = scene.engine.claiming
-    claiming._unsure = (delivery.hold.ticket.token, Claimable(fresh=[("k", delivery.offset)]))
+    claiming._unsure = (delivery.hold.receipt.token, Claimable(fresh=[("k", delivery.offset)]))
     yield
     claiming.make_sure()
 

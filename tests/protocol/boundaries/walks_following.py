@@ -37,7 +37,7 @@ def follow(scene: Scene, above: int = 0) -> following.ReaderPosition:
 
 def settle(scene: Scene) -> None:
     settler = Settler("default", scene.topic)
-    assert settler.advance() == settler.told == in_log(scene.topic)[-1]
+    assert settler.advance() == settler.shared_settled == in_log(scene.topic)[-1]
 
 
 def reader(scene: Scene) -> Holder:

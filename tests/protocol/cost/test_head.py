@@ -12,7 +12,6 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.models import DeliveryState, Offset
-from django_mqueue.protocol.acknowledging import many as together
 from tests.support.processes import wait_until
 from tests.support.statements import Cost, counted
 from tests.support.subscribers import engine_of
@@ -133,7 +132,7 @@ def test_many_that_wait_for_their_retry_hold_up_nothing(many: int) -> None:
         while waiting < count:
             deliveries = wait_until(partial(subscription.poll, 1000), "the next")
             waiting += len(deliveries)
-            together.give_back(engine_of(subscription).answering, deliveries)
+            engine_of(subscription).acknowledger.give_back(deliveries)
             DeliveryState.objects.filter(topic=topic).update(invisible_until=10**14)
             subscription.close()
             subscription.open()

@@ -1,11 +1,22 @@
-"""Print the tables of docs/explanation/guards.md from the list: ``python -m tests.protocol.guards.page``."""
+"""Print all guards: ``python -m tests.protocol.guards.page``.
+
+With ``--summary``, print the table of docs/explanation/guards.md.
+"""
 
 from __future__ import annotations
+
+import sys
 
 from .mutations import PARTS
 from .mutations.mutation import Mutation
 
 HEAD = "| Guard | What goes wrong without it | Kept in | Fails without it |\n|---|---|---|---|\n"
+
+
+def summary() -> str:
+    """Return a table with the number of guards of each subject."""
+    rows = (f"| {part} | {len(guards)} |\n" for part, guards in PARTS.items())
+    return f"| Subject | Guards |\n|---|--:|\n{''.join(rows)}"
 
 
 def tables() -> str:
@@ -19,4 +30,4 @@ def row(mutation: Mutation) -> str:
 
 
 if __name__ == "__main__":
-    print(tables(), end="")
+    print(summary() if "--summary" in sys.argv else tables(), end="")

@@ -31,7 +31,7 @@ def claimed_ahead(subscription: Subscription) -> Delivery:
 
 def start(subscription: Subscription, delivery: Delivery) -> bool:
     """Return True if a thread may start it. A worker asks this together with the acks of its finished deliveries."""
-    engine_of(subscription).answering.ack([], starting=[delivery])
+    engine_of(subscription).acknowledger.ack([], starting=[delivery])
     return not delivery.hold.lost
 
 
@@ -58,7 +58,7 @@ def test_what_was_delivered_again_is_not_started() -> None:
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         delivery = claimed_ahead(subscription)
-        DeliveryState.objects.update(delivery_token=delivery.hold.ticket.token + 1)
+        DeliveryState.objects.update(delivery_token=delivery.hold.receipt.token + 1)
         assert not start(subscription, delivery)
     assert not DeliveryState.objects.get().handed
 

@@ -13,5 +13,5 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 def test_only_the_younger_one_of_a_name_beats() -> None:
     with Subscription("t", "g", name="twin") as old, Subscription("t", "g", name="twin") as new:
-        assert heartbeats.beat("default", engine_of(new).context.me)
-        assert not heartbeats.beat("default", engine_of(old).context.me)
+        assert heartbeats.beat("default", engine_of(new).context.holder)
+        assert not heartbeats.beat("default", engine_of(old).context.holder)

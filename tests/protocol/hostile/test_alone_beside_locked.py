@@ -24,8 +24,8 @@ from django_mqueue import (
 from django_mqueue.messages import Message
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from django_mqueue.policy.quarantine import Quarantine
-from django_mqueue.protocol import dispatch, engine
-from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol import claim_scheduler, subscriber
+from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers import runner as runner_module
 from django_mqueue.workers import time_limits
 from django_mqueue.workers.options import RunOptions
@@ -64,7 +64,7 @@ def loop(*doors: threading.Event, threads: int = 4) -> Iterator[Runner]:
             running.result()
 
 
-def engine_of(runner: Runner, group: str) -> Engine:
+def engine_of(runner: Runner, group: str) -> Subscriber:
     return next(one for one in runner._handlers if one.context.group == group)
 
 
@@ -93,8 +93,8 @@ def test_a_locked_answer_to_a_suspect_stops_no_other_group(monkeypatch: pytest.M
 
     A continues when the other transaction ends.
     """
-    monkeypatch.setattr(engine, "REST", 0.2)
-    monkeypatch.setattr(dispatch, "alone_for", lambda attempt: NEVER)
+    monkeypatch.setattr(subscriber, "REST", 0.2)
+    monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: NEVER)
     door = threading.Event()
     quarantine("ta", "A")
     with (
@@ -121,8 +121,8 @@ def test_a_suspect_that_runs_long_and_is_locked_stops_no_other_group(monkeypatch
     """
     monkeypatch.setattr(runner_module, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
-    monkeypatch.setattr(dispatch, "alone_for", lambda attempt: 0.0 if is_held.is_set() else NEVER)
-    monkeypatch.setattr(dispatch, "NOTE_AGAIN", 0.1)
+    monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: 0.0 if is_held.is_set() else NEVER)
+    monkeypatch.setattr(claim_scheduler, "NOTE_AGAIN", 0.1)
     quarantine("ta", "A")
     with (
         registered("ta", a := Seen(lambda message: door.wait(4 * PATIENCE)), group="A"),
@@ -149,8 +149,8 @@ def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
 
     The locking transaction ends. A's messages start after B's quarantined message has ended, not while it runs.
     """
-    monkeypatch.setattr(engine, "REST", rest)
-    monkeypatch.setattr(dispatch, "alone_for", lambda attempt: NEVER)
+    monkeypatch.setattr(subscriber, "REST", rest)
+    monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: NEVER)
     door, suspect = threading.Event(), threading.Event()
     subscribe("tb", "B")
     publish("tb", "suspect", key="suspect")
@@ -216,7 +216,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
                 wait_until(lambda: runner._answers.finished, "its time is over")
                 gone.close()
                 second = engine_of(runner, "B")
-                wait_until(lambda: second.has_suspects, "B's suspect waits")
+                wait_until(lambda: second.has_quarantined, "B's suspect waits")
                 the_loop_turns()
                 assert not b.messages
                 door.set()
@@ -245,10 +245,10 @@ def test_suspects_of_a_paused_group_stop_no_other_group(monkeypatch: pytest.Monk
             wait_until(lambda: slow.messages, "B's handler runs")
             gone.close()
             first = engine_of(runner, "A")
-            wait_until(lambda: first.has_suspects, "A's suspect waits")
+            wait_until(lambda: first.has_quarantined, "A's suspect waits")
             pause("ta", "A")
             wait_until(lambda: first.context.paused, "A is paused")
-            assert first.context.suspected
+            assert first.context.quarantined
             publish_many("tb", range(20))
             wait_until(lambda: len(slow.messages) == 21, "the other group continues")
             assert not a.messages
@@ -262,7 +262,7 @@ def test_many_answers_of_a_resting_group_keep_no_answer_of_another_waiting(
 
     B's message fails meanwhile and is delivered again.
     """
-    monkeypatch.setattr(engine, "REST", NEVER)
+    monkeypatch.setattr(subscriber, "REST", NEVER)
     door = threading.Event()
 
     def reject(messages: list[Message]) -> None:
@@ -304,7 +304,7 @@ def test_drain_does_not_end_while_a_group_rests(
 
     A worker that drains the group waits until that transaction ends.
     """
-    monkeypatch.setattr(engine, "REST", 0.2)
+    monkeypatch.setattr(subscriber, "REST", 0.2)
     subscribe("ta", "A")
     publish("ta", 1, key="k")
     with (
@@ -324,7 +324,7 @@ def test_by_hand_a_locked_suspect_stops_no_poll_for_ever(monkeypatch: pytest.Mon
 
     When the message has run alone for its time, ``poll`` returns other messages.
     """
-    monkeypatch.setattr(dispatch, "alone_for", lambda attempt: NEVER)
+    monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: NEVER)
     quarantine("ta", "A")
     publish("ta", "other", key="other")
     with Subscription("ta", "A") as heir:
@@ -332,9 +332,9 @@ def test_by_hand_a_locked_suspect_stops_no_poll_for_ever(monkeypatch: pytest.Mon
         states = DeliveryState.objects.filter(partition_key="suspect")
         with HeldTransaction(lambda: states.update(delivered_at=1)):
             assert heir.poll() == []
-            monkeypatch.setattr(dispatch, "alone_for", lambda attempt: 0.0)
+            monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: 0.0)
             assert [delivery.payload for delivery in consume(heir, 1)] == ["other"]
             assert is_alone("A")
-        monkeypatch.setattr(dispatch, "NOTE_AGAIN", 0.0)
+        monkeypatch.setattr(claim_scheduler, "NOTE_AGAIN", 0.0)
         wait_until(lambda: heir.poll() == [] and not is_alone("A"), "it is noted")
         assert suspect.ack()

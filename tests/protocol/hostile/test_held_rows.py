@@ -22,7 +22,7 @@ from django_mqueue import (
 )
 from django_mqueue.inspect import remove, send_to_front
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
-from django_mqueue.protocol import engine
+from django_mqueue.protocol import subscriber
 from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner
@@ -104,7 +104,7 @@ def test_an_ack_that_has_to_wait_stops_no_other_group(
 
     The loop stops waiting after a second, and B continues. The caller rolls back, and the ack counts.
     """
-    monkeypatch.setattr(engine, "REST", 0.2)
+    monkeypatch.setattr(subscriber, "REST", 0.2)
     door = threading.Event()
     with (
         registered("ta", a := Seen(lambda message: door.wait(PATIENCE)), group="A"),

@@ -12,7 +12,7 @@ from django.test import override_settings
 
 from django_mqueue import Subscription, pause, publish, publish_many, reset, resume, unsubscribe
 from django_mqueue.models import DeliveryState, Offset
-from django_mqueue.protocol import engine
+from django_mqueue.protocol import subscriber
 from django_mqueue.protocol.retention.removing import Removal
 from django_mqueue.store import removal
 from django_mqueue.workers.options import RunOptions
@@ -35,7 +35,7 @@ def test_an_answer_that_stays_locked_keeps_no_thread(monkeypatch: pytest.MonkeyP
 
     When the caller's transaction ends, A continues.
     """
-    monkeypatch.setattr(engine, "REST", 0.2)
+    monkeypatch.setattr(subscriber, "REST", 0.2)
     door = threading.Event()
     with (
         registered("ta", a := Seen(lambda message: door.wait(PATIENCE)), group="A"),

@@ -107,7 +107,7 @@ def test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer(verb: s
         with Stopped(lambda: VERBS[verb](delivery), COMMIT) as answer:
             assert ends(lambda: claim_suspect(a)) == []
             assert answer.go()
-        engine_of(a).context.suspected["k"] = None
+        engine_of(a).context.quarantined["k"] = None
         assert claim_suspect(a) == []
         attempts, failures = AFTER[verb]
         assert state().failure_count == failures
@@ -229,7 +229,7 @@ def test_a_burial_does_not_wait_for_a_late_ack() -> None:
         with Stopped(delivery.ack, COMMIT) as ack:
             assert ends(lambda: claim_suspect(a)) == []
             assert ack.go()
-        engine_of(a).context.suspected["k"] = None
+        engine_of(a).context.quarantined["k"] = None
         assert claim_suspect(a) == []
         assert outcome() == {"acked": True, "in_flight": False, "failures": 0, "letters": 0}
 
@@ -289,5 +289,5 @@ def test_the_start_of_what_was_claimed_ahead_waits_for_a_theft() -> None:
 
 def start(subscription: Any, delivery: Delivery) -> bool:
     """Return whether a thread may start a delivery that was claimed ahead, as the runner asks."""
-    engine_of(subscription).answering.ack([], starting=[delivery])
+    engine_of(subscription).acknowledger.ack([], starting=[delivery])
     return not delivery.hold.lost

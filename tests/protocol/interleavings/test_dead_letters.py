@@ -74,13 +74,13 @@ def other(worker: Subscription) -> Iterator[Subscription]:
 
 def steal(thief: Subscription) -> None:
     """Give the partition to ``thief``, which may then dead-letter messages in flight there."""
-    holder = engine_of(thief).context.me.incarnation
+    holder = engine_of(thief).context.holder.incarnation
     PartitionLease.objects.filter(partition_key="k").update(holder=holder)
 
 
 def bury(owner: Subscription, delivery: Delivery) -> bool:
     """Dead-letter a message that a former owner has left unanswered too often."""
-    return bool(engine_of(owner).answering.bury(delivery.hold.ticket, "died", 3))
+    return bool(engine_of(owner).acknowledger.dead_letter(delivery.hold.receipt, "died", 3))
 
 
 def refused(verb: str) -> AbstractContextManager[object]:

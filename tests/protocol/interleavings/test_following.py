@@ -36,7 +36,7 @@ def follow() -> following.ReaderPosition:
 
 def settle() -> None:
     settler = Settler("default", TOPIC)
-    assert settler.advance() == settler.told == in_log(TOPIC)[-1]
+    assert settler.advance() == settler.shared_settled == in_log(TOPIC)[-1]
 
 
 def reader(name: str) -> Holder:

@@ -10,8 +10,8 @@ import pytest
 from django_mqueue import StaleDelivery, Subscription, publish, subscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
 from django_mqueue.policy.quarantine import Quarantine
-from django_mqueue.protocol.dispatch import Dispatch
-from django_mqueue.protocol.engine import Engine
+from django_mqueue.protocol.claim_scheduler import ClaimScheduler
+from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.protocol.tailer import Tailer
 from django_mqueue.store import leases
 from tests.support.subscribers import engine_of
@@ -40,7 +40,7 @@ def test_a_theft_does_not_wait_for_a_renewal_and_takes_nothing() -> None:
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         expire()
-        me = engine_of(a).context.me
+        me = engine_of(a).context.holder
         with HeldTransaction(lambda: leases.renew("default", me)) as renewal:
             assert ends(lambda: acquire(b)) == 0
             assert renewal.commit() == 1
@@ -123,10 +123,10 @@ def heir() -> Iterator[Subscription]:
     """Another subscriber of the name "a" that is not yet announced. Its next step is ``announce``."""
     subscribe(TOPIC, GROUP)
     subscription = Subscription(TOPIC, GROUP, name="a")
-    engine = Engine(TOPIC, GROUP, "a", subscription._options, Tailer("default"), expires=True)
+    engine = Subscriber(TOPIC, GROUP, "a", subscription._options, Tailer("default"), expires=True)
     engine.feed.join(TOPIC, engine)
     engine.context.tail = engine.feed.position(TOPIC)
-    subscription._engine, subscription._dispatch = engine, Dispatch([engine], Quarantine(quiet_for=0))
+    subscription._engine, subscription._dispatch = engine, ClaimScheduler([engine], Quarantine(quiet_for=0))
     with closing(subscription):
         yield subscription
 

@@ -266,13 +266,13 @@ def test_the_end_of_its_holder_between_the_look_and_the_release(
 def test_a_release_of_what_a_page_has_shown_long_ago(pair: tuple[Subscription, Subscription]) -> None:
     """``holder`` names the incarnation that the page showed. A release leaves its successors and all other holders."""
     a, b = pair
-    shown = engine_of(a).context.me.incarnation
+    shown = engine_of(a).context.holder.incarnation
     expire()
     assert acquire(b) == 1
     assert release(TOPIC, GROUP, partition="k", holder=shown) == Released((), (), ())
     assert release(TOPIC, GROUP, partition="k", subscriber="a") == Released((), (), ())
     assert owner() == "b"
-    new = engine_of(b).context.me.incarnation
+    new = engine_of(b).context.holder.incarnation
     assert release(TOPIC, GROUP, subscriber="b", holder=new) == FREE
 
 

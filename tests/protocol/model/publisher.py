@@ -9,7 +9,7 @@ from django.db import DatabaseError, connection
 
 from django_mqueue import NotRegistered, OutgoingMessage, Published, publish, publish_many
 from django_mqueue.policy.names import spread_partition
-from django_mqueue.store.connection.session import is_lost
+from django_mqueue.store.connection.errors import is_lost
 from tests.support.threads import RawConnection
 from tests.support.transactions import HeldTransaction
 

@@ -73,7 +73,7 @@ def delays_pass(topic: str, subscriptions: Collection[Subscription]) -> None:
 def visibility_passes(delivery: Delivery) -> None:
     """Let the visibility timeout of a delivery expire. Its subscriber notices it with its next poll."""
     DeliveryState.objects.filter(message_offset=delivery.offset, consumer_group=delivery.group).filter(
-        delivery_token=delivery.hold.ticket.token, in_flight=True
+        delivery_token=delivery.hold.receipt.token, in_flight=True
     ).update(invisible_until=0)
     delivery.hold.expires = 0
 

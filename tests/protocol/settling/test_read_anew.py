@@ -17,8 +17,8 @@ from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publ
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
 from django_mqueue.protocol import tailer as feed_module
 from django_mqueue.protocol.consumer_state import Options
-from django_mqueue.protocol.engine import Engine
 from django_mqueue.protocol.settling import Settler
+from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.protocol.tailer import Tailer
 from tests.support.subscribers import (
     CALM,
@@ -176,11 +176,13 @@ def test_what_is_left_unanswered_by_hand_is_not_told_of_each_time(caplog: pytest
         publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(2)])
         left, kept = poll_until(subscription, 2)
         kept.extend(600)
-        wait_until(lambda: subscription.poll() == [] and engine_of(subscription).has_suspects, "time is up")
+        wait_until(
+            lambda: subscription.poll() == [] and engine_of(subscription).has_quarantined, "time is up"
+        )
         for _ in range(3):
             connection.close()
             assert subscription.poll() == []
-            assert engine_of(subscription).has_suspects
+            assert engine_of(subscription).has_quarantined
         assert not [record for record in caplog.records if "left unanswered" in record.getMessage()]
         assert left.ack()
 
@@ -249,7 +251,7 @@ def test_reading_anew_outlasts_no_lease() -> None:
     for group in ("one", "two"):
         subscribe(TOPIC, group)
     engines = [
-        Engine(TOPIC, group, "me", Options("default"), feed, expires=False) for group in ("one", "two")
+        Subscriber(TOPIC, group, "me", Options("default"), feed, expires=False) for group in ("one", "two")
     ]
     for engine in engines:
         engine.start()

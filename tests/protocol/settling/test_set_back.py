@@ -262,7 +262,7 @@ def test_an_offset_that_is_another_partition_s_now_is_its_owner_s() -> None:
         context = engine_of(subscription).context
         got = engine_of(subscription).claiming.claim_batch(10, 10)
         assert got == []
-        assert not context.flying
+        assert not context.in_flight
         assert not DeliveryState.objects.filter(partition_key="another's").exists()
         with override_settings(MQUEUE=QUICK), Subscription(TOPIC, GROUP) as other:
             got = consume(other, 5)
@@ -280,7 +280,7 @@ def test_a_new_connection_takes_nothing_from_handlers() -> None:
         connections.close_all()
         publish_many(TOPIC, five(5))
         assert payloads(consume(subscription, 5)) == [5, 6, 7, 8, 9]
-        assert not engine_of(subscription).has_suspects
+        assert not engine_of(subscription).has_quarantined
         assert left.ack()
         settle(subscription)
         assert watermark(TOPIC, GROUP, "k") == Message.objects.latest("offset").offset

@@ -7,7 +7,6 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ...archives.api import archive
 from ...archives.places import check_place
 from ...archives.requests import BATCH_ROWS, HISTORY_AFTER, archive_request
 from ..arguments import whole
@@ -67,9 +66,12 @@ def run(job: Job) -> int:
         job.options, given.topic, given.pattern, given.group, given.batch_rows, given.history_after,
         strict=not given.allow_gaps,
     )  # fmt: skip
+    spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
+    from ...archives.archive_run import archive
+
     with job.counted("offsets") as progress:
         found = archive(
-            job.spark,
+            spark,
             given.topic,
             given.to,
             options=job.options,

@@ -9,7 +9,7 @@ import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 
-from ...replays.requests import check_backfill
+from ...replays.choice import check_backfill
 from ..arguments import checked
 from ..verb import Job, Verb
 from .replay import Watch, add_doing, add_source, tell_preview

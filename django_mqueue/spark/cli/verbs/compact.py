@@ -6,7 +6,6 @@ import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 
-from ...archives.api import compact
 from ...archives.places import check_place
 from ..arguments import whole
 from ..verb import Job, Verb
@@ -30,9 +29,12 @@ def arguments(parser: ArgumentParser) -> None:
 def run(job: Job) -> int:
     given = job.arguments
     check_place(given.to)
+    spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
+    from ...archives.rewriting import compact
+
     with job.counted("files") as progress:
         done = compact(
-            job.spark,
+            spark,
             given.to,
             topics=given.topic,
             bytes=given.mib * MIB,

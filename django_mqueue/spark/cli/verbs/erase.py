@@ -6,8 +6,8 @@ import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 
-from ...archives.api import check_keep, erase
 from ...archives.places import check_place
+from ...archives.requests import check_keep
 from ..verb import Job, Verb
 from .verify import add_keep_hours
 
@@ -30,9 +30,10 @@ def run(job: Job) -> int:
     given = job.arguments
     check_place(given.to)
     check_keep(given.keep_hours)
-    done = erase(
-        job.spark, given.to, given.topic, key=given.key, where=given.where, keep_hours=given.keep_hours
-    )
+    spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
+    from ...archives.rewriting import erase
+
+    done = erase(spark, given.to, given.topic, key=given.key, where=given.where, keep_hours=given.keep_hours)
     if given.json:
         job.tell(json.dumps(asdict(done), indent=2))
         return 0

@@ -9,7 +9,6 @@ from datetime import datetime
 
 from ....policy import names
 from ...archives.places import check_place
-from ...exports.api import export
 from ...exports.requests import COMPRESSIONS, export_request
 from ...reader.options import TOPIC_MAX
 from ..arguments import moment
@@ -69,6 +68,9 @@ def run(job: Job) -> int:
     options = job.options | _reading(given)
     columns = None if given.columns is None else [name.strip() for name in given.columns.split(",")]
     export_request(options, columns, given.compression)
+    spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
+    from ...exports.export_run import export
+
     with job.counted("files") as told:
 
         def progress(done: int, total: int) -> None:
@@ -77,7 +79,7 @@ def run(job: Job) -> int:
                 raise Stopped("stopped before the end: the files written so far are deleted")
 
         found = export(
-            job.spark, given.to, options=options, columns=columns, compression=given.compression, progress=progress
+            spark, given.to, options=options, columns=columns, compression=given.compression, progress=progress
         )  # fmt: skip
     if given.json:
         job.tell(json.dumps(asdict(found), indent=2))

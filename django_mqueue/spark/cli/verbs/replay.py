@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....drawing.printing import on_a_line
 from ...archives.places import check_as_of
-from ...replays.choice import MessageFilter
-from ...replays.requests import check_replay
+from ...replays.choice import MessageFilter, check_replay
 from ..arguments import AS_OF, checked, moment, state
 from ..verb import Job, Verb
 
@@ -88,7 +87,7 @@ def add_doing(parser: ArgumentParser) -> None:
 
 
 def run(job: Job) -> int:
-    from ...replays import guards
+    from ...replays.originals import guard_of_replay
     from ...replays.preview import Preview
     from ...replays.replay_run import replay
 
@@ -141,7 +140,7 @@ def run(job: Job) -> int:
     if not found.finished:
         job.say(f"stopped before the end: run it again as {found.name!r} to continue")
         if given.live or given.source is None:
-            guard = guards.of_replay(found.name, given.topic, found.to)
+            guard = guard_of_replay(found.name, given.topic, found.to)
             job.say(f"group {guard!r} holds back deletion from topic {given.topic!r} until then")
     return 0
 

@@ -7,8 +7,8 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ...archives.api import KEEP_HOURS, check_clean, check_keep, verify
 from ...archives.places import check_place
+from ...archives.requests import KEEP_HOURS, check_clean, check_keep
 from ..verb import Job, Stopped, Verb
 
 if TYPE_CHECKING:
@@ -49,9 +49,12 @@ def run(job: Job) -> int:
     check_place(given.to)
     check_keep(given.keep_hours)
     check_clean(given.clean, given.topic)
+    spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
+    from ...archives.verifying import verify
+
     with job.counted("files") as progress:
         found = verify(
-            job.spark,
+            spark,
             given.to,
             topics=given.topic,
             clean=given.clean,

@@ -72,23 +72,25 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a replay reads the archive again after it holds back deletion",
         "a batch that was archived and deleted meanwhile is in neither part",
         "spark/replays/originals.py",
-        "    archive = opened(path)\n    archived = archive.upto(topic) if archive else 0\n    if archive",
-        "    archive, archived = first.archive, first.archived\n    if archive",
+        "        archive = opened(self.source)\n"
+        "        archived = archive.upto(topic) if archive else 0\n"
+        "        if archive and not begun",
+        "        archive, archived = first.archive, first.archived\n        if archive and not begun",
         f"{_BORDER}::test_the_archive_is_looked_at_again_when_deletion_is_held_back",
     ),
     mutation(
         "a backfill reports a topic that the archive lacks before it registers a group",
         "it fails later, and its paused group holds back deletion forever",
         "spark/replays/originals.py",
-        "    if not archived and archive is not None:\n        archive.chosen(topic)",
-        "    if not archived:\n        pass",
+        "        if archive and not archived:\n            archive.chosen(topic)",
+        "        if not archived:\n            pass",
         f"{_BORDER}::test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held",
     ),
     mutation(
         "a replay checks that the archive's group has held back deletion all the time",
         "messages that were deleted above the archive are missing, without an error",
         "spark/archives/topic_state.py",
-        "    if place is not None and place.life == standing.life and place.above <= upto:\n",
+        "    if place is not None and place.life == state.life and place.above <= upto:\n",
         "    if place is not None:\n",
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[registered anew]",
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[moved]",
@@ -99,8 +101,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "spark/replays/originals.py",
-                "    life = following.follow(",
-                "    known = following.place(topic, group, using=using)\n    life = following.follow(",
+                "        life = following.follow(",
+                "        known = following.place(topic, group, using=using)\n        life = following.follow(",
             ),
             Edit(
                 "spark/replays/originals.py", "not begun and gap_is_error", "known is None and gap_is_error"
@@ -115,16 +117,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a run that has begun checks that its own group has held back deletion",
         "messages that were deleted while this group was unsubscribed are missing, without an error",
         "spark/replays/originals.py",
-        "    if begun and gap_is_error:\n",
-        "    if begun and gap_is_error and following.place(topic, group, using=using):\n",
+        "        if begun and gap_is_error:\n",
+        "        if begun and gap_is_error and following.place(topic, group, using=using):\n",
         f"{_BORDER}::test_a_guard_that_was_unsubscribed_has_held_nothing",
     ),
     mutation(
         "a run begins only under the registration generation that checked for a gap",
         "messages that were deleted between two registrations are missing, without an error",
         "spark/replays/replay_run.py",
-        "        return place is not None and place.life == found.life\n",
-        "        return place is not None\n",
+        "(place is not None and place.life == found.life)\n",
+        "(place is not None)\n",
         f"{_AGAIN}::test_what_was_given_up_meanwhile_is_not_begun[registered anew]",
     ),
     mutation(

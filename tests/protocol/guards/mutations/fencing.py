@@ -76,8 +76,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker that stops releases only its own leases",
         "its successor loses the leases of partitions that it is processing",
         "store/leases.py",
-        "    if free := _lock_free(cursor, me):\n",
-        "    if free := [one.id for one in find_held(cursor.db.alias, me.group, me.topic, None, None, None)]:\n",
+        "    if free := _lock_free(cursor, holder):\n",
+        "    if free := [one.id for one in find_held(cursor.db.alias, holder.group, holder.topic, *[None] * 3)]:\n",
         f"{_STALE}::test_a_fenced_subscriber_that_closes_leaves_its_successors_leases_alone",
     ),
     mutation(
@@ -93,8 +93,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "another worker takes the partition between the check and the claim, and both deliver a message as"
         " new",
         "store/leases.py",
-        "found = _mine(cursor, me, life, partitions, sharing(cursor.db.alias))",
-        'found = _mine(cursor, me, life, partitions, "")',
+        'for locking in (sharing(cursor.db.alias), ""):',
+        'for locking in ("", ""):',
         f"{_HELD}::test_a_claim_holds_its_lease",
     ),
     mutation(
@@ -117,8 +117,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a claim has an unknown result if the replication group did not take its commit",
         "after a failover to a member that committed the claim, its messages wait and are overtaken",
-        "store/connection/session.py",
-        "    return is_lost(error) or (isinstance(error, DatabaseError) and error_code(error) in NOT_REPLICATED)",
+        "store/connection/errors.py",
+        "    return is_lost(error) or _code(error) in NOT_REPLICATED",
         "    return is_lost(error)",
         "protocol/guards/test_doubt.py"
         "::test_what_the_others_of_a_replication_group_committed_is_delivered_at_once[3100]",
@@ -139,8 +139,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a subscriber takes over the leases of its predecessor with the same name",
         "a restarted worker waits until its own leases expire",
         "protocol/membership.py",
-        "replace(context.me, incarnation=before) if before else None",
-        "replace(context.me, incarnation=before) if not before else None",
+        "replace(context.holder, incarnation=before) if before else None",
+        "replace(context.holder, incarnation=before) if not before else None",
         f"{_STALE}::test_a_subscriber_of_the_same_name_takes_over_at_once_and_the_older_is_told",
     ),
     mutation(
@@ -155,8 +155,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "extend checks the committed owner of a delivery",
         "in a transaction that has read before, a handler gets more time for a message that another worker"
         " processes",
-        "protocol/acknowledging/extending.py",
-        "            stale |= left - extended - locked\n",
+        "protocol/acknowledging/acknowledger.py",
+        "                stale |= left - extended - locked\n",
         "",
         *(
             f"features/atomic/test_snapshots.py::test_more_time_for_what_became_anothers_after_the_first_read[{change}]"
@@ -166,7 +166,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "extend holds no lock on the lease while the handler's transaction lasts",
         "a hanging worker keeps its partition forever, and a healthy worker loses its lease",
-        "protocol/acknowledging/single.py",
+        "protocol/acknowledging/acknowledger.py",
         "if todo and session.in_transaction(context.using) and not context.options.eager:",
         "if todo and session.in_transaction(context.using) and context.options.eager:",
         f"{_EXTENDING}::test_it_leaves_no_lock_on_the_lease_nor_on_its_state[READ COMMITTED]",
@@ -176,7 +176,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the queue retries after a deadlock",
         "if the server chooses an ack as the victim, the ack is lost and the message is delivered twice",
-        "store/connection/dialect.py",
+        "store/connection/errors.py",
         "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         "RETRIABLE = frozenset({LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         f"{_LOCKS}::test_an_ack_that_is_the_victim_of_a_deadlock_is_tried_again",
@@ -185,7 +185,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the queue retries after a lock wait timeout",
         "if a row is locked for long, the ack is lost and the message is delivered twice",
-        "store/connection/dialect.py",
+        "store/connection/errors.py",
         "RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})",
         "RETRIABLE = frozenset({DEADLOCK, RECORD_CHANGED})",
         f"{_LOCKS}::test_an_answer_whose_lock_wait_times_out_is_tried_again[ack]",
@@ -193,24 +193,24 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an atomic block for a delivery that is already acked is rolled back",
         "a caller that saw only an error and repeats the block commits its writes twice",
-        "protocol/acknowledging/single.py",
-        "return stale or set(tickets) if whole else stale",
+        "protocol/acknowledging/acknowledger.py",
+        "return stale or set(after)",
         "return stale",
         "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
     ),
     mutation(
         "with autocommit off, the consumer state changes only after the end of the transaction",
         "an ack that is rolled back counts: its message is not delivered again, and a strict key continues",
-        "protocol/acknowledging/after_commit.py",
-        "not session.in_transaction(context.using)",
-        "not session.calls_hooks(context.using)",
+        "protocol/consumer_state.py",
+        "not session.in_transaction(self.using):",
+        "not session.calls_hooks(self.using):",
         f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[ack-by Django]",
     ),
     mutation(
         "with autocommit off, the worker reads from the database whether an ack was committed",
         "an ack that is rolled back by SQL counts: its message is not delivered again, and a strict key"
         " continues",
-        "protocol/acknowledging/after_commit.py",
+        "protocol/consumer_state.py",
         "if found is not None and not found[1]:",
         "if found is not None:",
         f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[nack-by SQL]",
@@ -219,7 +219,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the next poll confirms committed acks",
         "a strict key waits until the delivery's visibility timeout expires, although its message is done",
         "service/subscription.py",
-        "        confirm(engine.context)\n",
+        "        engine.context.confirm()\n",
         "",
         f"{_MANUAL}::test_an_answer_that_is_committed_is_known_at_the_next_poll[ack-by Django]",
     ),
@@ -236,7 +236,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a subscriber that learns of a committed ack updates the consumer state",
         "a strict key waits until the delivery's visibility timeout expires, although its message is done",
         "protocol/acknowledging/transactional.py",
-        "        answering.reconcile_acks(deliveries)\n",
+        "        acknowledger.reconcile_acks(deliveries)\n",
         "",
         "features/atomic/test_by_hand.py"
         "::test_a_strict_subscription_goes_on_behind_an_ack_whose_commit_was_not_heard_of",

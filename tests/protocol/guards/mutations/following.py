@@ -36,8 +36,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "spark/database/following.py",
         "    if found:\n        offsets.unregister(cursor, group, topic, members_stay=True)\n",
         "    if found:\n"
-        '        cursor.execute("UPDATE queue_offsets SET scan_offset = -1 WHERE id = %s", [found.life])\n'
-        "        return ReaderPosition(found.life, found.start)\n",
+        '        cursor.execute("UPDATE queue_offsets SET scan_offset = -1 WHERE id = %s", [found.generation])\n'
+        "        return ReaderPosition(found.generation, found.start)\n",
         f"{_FOLLOWING}::test_a_worker_that_has_just_joined_claims_nothing_any_more",
     ),
     mutation(
@@ -127,8 +127,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a reader that leaves deregisters only itself",
         "a second reader joins while the reader that replaced a silent reader still works",
         "store/heartbeats.py",
-        "    if _lock(cursor, me):\n",
-        "    if _lock(cursor, me) or True:\n",
+        "    if _lock(cursor, holder):\n",
+        "    if _lock(cursor, holder) or True:\n",
         f"{_FOLLOWING}::test_who_leaves_does_not_take_another_along",
     ),
     mutation(
@@ -210,7 +210,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group's batch ends at the settled offset that the database stores",
         "after a restart its checkpoint is above that offset, and the query reports a restored database",
         "spark/streams/query.py",
-        "        return settler.told if self._follower else settler.settled\n",
+        "        return settler.shared_settled if self._follower else settler.settled\n",
         "        return settler.settled\n",
         f"{_ONE}::test_a_batch_ends_at_what_all_know_to_be_settled[False]",
     ),
@@ -218,7 +218,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a query that ends by itself ends at the settled offset that the database stores",
         "its last batch is not marked as done, and after a restart the query reports a restored database",
         "spark/reader/settling.py",
-        "settler.told if told else settler.settled",
+        "settler.shared_settled if told else settler.settled",
         "settler.settled",
         f"{_ONE}::test_a_batch_ends_at_what_all_know_to_be_settled[True]",
     ),

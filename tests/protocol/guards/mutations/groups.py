@@ -141,7 +141,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a former owner writes positions of an earlier registration generation, and messages of the new"
         " generation are lost",
         "protocol/watermarks.py",
-        "mine = leases.lock_mine(cursor, context.me, context.life, names)",
+        "mine = leases.lock_mine(cursor, context.holder, context.registration_generation, names)",
         "mine = leases.LockedLeases(set(names), set())",
         f"{_LIVES}::test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing",
     ),
@@ -167,8 +167,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "protocol/membership.py",
-                "if context.life and registration.life != context.life:",
-                "if not registration.life:",
+                "if known and generation != known:",
+                "if not generation:",
             ),
             Edit(
                 "protocol/membership.py",
@@ -181,7 +181,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the id of a dead letter contains the group",
         "if two groups dead-letter one message, one of the dead letters is lost",
-        "store/dead_letter_copies.py",
+        "store/dead_letters.py",
         'f"{offset}:{group}"',
         'f"{offset}"',
         f"{_LETTERS}::test_two_groups_that_fail_one_message_make_two_dead_letters",
@@ -189,7 +189,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the id of a dead letter contains the offset",
         "if a reused id fails again, its second dead letter is lost",
-        "store/dead_letter_copies.py",
+        "store/dead_letters.py",
         'f"{offset}:{group}"',
         'f"{original_id[:99]}:{group}"',
         f"{_LETTERS}::test_an_id_used_again_loses_no_letter",
@@ -197,9 +197,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "one transaction stores a dead letter and finishes its delivery",
         "if the worker dies between them, the message is done but in no dead-letter topic",
-        "protocol/acknowledging/single.py",
-        "        if not session.run(self.context.using, work):\n",
-        "        if not session.single(self.context.using, work):\n",
+        "protocol/acknowledging/acknowledger.py",
+        "session.run(self.context.using, work) if todo else set()",
+        "session.single(self.context.using, work) if todo else set()",
         "protocol/guards/test_held_locks.py::test_a_dead_letter_and_being_done_are_committed_together",
     ),
     mutation(

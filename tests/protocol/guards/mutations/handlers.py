@@ -13,7 +13,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "one batch of a partition runs at a time",
         "later messages of a key are handled together with earlier messages, or before them",
         "protocol/claiming.py",
-        "or partition.leaving or partition.in_flight:",
+        "or partition.leaving or (batch and partition.in_flight):",
         "or partition.leaving:",
         f"{_BATCHES}::test_as_many_batches_at_once_as_there_are_threads_keys_and_leave[3-None-3]",
     ),
@@ -36,9 +36,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "each message of a returned batch is a compare-and-set of its own",
         "a worker treats a message as waiting although another worker processes it",
-        "protocol/acknowledging/many.py",
-        "{ticket for ticket in tickets if there.get(ticket) != (False, False, failures[ticket])}",
-        "{ticket for ticket in tickets if not there}",
+        "protocol/acknowledging/acknowledger.py",
+        "{receipt for receipt in after if there.get(receipt) != after[receipt]}",
+        "{receipt for receipt in after if not there}",
         "features/batch/test_fencing.py::test_those_that_are_ours_are_put_back_and_the_others_told[nack]",
     ),
     mutation(
@@ -53,8 +53,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker fails a hanging handler without waiting for its locks",
         "the worker hangs with it and loses all its leases",
         "workers/completer.py",
-        "        if alike[0].overdue or self._engine_of[answering].careful:\n",
-        "        if self._engine_of[answering].careful:\n",
+        "        if alike[0].overdue or self._engine_of[acknowledger].careful:\n",
+        "        if self._engine_of[acknowledger].careful:\n",
         f"{_HANGING}::test_a_handler_with_open_transactions_of_its_own",
     ),
     mutation(

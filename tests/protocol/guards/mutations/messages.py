@@ -32,7 +32,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the ack of an atomic handler is part of its transaction",
         "if the worker dies between the two, the handler runs again and its effects exist twice",
         "protocol/acknowledging/transactional.py",
-        "acked = answering.ack(deliveries, whole=True)",
+        "acked = acknowledger.ack(deliveries, whole=True)",
         "acked = True",
         f"{_ATOMIC}::test_no_commit_of_its_own_for_the_ack",
     ),
@@ -85,7 +85,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the consumer state records an atomic handler's ack at the commit",
         "if a commit hook of the handler fails, a finished message counts as failed",
         "protocol/acknowledging/transactional.py",
-        "answering.note_ack(deliveries) if acked else None",
+        "acknowledger.note_ack(deliveries) if acked else None",
         "None",
         f"{_ATOMIC}::test_a_hook_that_fails_after_the_commit_changes_nothing",
     ),
@@ -132,9 +132,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "redrive locks the registrations of the groups",
         "a group unsubscribes between the check and the publish, and its dead letters are lost",
-        "store/dead_letters.py",
-        '        " LOCK IN SHARE MODE",\n',
-        '        "",\n',
+        "store/offsets.py",
+        "' LOCK IN SHARE MODE' if locking",
+        "'' if locking",
         f"{_BY_HAND}::test_redrive_holds_the_registrations_that_it_needs",
     ),
     mutation(
@@ -255,7 +255,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a claim skips a group that is being reset",
         "new deliveries are removed with the old state, or old state hides messages",
         "store/leases.py",
-        '        f" AND r.scan_offset <> {REMOVING}"\n        f" AND l.partition_key',
+        '            f" AND r.scan_offset <> {REMOVING}"\n            f" AND l.partition_key',
         '        f" AND l.partition_key',
         f"{_REMOVAL}::test_a_claim_under_the_new_life_gets_nothing_before_all_is_removed",
     ),
@@ -314,7 +314,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message for one group is delivered to all groups",
         (
             Edit(
-                "protocol/engine.py",
+                "protocol/subscriber.py",
                 "if target and target != context.group:",
                 "if target and not context.group:",
             ),

@@ -45,7 +45,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a reset applies only to the registration generation that was shown",
         "it undoes a change that another operator made after the preview",
         "service/group_positions.py",
-        "if life is not None and _registration(alias, topic, group).life != life:",
+        "if life is not None and _registration(alias, topic, group).generation != life:",
         "if life == 0:",
         "admin/test_resetting.py::test_what_was_shown_of_another_life_is_not_done[moved]",
     ),
@@ -53,7 +53,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the reset page warns of a position beyond the end of the log",
         "an operator who mistypes an offset sees no warning and skips all open messages",
         "admin/groups/resetting.py",
-        "    if _is_beyond_the_end(asked, seen):\n",
+        "    if _is_beyond_the_end(data, preview):\n",
         "    if False:\n",
         "admin/test_resetting.py::test_an_offset_beyond_the_end_is_pointed_out",
     ),
@@ -70,7 +70,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "messages are moved within one registration generation",
         "after a reset or an unsubscribe, the change still applies to messages that were found before",
         "store/moving.py",
-        'AND id = %s",\n        [group, topic, life],',
+        'AND id = %s",\n        [group, topic, generation],',
         'AND id > %s",\n        [group, topic, 0],',
         f"{_INSPECT}/test_races.py::TestOthersThatChangeIt::test_the_group_begins_anew[to front-reset]",
     ),
@@ -112,9 +112,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit("protocol/partition_state.py", "if not known.isdisjoint(self.fresh):", "if len(known) < 0:"),
             # Without this edit, a message in flight that is claimed twice stays in flight.
-            Edit(
-                "protocol/claiming.py", "if flying is None or flying", "if offset or flying is None or flying"
-            ),
+            Edit("protocol/claiming.py", "if here is None or here", "if offset or here is None or here"),
         ),
         (f"{_INSPECT}/test_to_front.py::test_no_more_are_out_at_once_than_before",),
     ),
@@ -122,7 +120,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "in strict order, a waiting message is not delivered before unread messages",
         "a message sent to the front overtakes earlier messages of its key",
         "protocol/claiming.py",
-        "if strict and (name in context.stale_waiting or name in context.thin):",
+        "if strict and (name in context.stale_waiting or name in context.needs_log_read):",
         "if strict and name in context.stale_waiting:",
         f"{_INSPECT}/test_to_front.py::test_in_strict_order_what_was_not_read_yet_comes_first",
     ),

@@ -15,7 +15,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a quarantined message stops running alone when its handler ends, even if its row is locked",
         _STOPPED,
-        "protocol/dispatch.py",
+        "protocol/claim_scheduler.py",
         "        delivery.hold.alone = False\n",
         "",
         _ENDED,
@@ -23,10 +23,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a quarantined message runs alone for a limited time, even if its row is locked",
         _STOPPED,
-        "protocol/dispatch.py",
+        "protocol/claim_scheduler.py",
         "            self.let_others_run(alone)\n            return False\n",
         "            self.let_others_run(alone)\n"
-        "            alone.hold.alone = not alone.hold.answering.crowd_again(alone)\n"
+        "            alone.hold.alone = not alone.hold.acknowledger.end_quarantine(alone)\n"
         "            return alone.hold.alone\n",
         _LONG,
         _BY_HAND,
@@ -34,7 +34,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a worker repeats an update of a quarantined message that a lock prevented",
         "the row says forever that the message runs alone, so any death of the process counts as its failure",
-        "protocol/dispatch.py",
+        "protocol/claim_scheduler.py",
         "        now = time.monotonic()\n        self._note(now)\n",
         "        now = time.monotonic()\n",
         _LONG,
@@ -76,7 +76,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker stops waiting for a quarantined message when it has claimed it",
         "after the message has run alone for its time, the worker claims no other message",
         "protocol/claiming.py",
-        "            if not partition.suspects:\n                context.suspected.pop(name, None)\n",
+        "            if not partition.quarantined:\n                context.quarantined.pop(name, None)\n",
         "",
         _LONG,
     ),
@@ -92,7 +92,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "quarantined messages of a paused group delay no other group",
         "no other group of the process claims a message until the group is resumed",
-        "protocol/engine.py",
+        "protocol/subscriber.py",
         "(self.resting or self.context.paused)",
         "self.resting",
         f"{_LOCKED}::test_suspects_of_a_paused_group_stop_no_other_group",
@@ -103,7 +103,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "workers/completer.py",
-                'outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.answering].resting:',
+                'outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.acknowledger].resting:',
                 'outcome.verdict.verb == "ack":',
             ),
         ),

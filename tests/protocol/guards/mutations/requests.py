@@ -121,7 +121,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the cleanup keeps a reply box for a minute after its deadline",
         "a reply that was just in time is deleted before its requester reads it",
-        "protocol/retention/expired_replies.py",
+        "protocol/retention/garbage_collection.py",
         "LINGER_MS = 60_000",
         "LINGER_MS = 0",
         f"{_LATE}::test_what_was_replied_in_time_is_got_also_after_the_deadline",
@@ -130,8 +130,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "workers delete reply boxes of dead requesters",
         "these reply boxes stay forever",
         "protocol/retention/garbage_collection.py",
-        "        if replies:",
-        "        if replies is None:",
+        "        if has_replies:",
+        "        if has_replies is None:",
         f"{_LATE}::test_a_requester_that_is_killed_leaves_a_box_that_workers_sweep",
     ),
     mutation(

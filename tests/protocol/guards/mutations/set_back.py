@@ -102,8 +102,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "messages that handlers process stay in flight when partitions are read again",
         "after each lost connection, messages are handled twice at the same time",
         "protocol/fetching.py",
-        "        if mine.pop(ticket, None):\n",
-        "        if mine.pop(ticket, None) and not ticket.token:\n",
+        "        if mine.pop(receipt, None):\n",
+        "        if mine.pop(receipt, None) and not receipt.token:\n",
         f"{_SET_BACK}::test_a_new_connection_takes_nothing_from_handlers",
     ),
     Mutation(
@@ -116,9 +116,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "            if offset <= self.top and self._is_known(offset):\n",
                 "            if offset <= min(self.top, 0) and self._is_known(offset):\n",
             ),
-            Edit(
-                "protocol/claiming.py", "if flying is None or flying", "if offset or flying is None or flying"
-            ),
+            Edit("protocol/claiming.py", "if here is None or here", "if offset or here is None or here"),
         ),
         (f"{_ANEW}::test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again",),
     ),

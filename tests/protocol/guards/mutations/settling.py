@@ -53,7 +53,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "dead letters pass the gate",
         "groups of the dead-letter topic lose a dead letter whose transaction commits late",
-        "store/dead_letter_copies.py",
+        "store/dead_letters.py",
         "gate, gate_params = locking_topic(dead_topic)",
         'gate, gate_params = "%s", [dead_topic]',
         "protocol/guards/test_gate.py::test_a_dead_letter_holds_a_slot_until_its_transaction_ends",
@@ -71,7 +71,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "it passes a message that is not committed yet, and the message is never delivered",
         (
             Edit(
-                "protocol/watermarks.py", "settled = self.feed.told(context.topic)", "settled = context.tail"
+                "protocol/watermarks.py",
+                "settled = self.feed.shared_settled(context.topic)",
+                "settled = context.tail",
             ),
             Edit("protocol/watermarks.py", "        settled = min(settled, found.settled)\n", ""),
         ),

@@ -61,10 +61,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if an old row is not purged yet, a neighbour's ack in an open transaction blocks the worker, which"
         " loses its leases",
         "store/leases.py",
-        'AND l.topic = %s AND l.partition_key = p.partition_key)",\n            [me.group, me.topic, me.name,',
+        'AND l.topic = %s AND l.partition_key = p.partition_key)",\n',
         'AND l.topic = %s AND l.partition_key = p.partition_key)"\n'
-        '            " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",\n'
-        "            [me.group, me.topic, me.name,",
+        '            " ON DUPLICATE KEY UPDATE leased_at = queue_partition_leases.leased_at",\n',
         f"{_NOBODY}::test_a_lease_beside_one_whose_delivery_is_acked_in_an_open_transaction",
     ),
     mutation(
@@ -121,9 +120,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a group rests after a lock wait timeout",
         "each round of the loop waits one second, and all other groups wait with it",
-        "protocol/engine.py",
-        "if self.expires or not session.is_lock_wait(error):",
-        "if self.expires or session.is_lock_wait(error):",
+        "protocol/subscriber.py",
+        "if self.expires or not errors.is_lock_wait(error):",
+        "if self.expires or errors.is_lock_wait(error):",
         f"{_HELD}::test_an_ack_that_has_to_wait_stops_no_other_group",
     ),
     mutation(
@@ -146,7 +145,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a worker waits for a server that refuses statements",
         "workers exit if the server's disk is full, if it is read-only, or if it has too many connections",
-        "store/connection/session.py",
+        "store/connection/errors.py",
         "return refused or is_lost(error) or is_retriable(error)",
         "return (refused and not refused) or is_lost(error) or is_retriable(error)",
         "features/workers/test_outages.py::test_a_server_that_refuses_connections_is_waited_for",
@@ -154,7 +153,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a worker waits for a server whose name cannot be resolved",
         "workers exit when the database's container restarts, and finished work is done again",
-        "store/connection/dialect.py",
+        "store/connection/errors.py",
         "LOST = PERHAPS_MISTAKEN | {",
         "LOST = {",
         "features/workers/test_passing_outages.py::test_polling_by_hand_goes_on_with_a_new_connection",
@@ -163,9 +162,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the worker's loop reads a copy of the deliveries in flight",
         "an atomic handler's ack in another thread changes them during the read, and the worker exits with"
         " an error",
-        "protocol/engine.py",
-        "for d in self.flying() if d.hold.alone",
-        "for d in self.context.flying.values() if d.hold.alone",
+        "protocol/subscriber.py",
+        "for d in self.deliveries() if d.hold.alone",
+        "for d in self.context.in_flight.values() if d.hold.alone",
         f"{_ACKS}::test_an_ack_while_the_loop_asks_who_runs_alone",
     ),
     mutation(

@@ -1,0 +1,257 @@
+"""The base class of the tables' lists and rows: they are read-only, and their cost does not depend on the length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.views.main import ORDER_VAR, ChangeList
+from django.core.paginator import Page, Paginator
+from django.db import transaction
+from django.db.models import BigIntegerField, Model, QuerySet
+from django.db.models.expressions import RawSQL
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html_join
+
+from ... import conf
+from ...store.connection.dialect import NOW_MS
+from .display import EMPTY
+from .forms import parse_offset
+from .row_ids import encode
+from .urls import APP, may_open, page_url
+from .views import QueueView
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]  # Generic for type checkers only.
+    _Paginator = Paginator[Any]
+else:
+    ModelAdmin, _Paginator = admin.ModelAdmin, Paginator
+
+LIMIT = 500
+"""Maximum number of rows in the pages of a list. Lookups find the other rows."""
+FROM_OFFSET = "message_offset__gte"
+"""The only lookup that is a number."""
+
+RowLink = tuple[str, str, Callable[[Any], Mapping[str, str] | None]]
+"""Title, page, and a function that returns the page's query for a row, or None if the row has no such page."""
+
+
+class Found(QuerySet[Any]):
+    """A queryset whose first keys are already known, in its order. ``keys``: one more than ``LIMIT`` if there are more.
+
+    MariaDB needs a third of a second to find 500 composite keys among millions of rows. A queryset that is filtered
+    further does not keep the keys.
+    """
+
+    keys: list[Any]
+
+
+class BoundedPaginator(_Paginator):
+    """Reads the keys of the first rows from the index of the list's order, and then one page's rows by key.
+
+    It never counts: a count reads the whole table. ``rows``: the rows without conditions except the key.
+    """
+
+    object_list: QuerySet[Any]
+
+    def __init__(self, object_list: QuerySet[Any], per_page: int, *, rows: QuerySet[Any]) -> None:
+        super().__init__(object_list, per_page)
+        self._rows = rows
+
+    @cached_property
+    def _keys(self) -> list[Any]:
+        if isinstance(self.object_list, Found) and hasattr(self.object_list, "keys"):
+            return self.object_list.keys
+        return list(self.object_list.values_list("pk", flat=True)[: LIMIT + 1])
+
+    @cached_property
+    def count(self) -> int:
+        return min(len(self._keys), LIMIT)
+
+    @property
+    def is_cut(self) -> bool:
+        """True if there are more rows than the pages can show."""
+        return len(self._keys) > LIMIT
+
+    def page(self, number: int | str) -> Page[Any]:
+        number = self.validate_number(number)
+        first = (number - 1) * self.per_page
+        keys = self._keys[first : min(first + self.per_page, LIMIT)]
+        rows = {row.pk: row for row in self._rows.filter(pk__in=keys)}
+        return Page([rows[key] for key in keys if key in rows], number, self)
+
+
+class BoundedChangeList(ChangeList):
+    """A change list that never reads the whole table: lookups by index instead of a search, and no count.
+
+    ``fields`` (name, label, value, is a number) and ``hidden_fields`` make up the lookup form.
+    """
+
+    paginator: BoundedPaginator
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Model]:
+        page = cast("ReadOnlyAdmin", self.model_admin)
+        self.params.pop(ORDER_VAR, None)
+        self.filter_params.pop(ORDER_VAR, None)
+        typed = {name: self.params.pop(name, "") for name in page.lookups}
+        self.fields = [(*pair, typed[pair[0]], pair[0] == FROM_OFFSET) for pair in page.lookups.items()]
+        self.hidden_fields = dict(self.params)
+        given, problems = page.choose(typed)
+        for problem in problems:
+            messages.warning(request, problem)
+        for name in page.lookups:
+            self.filter_params.pop(name, None)
+        queryset = page.narrow(super().get_queryset(request, exclude_parameters), given)
+        self.is_narrowed = bool(given)
+        self.params.update(given)
+        self.filter_params.update({name: [value] for name, value in given.items()})
+        return queryset
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.multi_page:
+            self.page_num = 1
+            self.result_list = self.paginator.page(1).object_list
+
+    def url_for_result(self, result: Model) -> str:
+        name = f"admin:{APP}_{self.opts.model_name}_change"
+        return reverse(name, args=(quote(encode(result.pk)),), current_app=self.model_admin.admin_site.name)
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Shows rows to users who may view them, and changes none, whatever other permissions the user has.
+
+    ``order``: the columns that sort the list. Subclasses choose columns that an index serves. The list has no other
+    sorting and no text search, because no index serves them.
+    """
+
+    lookups: ClassVar[dict[str, str]] = {}
+    """The fields that narrow the list, with their labels. Each needs the one before, because of the index."""
+    order: tuple[str, ...] = ()
+    views: tuple[type[QueueView], ...] = ()
+    """Further pages and operations of this model."""
+    list_view: type[QueueView] | None = None
+    """Replaces Django's list at its URL. Django's links to a row then lead to ``row_url``."""
+    row_links: tuple[RowLink, ...] = ()
+    """Links in each row of the list, to the pages that the user may open."""
+    actions = None
+    list_per_page = 100
+    list_max_show_all = 0
+    show_facets = admin.ShowFacets.NEVER
+    show_full_result_count = False
+    sortable_by = ()
+
+    class Media:
+        css = {"all": ["django_mqueue/admin.css"]}
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        """Allow only ``lookups`` and the page's filters. Other lookups would read the whole table."""
+        filters = {getattr(item, "parameter_name", None) for item in self.list_filter}
+        return lookup in self.lookups or lookup in filters
+
+    def row_url(self, request: HttpRequest, object_id: str) -> str | None:
+        """Return the URL of the row's page. None if there is no such page: the link then leads to the list."""
+        return None
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:  # type: ignore[override]
+        if self.list_view is None:
+            return super().changelist_view(request, extra_context)
+        return self.list_view.as_view(model_admin=self)(request)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        if self.list_view is None:
+            return super().change_view(request, object_id, form_url, extra_context)
+        request.current_app = self.admin_site.name
+        url = self.row_url(request, object_id) or page_url(request, self.list_view.url_name)
+        return HttpResponseRedirect(url)
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        return self.order
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        request.current_app = self.admin_site.name
+        links = [one for one in self.row_links if may_open(request, one[1])]
+
+        @admin.display(description="more")
+        def more(row: Any) -> str:
+            pages = [(title, page, query_of(row)) for title, page, query_of in links]
+            urls = [(page_url(request, page, **query), title) for title, page, query in pages if query]
+            return format_html_join(", ", '<a href="{}">{}</a>', urls) or EMPTY
+
+        return [*super().get_list_display(request), *([more] if links else [])]
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add ``views``. They run without ``ATOMIC_REQUESTS``: the service layer commits its own transactions."""
+        found = []
+        for one in self.views:
+            view = one.as_view(model_admin=self)
+            for alias in settings.DATABASES:
+                view = transaction.non_atomic_requests(using=alias)(view)
+            name = f"{APP}_{one.url_name}"
+            found.append(path(f"{one.route}/", self.admin_site.admin_view(view), name=name))
+        return [*found, *super().get_urls()]
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """Redirect to the page of all actions. That page checks the permission itself."""
+        url = page_url(request, "actions", model=self.opts.model_name, object=unquote(object_id))
+        return HttpResponseRedirect(url)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return BoundedChangeList
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the rows of the queue's database, each with ``now_ms``: that database's time in epoch milliseconds."""
+        rows: QuerySet[Any] = super().get_queryset(request)
+        now = RawSQL(NOW_MS, (), output_field=BigIntegerField())
+        rows = rows.using(conf.database()).annotate(now_ms=now)
+        return rows
+
+    def choose(self, typed: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+        """Return the lookups that are applied, and the texts of the others: no index serves them."""
+        given: dict[str, str] = {}
+        problems = []
+        before = ""
+        for name, label in self.lookups.items():
+            if typed[name] and before and before not in given:
+                problems.append(f"{label} was left out: it also needs {self.lookups[before]}.")
+            elif typed[name] and name == FROM_OFFSET and parse_offset(typed[name]) is None:
+                problems.append(f"{label} was left out: it must be a number.")
+            elif typed[name]:
+                given[name] = typed[name]
+            before = name
+        return given, problems
+
+    def narrow(self, queryset: QuerySet[Any], given: dict[str, str]) -> QuerySet[Any]:
+        """Filter the list by the user's lookups, and sort it.
+
+        The ordering leaves out the columns that the filter fixes: with them, MariaDB would sort the rows.
+        """
+        order = [column for column in self.order if column not in given]
+        return queryset.filter(**given).order_by(*order or ["pk"])
+
+    def get_paginator(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[Any],
+        per_page: int,
+        orphans: int = 0,
+        allow_empty_first_page: bool = True,
+    ) -> BoundedPaginator:
+        return BoundedPaginator(queryset, per_page, rows=self.get_queryset(request))

@@ -1,0 +1,357 @@
+"""Settle deliveries (ack, nack, reject, postpone) and extend them.
+
+Each statement compares the delivery token and the lease's holder, so that a former owner changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+
+from django.db import Error
+from django.db.backends.utils import CursorWrapper
+
+from ... import conf
+from ...exceptions import StaleDelivery
+from ...policy import names
+from ...policy.durations import to_ms
+from ...policy.ids import new_token, uuid7
+from ...store import dead_letters
+from ...store.acknowledgements import Deliveries
+from ...store.connection import session
+from ...store.connection.second_connection import second_connection
+from ...store.delivery_state import Receipt
+from ...store.failures import clip
+from ...store.scheduling import parked_retries
+from ...store.scheduling.parked_retries import Aside
+from .. import events
+from ..consumer_state import ConsumerState
+from ..delivery import Delivery
+from ..events import Outcome
+from .replying import report_failure
+
+WORKER_DIED = "the worker died, or lost its lease, each time it handled this message"
+
+LONG_MS = 3_600_000
+"""Delay in milliseconds above which a retry is parked.
+
+A retry that waits in the log holds back its group's watermark, and so the deletion of all later messages. The default
+retention keeps messages for one hour anyway.
+"""
+
+LOCKED_WAIT = 2.0
+"""Seconds for which ``extend`` retries a locked delivery. The other transaction probably settles it."""
+
+Change = Callable[[CursorWrapper, Deliveries], int]
+
+
+class Acknowledger:
+    """Settles the deliveries of one subscriber. Any thread may call it, on a connection of its own."""
+
+    def __init__(self, context: ConsumerState) -> None:
+        self.context = context
+
+    def ack(
+        self, deliveries: Sequence[Delivery], starting: Sequence[Delivery] = (), *, whole: bool = False
+    ) -> bool:
+        """Acknowledge deliveries in one statement, and mark ``starting`` as handed to handlers.
+
+        Raises ``StaleDelivery`` with the deliveries that this subscriber no longer owns; the others are acknowledged.
+        Stale ones of ``starting`` are only marked as lost. ``whole``: acknowledge all or none, because the caller's
+        transaction rolls back on the error. A delivery that an earlier try acknowledged is then also stale.
+        """
+        ended = [d for d in deliveries if d.hold.answer not in ("", "ack")]
+        todo = [d for d in deliveries if not d.hold.answer]
+        after = {d.hold.receipt: (True, False, d.hold.failures) for d in todo}
+
+        def work(cursor: CursorWrapper) -> set[Receipt]:
+            mine, handed = self._of(todo), self._of(starting)
+            done = mine.finish(cursor, skipped=[d.offset for d in todo if d.hold.skipped])
+            stale = _not_settled(cursor, mine, done, after)
+            if whole and done < len(todo):
+                # If an earlier transaction acknowledged it, its effects are stored. Do not store them again.
+                return stale or set(after)
+            if handed.mark_handed(cursor) < len(starting):
+                stale |= set(handed.receipts) - handed.held(cursor, locking=True)
+            return stale
+
+        stale = session.run(self.context.using, work) if todo or starting else set()
+        gone = [d for d in todo if d.hold.receipt in stale] + ended
+        if whole and gone:
+            raise StaleDelivery(gone, "ack")
+        self.context.after_commit([d for d in todo if d.hold.receipt not in stale], self.note_ack)
+        self.context.lose(stale)
+        for delivery in starting:
+            delivery.hold.handed = True
+        if gone:
+            raise StaleDelivery(gone, "ack")
+        return True
+
+    def note_ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Update the consumer state for committed acks."""
+        self.context.settled(deliveries, "ack", outcome=Outcome())
+
+    def reconcile_acks(self, deliveries: Sequence[Delivery]) -> None:
+        """Reconcile acks whose commit result is unknown. Do nothing inside a transaction; ignore database errors."""
+        if session.in_transaction(self.context.using):
+            return
+        with suppress(Error):
+            there = session.run(self.context.using, self._of(deliveries).states)
+            self.note_ack(
+                [d for d in deliveries if there.get(d.hold.receipt) == (True, False, d.hold.failures)]
+            )
+
+    def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool:
+        """Count a failed attempt. Put the message back, or dead-letter it after the last attempt."""
+        to_ms("delay", delay)
+        _check_text("error", error)
+        if delivery.hold.failures + 1 >= self.context.options.max_attempts:
+            return self._dead_letter(delivery, "nack", error)
+        return self.put_back([delivery], delay, error)
+
+    def reject(self, delivery: Delivery, reason: str) -> bool:
+        """Dead-letter a message."""
+        _check_text("reason", reason)
+        return self._dead_letter(delivery, "reject", reason)
+
+    def put_back(self, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None) -> bool:
+        """Nack (with ``error``) or postpone deliveries. Raises ``StaleDelivery`` with the stale ones."""
+        delay_ms = to_ms("delay", delay)
+        verb, outcome = "postpone" if error is None else "nack", Outcome(error, delay_ms)
+        if is_long(self.context, delay_ms):
+            return self._settle(
+                deliveries, verb, outcome, partial(self._park, delay_ms=delay_ms, error=error)
+            )
+
+        def change(cursor: CursorWrapper, mine: Deliveries) -> int:
+            return mine.put_back(cursor, delay_ms, error)
+
+        return self._settle(deliveries, verb, outcome, change, due_in=delay_ms)
+
+    def _park(self, cursor: CursorWrapper, mine: Deliveries, delay_ms: int, error: str | None) -> int:
+        """Finish messages in the log and schedule them again for the group."""
+        context, parked = self.context, 0
+        for receipt in mine.receipts:
+            # A postponement leaves the same failure count as an ack. A new token distinguishes the two.
+            token = new_token() if error is None else None
+            if Deliveries(context.holder, [receipt]).finish(cursor, error, token, is_aside=True):
+                generation, partition = context.registration_generation, receipt.partition
+                what = Aside(context.group, context.topic, partition, receipt.offset, generation, uuid7())
+                parked_retries.park(cursor, what, delay_ms, counted=error is not None)
+                parked += 1
+        return parked
+
+    def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
+        """Set the visibility timeout of deliveries to ``seconds`` from now, in one statement.
+
+        Inside a caller's transaction a second connection does it, except with ``eager``. Raises ``StaleDelivery`` with
+        the deliveries that are settled or that this subscriber no longer owns; the others are extended.
+        """
+        visible_ms = to_ms("seconds", seconds)
+        context = self.context
+        todo = [d for d in deliveries if not d.hold.answer]
+
+        def work(cursor: CursorWrapper) -> set[Receipt]:
+            mine = self._of(todo)
+            moved = mine.extend(cursor, visible_ms)
+            return set() if moved == len(todo) else set(mine.receipts) - mine.held(cursor, locking=True)
+
+        if todo and session.in_transaction(context.using) and not context.options.eager:
+            stale = self._extend_beside({d.hold.receipt for d in todo}, visible_ms)
+        else:
+            stale = session.run(context.using, work) if todo else set()
+        for delivery in todo:
+            if delivery.hold.receipt not in stale:
+                delivery.hold.expires = context.clock.now() + visible_ms
+        context.take_back([d for d in todo if d.hold.receipt not in stale])
+        self.context.lose(stale)
+        if gone := [d for d in deliveries if d.hold.answer or d.hold.receipt in stale]:
+            raise StaleDelivery(gone, "extend")
+        return True
+
+    def _extend_beside(self, left: set[Receipt], visible_ms: int) -> set[Receipt]:
+        """Extend deliveries on a second connection. Return the receipts that are stale or stay locked.
+
+        A lock in the caller's transaction would prevent the lease's renewal, and a takeover, while the handler runs.
+        """
+        context, stale = self.context, set[Receipt]()
+        deadline = time.monotonic() + LOCKED_WAIT
+
+        def work(cursor: CursorWrapper) -> tuple[set[Receipt], set[Receipt]]:
+            free = Deliveries(context.holder, left).lock_free(cursor)
+            free.extend(cursor, visible_ms)
+            extended = set(free.receipts)
+            return extended, Deliveries(context.holder, left - extended).held(cursor, locking=False)
+
+        with second_connection(context.using) as beside:
+            while True:
+                extended, locked = session.run(beside, work)
+                stale |= left - extended - locked
+                left = locked
+                there = session.run(context.using, Deliveries(context.holder, left).states) if left else {}
+                settled_here = {r for r, (acked, in_flight, _) in there.items() if acked or not in_flight}
+                if left <= settled_here or time.monotonic() > deadline:
+                    return stale | left
+                time.sleep(0.02)
+
+    def prolong(self, deliveries: Sequence[Delivery], visible_ms: int) -> None:
+        """Extend the deliveries that no other transaction has locked. Never wait: leases must be renewed."""
+
+        def work(cursor: CursorWrapper) -> list[Receipt]:
+            free = self._of(deliveries).lock_free(cursor)
+            free.extend(cursor, visible_ms)
+            return free.receipts
+
+        extended = session.run(self.context.using, work)
+        for delivery in deliveries:
+            if delivery.hold.receipt in extended:
+                delivery.hold.expires = self.context.clock.now() + visible_ms
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Put back deliveries that reached no handler, and count no attempt. Skip locked ones."""
+        if deliveries:
+            session.run(
+                self.context.using,
+                lambda cursor: self._of(deliveries).lock_free(cursor).put_back(cursor, 0, None),
+            )
+            self.context.after_commit(deliveries, partial(self.context.settled, verb="postpone", due_in=0))
+
+    def if_free(
+        self, deliveries: Sequence[Delivery], answer: Callable[[list[Delivery]], Sequence[Delivery]]
+    ) -> tuple[list[Delivery], list[Delivery]]:
+        """Call ``answer`` in a transaction for the deliveries that no other transaction has locked.
+
+        A handler that ran too long may keep its delivery locked for ever. ``answer`` returns the deliveries that are
+        stale. Returns (locked deliveries, stale deliveries).
+        """
+
+        def work(cursor: CursorWrapper) -> tuple[list[Delivery], list[Delivery]]:
+            free = self._of(deliveries).lock_free(cursor).receipts
+            rest = self._of(d for d in deliveries if d.hold.receipt not in free)
+            taken = {receipt for receipt, (_, in_flight, _) in rest.states(cursor).items() if in_flight}
+            busy = rest.held(cursor, locking=False) & taken if taken else set()
+            locked = [d for d in deliveries if d.hold.receipt in busy and not d.hold.answer]
+            lost = [d for d in deliveries if d.hold.receipt in taken - busy and not d.hold.answer]
+            given = [d for d in deliveries if d not in locked and d not in lost]
+            return locked, [*lost, *(answer(given) if given else ())]
+
+        locked, stale = session.run(self.context.using, work)
+        self.context.lose({d.hold.receipt for d in stale})
+        return locked, stale
+
+    def end_quarantine(self, delivery: Delivery) -> bool:
+        """Allow other messages beside a quarantined delivery. Return False while its row is locked."""
+        mine = self._of([delivery])
+
+        def work(cursor: CursorWrapper) -> bool:
+            free = mine.lock_free(cursor)
+            free.end_quarantine(cursor)
+            return bool(free.receipts) or not mine.held(cursor, locking=False)
+
+        done = session.run(self.context.using, work)
+        if done:
+            delivery.hold.alone = False
+        return done
+
+    def dead_letter(self, receipt: Receipt, error: str, failures: int) -> bool | None:
+        """Dead-letter a message that no handler has, with the number of its failed attempts.
+
+        Return False if this subscriber does not own it, and None while another transaction has the row locked.
+        """
+        mine = Deliveries(self.context.holder, [receipt])
+
+        def work(cursor: CursorWrapper) -> bool | None:
+            if not mine.lock_free(cursor).receipts and mine.held(cursor, locking=False):
+                return None
+            done = self._move_to_dead_letters(cursor, mine, error, failures, new_token())
+            return not _not_settled(cursor, mine, done, {receipt: (True, False, failures)})
+
+        done = session.run(self.context.using, work)
+        if done is not None:
+            with self.context.lock:
+                self.context.mark_dirty(receipt.partition)
+        if done:
+            events.buried(self.context, receipt, failures, error)
+        return done
+
+    def _dead_letter(self, delivery: Delivery, verb: str, error: str) -> bool:
+        failures = delivery.hold.failures + 1
+        change = partial(self._move_to_dead_letters, error=error, failures=failures)
+        settled = self._settle([delivery], verb, Outcome(error), change)
+        delivery.hold.dead_lettered = True
+        return settled
+
+    def _move_to_dead_letters(
+        self, cursor: CursorWrapper, mine: Deliveries, error: str, failures: int, token: int | None = None
+    ) -> int:
+        """Finish one message for this group and copy it to the dead-letter topic, in one transaction."""
+        context, text, offset = self.context, clip(error), mine.receipts[0].offset
+        done = mine.finish(cursor, text, token)
+        if done:
+            dead_topic = conf.dead_letter_topic(context.topic)
+            copied = dead_letters.copy(cursor, offset, context.group, dead_topic, failures, text)
+            if copied is not None:
+                report_failure(cursor, context.topic, offset, copied, context.group, text)
+        return done
+
+    def _settle(
+        self,
+        deliveries: Sequence[Delivery],
+        verb: str,
+        outcome: Outcome,
+        change: Change,
+        due_in: int | None = None,
+    ) -> bool:
+        """Apply ``change`` to deliveries that are not settled, and update the consumer state.
+
+        ``outcome``: what signals report. ``due_in``: milliseconds until the retry; None if the message is finished in
+        the log.
+        """
+        counted = int(outcome.error is not None)
+        todo = [d for d in deliveries if not d.hold.answer]
+        after = {d.hold.receipt: (due_in is None, False, d.hold.failures + counted) for d in todo}
+
+        def work(cursor: CursorWrapper) -> set[Receipt]:
+            mine = self._of(todo)
+            return _not_settled(cursor, mine, change(cursor, mine), after)
+
+        stale = session.run(self.context.using, work) if todo else set()
+        settled = [d for d in todo if d.hold.receipt not in stale]
+        self.context.after_commit(
+            settled, partial(self.context.settled, verb=verb, due_in=due_in, outcome=outcome)
+        )
+        self.context.lose(stale)
+        if gone := [d for d in deliveries if d.hold.receipt in stale or d.hold.answer not in ("", verb)]:
+            raise StaleDelivery(gone, verb)
+        return True
+
+    def _of(self, deliveries: Iterable[Delivery]) -> Deliveries:
+        return Deliveries(self.context.holder, [d.hold.receipt for d in deliveries])
+
+
+def is_long(context: ConsumerState, delay_ms: int) -> bool:
+    """Return whether a retry after ``delay_ms`` is parked.
+
+    With ``strict`` the message must hold back its key. Dead letters, and topics with a long name, are not parked
+    either.
+    """
+    kept = context.topic.endswith(conf.dead_letter_suffixes()) or len(context.topic) > names.TOPIC_MAX
+    return delay_ms > LONG_MS and not (context.options.strict or kept)
+
+
+def _not_settled(
+    cursor: CursorWrapper, mine: Deliveries, changed: int, after: Mapping[Receipt, tuple[bool, bool, int]]
+) -> set[Receipt]:
+    """Return the receipts that neither this try nor an earlier one, whose result was lost, has settled."""
+    if changed == len(after):
+        return set()
+    there = mine.states(cursor)
+    return {receipt for receipt in after if there.get(receipt) != after[receipt]}
+
+
+def _check_text(argument: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a str, not {type(value).__name__}")

@@ -1,0 +1,107 @@
+"""Claim messages for all subscribers of a process in turn, and make room for quarantined messages."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from django.db import DatabaseError
+
+from ..policy.quarantine import Mode, Quarantine, alone_for
+from .delivery import Delivery
+from .subscriber import Subscriber
+
+
+def jobs(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
+    """Group deliveries by handler call: each call takes one message, or one batch."""
+    found: dict[object, list[Delivery]] = {}
+    for delivery in deliveries:
+        hold = delivery.hold
+        batch = (hold.acknowledger, hold.receipt.partition)
+        found.setdefault(batch if hold.acknowledger.context.options.batch else delivery, []).append(delivery)
+    return list(found.values())
+
+
+NOTE_AGAIN = 1.0
+"""Seconds until ``ClaimScheduler`` tries again to update a row that another transaction has locked."""
+
+
+class ClaimScheduler:
+    """Decides which subscribers of a process may claim. ``at_work`` counts the deliveries that run or may start."""
+
+    def __init__(
+        self, engines: list[Subscriber], solitude: Quarantine, at_work: Callable[[], int] | None = None
+    ) -> None:
+        self.engines, self.solitude = engines, solitude
+        self._at_work = at_work or (lambda: sum(engine.in_flight for engine in engines))
+        self._turn = 0
+        self._alone_since: tuple[Delivery, float] | None = None
+        self._not_noted: list[Delivery] = []
+        self._note_at = -math.inf
+
+    def claim_quarantined(self, free: int) -> list[Delivery] | None:
+        """Claim a quarantined message if it may run now and at least one thread is ``free``.
+
+        Returns its delivery in a list. None: the caller may claim as usual. An empty list: it must claim nothing.
+        """
+        mode = self.solitude.mode(
+            alone=self.alone(),
+            in_flight=self._at_work(),
+            quarantined=any(engine.has_quarantined for engine in self.engines),
+            now=time.monotonic(),
+        )
+        if mode in (Mode.ALONE, Mode.BESIDE) and free > 0:
+            for engine in self.engines:
+                with engine.resting_after_lock_wait(), engine.context.lock:
+                    if engine.has_quarantined and (
+                        one := engine.claiming.claim_quarantined(alone=mode is Mode.ALONE)
+                    ):
+                        return one
+            return None
+        return None if mode is Mode.CROWD else []
+
+    def claim(self, capacity: int) -> list[Delivery]:
+        """Claim up to ``capacity`` deliveries that start at once. A batch counts as one."""
+        quarantined = self.claim_quarantined(capacity)
+        if quarantined is not None:
+            return quarantined
+        got: list[Delivery] = []
+        for place in range(len(self.engines)):
+            engine = self.engines[(self._turn + place) % len(self.engines)]
+            room = capacity - len(jobs(got))
+            try:
+                got += engine.claim(room, room)
+            except DatabaseError:
+                if not got:
+                    raise
+                break  # The deliveries claimed so far must reach their handlers. The next statement fails again.
+            if len(jobs(got)) >= capacity:
+                break
+        self._turn += 1
+        return got
+
+    def alone(self) -> bool:
+        """Return whether a quarantined message runs alone, for at most the time of ``alone_for``."""
+        now = time.monotonic()
+        self._note(now)
+        alone = next((found for engine in self.engines if (found := engine.alone())), None)
+        if alone and (self._alone_since is None or self._alone_since[0] is not alone):
+            self._alone_since = (alone, now)
+        if alone and self._alone_since and now - self._alone_since[1] >= alone_for(alone.attempt):
+            self.let_others_run(alone)
+            return False
+        return alone is not None
+
+    def let_others_run(self, delivery: Delivery) -> None:
+        """Allow other messages beside this quarantined one. Its row is updated when no transaction has locked it."""
+        delivery.hold.alone = False
+        self._not_noted.append(delivery)
+        self._note_at = -math.inf
+        self._note(time.monotonic())
+
+    def _note(self, now: float) -> None:
+        """Record in the database which quarantined messages no longer run alone."""
+        if self._not_noted and now >= self._note_at:
+            self._not_noted = [d for d in self._not_noted if not d.hold.acknowledger.end_quarantine(d)]
+            self._note_at = now + NOTE_AGAIN

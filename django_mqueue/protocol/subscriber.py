@@ -1,0 +1,196 @@
+"""The parts of one subscriber, put together. A worker process or a ``Subscription`` calls ``tick``."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from django.db import DatabaseError
+
+from ..policy.ids import new_incarnation
+from ..store.connection import errors
+from ..store.leases import Holder
+from ..store.queries import unfinished
+from .acknowledging.acknowledger import Acknowledger
+from .claiming import UNLIMITED, Claiming
+from .consumer_state import ConsumerState, Options
+from .delivery import Delivery
+from .membership import Membership
+from .retention.garbage_collection import Collector
+from .tailer import Tailer
+from .watermarks import Watermarks
+
+logger = logging.getLogger("django_mqueue")
+
+REST = 5.0
+"""Seconds for which a group rests after the lock wait timeout of one of its statements."""
+
+
+class Subscriber:
+    """The protocol for one subscriber: one group, topic and name.
+
+    ``expires``: quarantine deliveries whose visibility timeout has expired. A ``Subscription`` sets it. A worker
+    extends its deliveries instead.
+    """
+
+    def __init__(
+        self, topic: str, group: str, name: str, options: Options, feed: Tailer, *, expires: bool
+    ) -> None:
+        self.context = ConsumerState(
+            Holder(group, topic, name, new_incarnation()), options, outbox=feed.outbox
+        )
+        self.feed, self.expires = feed, expires
+        self.acknowledger = Acknowledger(self.context)
+        self.claiming = Claiming(self.context, self.acknowledger)
+        self.membership = Membership(self.context, feed)
+        self.watermarks = Watermarks(self.context, feed)
+        self.collector = Collector(options.using, topic)
+        self.careful = False
+        """If True, the worker settles only deliveries whose rows no other transaction has locked."""
+        self._rest_until = -math.inf
+
+    def start(self) -> None:
+        """Join the group. The tailer first: it reports every message that the first read does not find."""
+        self.feed.join(self.context.topic, self)
+        self.context.tail = self.feed.position(self.context.topic)
+        self.membership.start()
+
+    def stop(self, unstarted: Sequence[Delivery] = (), *, patient: bool = True) -> None:
+        """Leave the group, and put back ``unstarted``, which reached no handler. ``patient``: see ``Membership``."""
+        with self.context.lock:
+            self.claiming.make_sure()
+            self.acknowledger.give_back(unstarted)
+            self.watermarks.finish()
+            self.membership.stop(patient=patient)
+            self.leave_feed()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
+
+    def leave_feed(self) -> None:
+        self.feed.leave(self.context.topic, self)
+
+    @property
+    def strict(self) -> bool:
+        return self.context.options.strict
+
+    @property
+    def batch(self) -> bool:
+        return self.context.options.batch
+
+    def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
+        """Take new log rows, each (offset, partition, target group), from the tailer."""
+        context = self.context
+        with context.lock:
+            context.tail = max(context.tail, rows[-1][0])
+            for offset, name, target in rows:
+                if target and target != context.group:
+                    continue
+                partition = context.partitions.get(name)
+                if partition is None:
+                    self.membership.heard(name)
+                elif partition.arrived(offset) or partition.more:
+                    context.touch(partition)
+
+    def reload(self, position: int) -> None:
+        """Read all partitions again, after the tailer has reopened the log. Deliveries in flight continue."""
+        context = self.context
+        with context.lock:
+            self.claiming.make_sure()
+            context.tail = position
+            self.membership.reload()
+
+    @property
+    def resting(self) -> bool:
+        """True while the group rests: it claims nothing, settles no delivery and moves no watermark."""
+        return time.monotonic() < self._rest_until
+
+    @contextmanager
+    def resting_after_lock_wait(self) -> Iterator[None]:
+        """Let the group rest after a lock wait timeout. A ``Subscription`` raises the error."""
+        try:
+            yield
+        except DatabaseError as error:
+            if self.expires or not errors.is_lock_wait(error):
+                raise
+            self._rest_until, self.careful = time.monotonic() + REST, True
+            logger.warning(
+                "group %s, topic %s: waits %s s, because another transaction has locked its rows: %s",
+                self.context.group, self.context.topic, REST, error,
+            )  # fmt: skip
+
+    def send_heartbeat_if_due(self) -> None:
+        """Renew the leases and send a heartbeat if they are due. Call this during a long operation."""
+        self.membership.send_heartbeat_if_due()
+
+    def tick(self) -> None:
+        """Do what is due. While the group rests, only renew its leases and send its heartbeat."""
+        with self.context.lock:
+            if self.resting:
+                self.membership.send_heartbeat_if_due()
+                return
+            self.membership.tick()
+            self.watermarks.tick()
+            self.collector.tick()
+            if self.context.outdated:
+                self.feed.doubt(self.context.topic)
+                self.context.outdated = False
+            if self.expires:
+                self.claiming.expire()
+
+    def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
+        """Claim messages (see ``Claiming.claim_batch``). Return an empty list while the group rests."""
+        got: list[Delivery] = []
+        if not self.resting:
+            with self.resting_after_lock_wait(), self.context.lock:
+                got = self.claiming.claim_batch(capacity, start_now, most)
+        return got
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether a claim may find messages, judged by memory alone."""
+        context = self.context
+        if context.paused or self.resting:
+            return False
+        with context.lock:
+            context.ring()
+        return bool(context.ready or context.needs_log_read or context.stale_waiting)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.context.in_flight)
+
+    @property
+    def has_quarantined(self) -> bool:
+        return bool(self.context.quarantined) and not (self.resting or self.context.paused)
+
+    def alone(self) -> Delivery | None:
+        """Return the delivery that runs alone now, or None."""
+        return next((d for d in self.deliveries() if d.hold.alone), None)
+
+    def deliveries(self) -> list[Delivery]:
+        """Return a copy of the deliveries in flight. Threads that commit an ack remove theirs at any moment."""
+        with self.context.lock:
+            return list(self.context.in_flight.values())
+
+    def find_work(self) -> bool:
+        """Search all partitions again. Return whether this subscriber has work, or could take some, now."""
+        context = self.context
+        with context.lock:
+            free = self.membership.look_again()
+            context.ring()
+            if context.paused:
+                return bool(context.in_flight) or context.resetting
+            now, strict = context.clock.now(), context.options.strict
+            return free or bool(
+                context.in_flight or context.quarantined or context.needs_log_read or context.stale_waiting
+                or self.membership.candidates
+                or any(p.quarantined or p.has_due(now, strict=strict) for p in context.partitions.values())
+            )  # fmt: skip
+
+    def left_to_others(self) -> int:
+        """Count messages that could be handled now, but whose partitions other subscribers have leased."""
+        context = self.context
+        return (
+            0 if context.paused else unfinished.left_to_others(context.using, context.holder, context.start)
+        )

@@ -1,0 +1,49 @@
+"""Rows of ``queue_messages`` as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ..policy import names
+from ..policy.durations import moment
+from ..policy.requests import visible
+
+
+def to_datetime(ms: Any) -> datetime:
+    """Convert epoch milliseconds to a UTC datetime; to ``datetime.max`` if they are outside its range."""
+    try:
+        return moment(int(ms))
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def own_id(row: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
+    """Return the message's own id. A message that came back, or a parked retry, is stored under another id."""
+    id = row.get("original_id")
+    return str(metadata.get("retry", {}).get("id", row["id"]) if id is None else id)
+
+
+def common_fields(row: Mapping[str, Any], metadata: Mapping[str, Any], payload: Any) -> dict[str, Any]:
+    """Return the fields that all classes of messages have, except the topic."""
+    return {
+        "offset": int(row["offset"]),
+        "id": own_id(row, metadata),
+        "key": names.key_of(row["partition"]),
+        "payload": payload,
+        "kind": metadata["kind"],
+        "headers": visible(metadata["headers"]),
+    }
+
+
+def message_fields(row: Mapping[str, Any], metadata: Mapping[str, Any], payload: Any) -> dict[str, Any]:
+    """Return the fields of a ``Message`` that its row determines, except the topic."""
+    published_at = metadata.get("retry", {}).get("published_at", row["published_at"])
+    return {
+        **common_fields(row, metadata, payload),
+        "published_at": to_datetime(published_at),
+        "failed_at": None if row["failed_at"] is None else to_datetime(row["failed_at"]),
+        "original_topic": row["original_topic"],
+        "failed_group": row["failed_group"],
+    }
