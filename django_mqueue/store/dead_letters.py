@@ -10,9 +10,9 @@ from typing import Any
 from django.db.backends.utils import CursorWrapper
 
 from .connection import session
-from .connection.dialect import NOW_MS, flat, marks
+from .connection.dialect import NOW_MS, marks
 from .gates import locking_topic
-from .log import INSERT_COLUMNS
+from .log import INSERT_COLUMNS, insert_values
 from .scheduling.parked_retries import without, without_retry
 
 COLUMNS = (
@@ -153,10 +153,5 @@ class Return:
 def send_back(cursor: CursorWrapper, topic: str, messages: Sequence[Return]) -> None:
     """Append messages to the log, through the gate like every row of the log."""
     end = f"%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s)"
-    gate, gate_params = locking_topic(topic)
-    first, *others = messages
-    values = ", ".join([f"({gate}, {end}", *[f"(%s, {end}"] * len(others)])
-    cursor.execute(
-        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, original_id) VALUES {values}",
-        [*gate_params, *first.params(), *flat([topic, *message.params()] for message in others)],
-    )
+    rows = [(end, message.params()) for message in messages]
+    insert_values(cursor, topic, rows, f"{INSERT_COLUMNS}, original_id")

@@ -71,15 +71,20 @@ def insert(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
     One INSERT ... VALUES reserves all its offsets at once. Raises ``IntegrityError`` for an id that exists, and for a
     group that is not registered.
     """
+    return insert_values(cursor, topic, [(row.sql, row.params(topic)) for row in rows])
+
+
+def insert_values(
+    cursor: CursorWrapper,
+    topic: str,
+    rows: Sequence[tuple[str, Sequence[Any]]],
+    columns: str = INSERT_COLUMNS,
+) -> int:
+    """Append rows through the gate. A row: the SQL of its values after the topic, and their parameters."""
     gate, gate_params = locking_topic(topic)
-    first, *others = rows
-    values = ", ".join([f"({gate}, {first.sql}", *(f"(%s, {row.sql}" for row in others)])
-    params: list[Any] = [
-        *gate_params,
-        *first.params(topic),
-        *flat([topic, *row.params(topic)] for row in others),
-    ]
-    cursor.execute(INSERT + values, params)
+    values = ", ".join(f"({'%s' if place else gate}, {sql}" for place, (sql, _) in enumerate(rows))
+    params = flat([topic, *row] for _, row in rows)[1:]  # The gate yields the first row's topic.
+    cursor.execute(f"INSERT INTO queue_messages ({columns}) VALUES {values}", [*gate_params, *params])
     return int(cursor.lastrowid)
 
 

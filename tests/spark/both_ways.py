@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_mqueue.spark.reader.batches import Batches, UnparsableBlock
+from django_mqueue.spark.reader.batches import BatchMaker, UnparsableBlock
 from django_mqueue.spark.reader.columns import schema_of
 from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.sql.pages import Pages
@@ -23,7 +23,7 @@ def read(
     the values inside its lines must raise ``UnparsableBlock``.
     """
     options = read_options({"topic": topic, "table": table, "includeHeaders": "true"})
-    made = Batches(schema_of(options)).maker({"topic": topic} | ({"group": group} if group else {}))
+    made = BatchMaker(schema_of(options), {"topic": topic} | ({"group": group} if group else {}))
     pages = Pages(topic, made.fields, None, group, dense)
     rows, _ = pages.rows("default", 0, EVERYTHING, 100_000, 2**30)
     found = made.of_rows(rows)

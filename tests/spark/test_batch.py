@@ -146,21 +146,20 @@ def test_what_was_deleted_after_planning_is_missed(
     from pyspark.sql.types import LongType, StructField, StructType
 
     from django_mqueue.exceptions import LogGap
-    from django_mqueue.spark.reader.batches import Batches
     from django_mqueue.spark.reader.options import read_options
     from django_mqueue.spark.reader.planning import batch
     from django_mqueue.spark.reader.reading import read
 
     publish_many("orders", range(10))
-    batches = Batches(StructType([StructField("offset", LongType())]))
+    schema = StructType([StructField("offset", LongType())])
     asked = {**options, "topic": "orders", "includeTargeted": targeted}
     wanted = read_options(asked)
     (planned,) = batch("default", wanted)
     Message.objects.filter(offset__lt=planned.piece.upto - 5).delete()
     with pytest.raises(LogGap, match=r"of the 10 messages .* were deleted since the read was planned"):
-        list(read(planned, batches, wanted))
+        list(read(planned, schema, wanted))
     careless = read_options({**asked, "failOnDataLoss": "false"})
-    assert sum(part.num_rows for part in read(planned, batches, careless)) < 10
+    assert sum(part.num_rows for part in read(planned, schema, careless)) < 10
 
 
 def test_what_is_wrong_is_said(load: Load, spark: SparkSession, options: dict[str, str]) -> None:

@@ -12,10 +12,9 @@ from django_mqueue import publish_many
 from django_mqueue.models import SubscriberHeartbeat
 from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import OptionError
-from django_mqueue.spark.reader.offsets import Offsets
 from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.streams import group_reader
-from django_mqueue.spark.streams.checkpoint import Checkpoint
+from django_mqueue.spark.streams.checkpoint import Checkpoint, Offsets
 from django_mqueue.spark.streams.query import Query
 from tests.support.processes import wait_until
 

@@ -213,7 +213,7 @@ def test_turns_are_handed_out_by_the_rate(begun: CopyRun) -> None:
     ends = []
     for _ in range(20):
         assert copying.wait_us("default", begun, 50, 1000.0) > 0
-        mark = copies.mark("default", "orders", begun.turn)
+        mark = copies.mark("default", "orders", begun.mark("turn"))
         assert mark is not None
         ends.append(mark.position)
     assert [later - before for before, later in pairwise(ends)] == [50_000] * 19

@@ -41,7 +41,7 @@ ORDERS = ("--topic", "orders", "--to", "there")
         (("--to", "there"), "--topic --pattern is required"),
         (("--topic", "orders"), "--to"),
         (("--topic", "a", "--pattern", "b", "--to", "there"), "not allowed with"),
-        (("--topic", " a", "--to", "there"), "' a' is not valid"),
+        (("--topic", " a", "--to", "there"), "must not begin or end with blanks: ' a'"),
         (
             ("--topic", "a,b", "--topic", "c", "--to", "there"),
             "'a,b' has a comma in its name: export it alone",

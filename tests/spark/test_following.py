@@ -18,10 +18,10 @@ from django_mqueue.policy.encoding import encode
 from django_mqueue.protocol.retention.garbage_collection import Collector
 from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import NoSuchTopic
-from django_mqueue.spark.reader.offsets import Offsets
 from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.reader.ranges import Range
 from django_mqueue.spark.streams import group_reader
+from django_mqueue.spark.streams.checkpoint import Offsets
 from django_mqueue.spark.streams.query import Query
 from django_mqueue.store import log
 from django_mqueue.store.leases import Holder
@@ -155,9 +155,9 @@ def test_who_leaves_does_not_take_another_along(query: Query) -> None:
     publish("orders", 0)
     query.initial()
     slow, other = (Holder(GROUP, "orders", "spark-1", name) for name in ("slow", "other"))
-    following.join(slow, using="default")
+    following.join_all([slow], using="default")
     SubscriberHeartbeat.objects.update(heartbeat_at=0)
-    following.join(other, using="default")
+    following.join_all([other], using="default")
     following.leave(slow, using="default")
     assert SubscriberHeartbeat.objects.get().deregistered_at is None
 

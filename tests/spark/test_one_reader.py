@@ -18,9 +18,9 @@ from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, Offset, SubscriberHeartbeat
 from django_mqueue.spark.database import following
 from django_mqueue.spark.reader import planning, settling
-from django_mqueue.spark.reader.offsets import Offsets
 from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.streams import group_reader, incarnations
+from django_mqueue.spark.streams.checkpoint import Offsets
 from django_mqueue.spark.streams.query import Query
 from django_mqueue.store import offsets
 from django_mqueue.store.leases import Holder
@@ -196,7 +196,7 @@ def test_a_process_that_ends_leaves_its_successor_alone(make: Make) -> None:
     again.done(later)
     assert stands_at(GROUP) == later.above("orders") == newest()
     third = Holder(GROUP, "orders", "spark-third", "third")
-    with Background(lambda: following.join(third, using="default")) as joining:
+    with Background(lambda: following.join_all([third], using="default")) as joining:
 
         def told() -> bool:
             SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") + 1)  # Like a heartbeat.

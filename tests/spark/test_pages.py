@@ -100,14 +100,13 @@ def _odd(options: dict[str, str], **changes: str) -> dict[str, Any]:
 
 def as_a_task(options: dict[str, str]) -> list[dict[str, Any]]:
     """Return all rows of a topic as a task reads them, in order."""
-    from django_mqueue.spark.reader.batches import Batches
     from django_mqueue.spark.reader.columns import schema_of
     from django_mqueue.spark.reader.options import read_options
     from django_mqueue.spark.reader.planning import batch
 
     wanted = read_options({**options, "topic": "orders", "includeHeaders": "true"})
     (planned,) = batch("default", wanted)
-    parts = list(reading.read(planned, Batches(schema_of(wanted)), wanted))
+    parts = list(reading.read(planned, schema_of(wanted), wanted))
     for part in parts:
         part.validate(full=True)
     found = [row for part in parts for row in part.to_pylist()]
@@ -164,13 +163,13 @@ def cut_between(
     """Read a block that the server truncates at a place where the rest looks complete."""
     from pyspark.sql.types import StructType
 
-    from django_mqueue.spark.reader.batches import Batches, UnparsableBlock
+    from django_mqueue.spark.reader.batches import BatchMaker, UnparsableBlock
     from django_mqueue.spark.reader.columns import schema_of
     from django_mqueue.spark.reader.options import read_options
 
     publish_many("orders", [OutgoingMessage(b"x" * 100, key="k", id=f"{n:03}") for n in range(100)])
     whole = schema_of(read_options({"topic": "orders"}))
-    maker = Batches(StructType([field for field in whole if field.name in columns])).maker({})
+    maker = BatchMaker(StructType([field for field in whole if field.name in columns]), {})
     wanted = pages.Pages("orders", maker.fields)
     block = wanted.block("default", 0, 2**62, apart=True)
     assert maker.of_block(block).num_rows == 100

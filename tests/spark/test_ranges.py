@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from django_mqueue.spark.errors import OptionError
-from django_mqueue.spark.reader.offsets import Offsets, parsed
 from django_mqueue.spark.reader.ranges import Piece, cuts, rows_each, shares
+from django_mqueue.spark.streams.checkpoint import Offsets, parsed
 
 ROWS = some.lists(some.integers(1, 50), min_size=1, max_size=20)
 
@@ -20,7 +21,8 @@ def test_cuts_make_ranges_that_differ_by_one_row_at_most(pieces: list[int], numb
     total = sum(pieces)
     number = min(number, total)
     behind = [sum(pieces[:place]) + rows for place, rows in cuts(pieces, number)]
-    sizes = [end - start for start, end in zip([0, *behind], [*behind, total], strict=True)]
+    sizes = [end - start for start, end in pairwise([0, *behind])]
+    assert behind[-1] == total
     assert len(sizes) == number
     assert max(sizes) - min(sizes) <= 1
     assert all(1 <= rows <= pieces[place] for place, rows in cuts(pieces, number))

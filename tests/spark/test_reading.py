@@ -26,11 +26,10 @@ pytestmark = pytest.mark.spark
 
 def pages_of(using: str, wanted: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Plan the read now. Each page is read when it is requested."""
-    from django_mqueue.spark.reader.batches import Batches
     from django_mqueue.spark.reader.columns import schema_of
 
     (planned,) = batch(using, wanted)
-    return reading.read(planned, Batches(schema_of(wanted)), wanted)
+    return reading.read(planned, schema_of(wanted), wanted)
 
 
 def payloads(page: pa.RecordBatch) -> list[bytes]:

@@ -14,9 +14,8 @@ from django_mqueue import publish, subscribe
 from django_mqueue.exceptions import NotRegistered
 from django_mqueue.models import Message
 from django_mqueue.policy.encoding import encode
-from django_mqueue.spark.database.appending import append
 from django_mqueue.spark.errors import OptionError, RowError
-from django_mqueue.spark.writer.outbox import Outbox
+from django_mqueue.spark.writer.outbox import Outbox, append
 from django_mqueue.spark.writer.rows import Rows, Task
 from django_mqueue.spark.writer.write_options import WriteOptions, write_options
 from django_mqueue.store import gates
@@ -197,7 +196,6 @@ def test_an_outbox_keeps_the_order_of_each_topic(options: dict[str, str]) -> Non
         outbox.put(f"t{number % 2}", new(str(number)))
     outbox.flush()
     outbox.close()
-    assert (outbox.rows, outbox.new) == (1300, 1300)
     for topic in range(2):
         stored = (
             Message.objects.filter(topic=f"t{topic}").order_by("offset").values_list("message_id", flat=True)

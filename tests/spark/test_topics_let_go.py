@@ -17,8 +17,8 @@ from django_mqueue.exceptions import LogGap
 from django_mqueue.models import SubscriberHeartbeat
 from django_mqueue.spark.database import following
 from django_mqueue.spark.reader import planning
-from django_mqueue.spark.reader.offsets import Offsets
 from django_mqueue.spark.reader.options import read_options
+from django_mqueue.spark.streams.checkpoint import Offsets
 from django_mqueue.spark.streams.query import Query
 from tests.support.subscribers import QUICK, collect, in_log
 

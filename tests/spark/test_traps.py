@@ -177,11 +177,11 @@ def test_batches_have_the_schema_that_spark_wants(table: str) -> None:
     """Each column has a row with a value and a row without."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from django_mqueue.spark.reader.batches import Batches
+    from django_mqueue.spark.reader.batches import BatchMaker
     from django_mqueue.spark.reader.columns import schema_of
 
     schema = schema_of(read_options({"topic": "orders", "table": table, "includeHeaders": "true"}))
-    made = Batches(schema).maker({"topic": "orders"})
+    made = BatchMaker(schema, {"topic": "orders"})
     metadata = {"metadata": b'{"kind": "a", "headers": {}, "encoding": "json"}'}
     row = (b"7", *(metadata.get(field, b"1") for field in made.fields))
     nothing = (b"8", *(metadata.get(field) for field in made.fields))
@@ -226,14 +226,13 @@ def test_no_statement_is_open_between_pages(options: dict[str, str]) -> None:
     """Spark may take long with a page. Meanwhile no result is half read, and no transaction is open."""
     from pyspark.sql.types import BinaryType, StructType
 
-    from django_mqueue.spark.reader.batches import Batches
     from django_mqueue.spark.reader.planning import batch
     from django_mqueue.spark.reader.reading import FIRST_ROWS, read
 
     publish_many("orders", [b"x" * 8000 for _ in range(FIRST_ROWS + 500)])
     wanted = read_options({**options, "topic": "orders"})
     (planned,) = batch("default", wanted)
-    pages = read(planned, Batches(StructType().add("payload", BinaryType())), wanted)
+    pages = read(planned, StructType().add("payload", BinaryType()), wanted)
     assert next(pages).num_rows == FIRST_ROWS
     assert _at_work() == (set(), 0)
     assert next(pages).num_rows > 100

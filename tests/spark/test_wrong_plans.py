@@ -25,7 +25,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(options: dict[str, str], rows: int) -> tuple[list[int], Cost]:
     """Return the offsets of a topic, read as one range that was planned with ``rows`` rows."""
-    from django_mqueue.spark.reader.batches import Batches
     from django_mqueue.spark.reader.columns import schema_of
     from django_mqueue.spark.reader.options import read_options
     from django_mqueue.spark.reader.ranges import Piece, Range
@@ -33,7 +32,7 @@ def read(options: dict[str, str], rows: int) -> tuple[list[int], Cost]:
     wanted = read_options({**options, "topic": "orders"})
     there = in_log("orders")
     piece = Piece("orders", there[0] - 1, there[-1], rows)
-    reader = reading.Reader(Range(piece), Batches(schema_of(wanted)), wanted)
+    reader = reading.Reader(Range(piece), schema_of(wanted), wanted)
     found: list[int] = []
     with counted() as cost:
         while not reader.done:

@@ -11,7 +11,6 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from ...exceptions import LogGap
 from ...store.queries import unfinished
 from ..database.finished import finished_upto
-from ..reader.batches import Batches
 from ..reader.options import ReadOptions, Table
 from ..reader.planning import ends, ranges
 from ..reader.ranges import Range
@@ -137,7 +136,7 @@ def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     fetched, seen, piece = schema(task.table), 0, task.range.piece
     if "published_at" not in fetched.fieldNames():
         fetched = StructType([*fetched.fields, StructField("published_at", TimestampType())])
-    for batch in read(task.range, Batches(fetched), replace(options, fail_on_data_loss=False)):
+    for batch in read(task.range, fetched, replace(options, fail_on_data_loss=False)):
         yield batch
         seen += batch.num_rows
     if task.table == "messages" and options.fail_on_data_loss and seen < piece.rows:

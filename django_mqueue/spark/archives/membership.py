@@ -9,6 +9,7 @@ from contextlib import suppress
 from django.db import DatabaseError
 
 from ...exceptions import MQueueError
+from ...store import heartbeats
 from ...store.leases import Holder
 from ..connecting import ConnectionParameters, RetryingConnection, connected
 from ..database import following
@@ -40,7 +41,7 @@ class Membership:
     def join(self, line: RetryingConnection, topic: str) -> Holder:
         """Make the run the group's reader of a topic. Raises ``GroupTaken`` if another reader is alive."""
         me = Holder(self._group, topic, f"{following.READER_PREFIX}{self._run[:12]}", self._run)
-        line.run(lambda using: following.join(me, using=using))
+        line.run(lambda using: following.join_all([me], using=using))
         self._members.append(me)
         return me
 
@@ -49,4 +50,4 @@ class Membership:
         while not self._stop.wait(BEAT_EVERY):
             with suppress(MQueueError, DatabaseError), connected(self._how) as using:
                 for me in list(self._members):
-                    following.beat(me, using=using)
+                    heartbeats.beat(using, me)

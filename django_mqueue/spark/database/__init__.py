@@ -1,4 +1,1 @@
-"""What Spark does with the queue's tables beyond the service layer: follow a topic, copy messages, store the past.
-
-It imports ``service`` and lower layers, and ``spark.sql``. It needs no PySpark.
-"""
+"""Access to the queue's tables beyond the service layer: follow a topic, copy messages, store the past."""

@@ -6,17 +6,8 @@ So a message that is published while they are stored lies before copies of older
 corrects this before the group is resumed. It copies such messages behind the other copies, and marks the originals as
 done for the group, in the same transaction.
 
-**Why it ends, and in order.** A partition needs the seam while a message that the group must still receive lies below
-the partition's newest copy. The seam copies all such messages that a single statement finds, in order. Another
-publisher may commit a message whose offset lies between these messages and their copies. The seam finds it when the
-offsets of the copies are settled, and copies it. Once all is settled up to a partition's newest copy, and nothing below
-is left to copy, no message can commit there any longer. The partition then gets no further copy. Only milliseconds lie
-between the statement and the copies. So the seam never ends only if a key gets a new message every few milliseconds,
-forever.
-
-A message may commit late, below messages of its key that were copied. The seam copies it behind them. Its publish
-overlapped with theirs, and overlapping publishes have no order (see docs/explanation/limits.md). The seam does not copy
-messages without keys: they have no order.
+docs/explanation/protocol.md shows why the order of each key is kept, and why the seam ends. Messages without keys have
+no order, so the seam does not copy them.
 """
 
 from __future__ import annotations
@@ -39,9 +30,8 @@ from ...service import message_views
 from ...store import log, moving, offsets
 from ...store.connection import session
 from ...store.log import NewRow
-from ..sql import copies, seam
-from ..sql.copies import Copy, Progress
-from ..sql.seam import Native
+from ..sql import copies
+from ..sql.copies import Copy, Native, Progress
 from . import copying
 from .copied_content import Original, copied, copy_id
 from .copying import CopyRun
@@ -60,35 +50,29 @@ SETTLE_FOR = 1.0
 
 @dataclass(frozen=True)
 class BackfillState:
-    """The offset where the past ends, and the state of the backfill.
+    """The state of a backfill.
 
-    ``upto``: the last offset of the past. ``resumed``: an earlier call has begun the backfill. ``ended``: the backfill
-    is complete. ``source``: the caller's number for the archive that the past comes from.
+    ``upto``: the last offset of the past. ``source``: the caller's number for the archive that the past comes from.
     """
 
     run: CopyRun
     upto: int
-    resumed: bool
     ended: bool
     source: int = 0
 
 
 def find_backfill(using: str, topic: str, group: str) -> BackfillState | None:
-    """Return the border of an earlier run; None if the group is not registered.
-
-    Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
-    """
+    """Return the state of an earlier run; None if the group is not registered. Raises ``GroupNotNew`` as ``begin``."""
     run = CopyRun(KIND, group, topic)
     there = offsets.registration(using, group, topic)
-    return _known(using, run, copies.mark(using, topic, run.head), there) if there else None
+    return _known(using, run, copying.head(using, run), there) if there else None
 
 
 def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> BackfillState:
-    """Register the group, paused, at the settled offset. If an earlier run has done so, return its border.
+    """Register the group, paused, at the settled offset. If an earlier run has done so, return its state.
 
-    ``known``: a settled offset that the caller has found. ``lanes``: the number of lanes for the copies. ``source``: a
-    number for the archive that the past comes from. If an unsubscribe has left rows of the group, this function deletes
-    them first.
+    ``known``: a settled offset that the caller has found. ``source``: a number for the archive that the past comes
+    from. If an unsubscribe has left rows of the group, this function deletes them first.
 
     Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
     """
@@ -104,22 +88,21 @@ def _begin(
 ) -> BackfillState | None:
     run = CopyRun(KIND, group, topic, lanes, group)
     settled = max(offsets.lock_topic(using, cursor, topic), known)
-    head, there = copies.locked_mark(cursor, topic, run.head), offsets.registration(using, group, topic)
-    if there:
+    head = copies.locked_mark(cursor, topic, run.mark("head"))
+    if there := offsets.registration(using, group, topic):
         return _known(using, run, head, there)
     if removing.begin(cursor, topic, group):
         return None
     offsets.raise_settled(cursor, topic, settled)
-    offsets.register(cursor, group, topic, settled)
-    offsets.set_paused(cursor, topic, group, paused=True)
+    offsets.register(cursor, group, topic, settled, paused=True)
     new = offsets.registration(using, group, topic)
     assert new is not None
     # An earlier registration of the group may have left marks, perhaps of more lanes.
-    copying.forget(cursor, CopyRun(KIND, group, topic, copying.LANES_MAX), run.head)
+    copying.forget(cursor, CopyRun(KIND, group, topic, copying.LANES_MAX), run.mark("head"))
     run = CopyRun(KIND, group, topic, lanes, group, new.generation)
     copying.begin(cursor, run, settled, new.generation)
-    copies.begin_marks(cursor, topic, [(run.source, 0, source)])
-    return BackfillState(run, settled, False, False, source)
+    copies.begin_marks(cursor, topic, [(run.mark("source"), 0, source)])
+    return BackfillState(run, settled, False, source)
 
 
 def _known(using: str, run: CopyRun, head: Progress | None, there: offsets.Registration) -> BackfillState:
@@ -129,14 +112,14 @@ def _known(using: str, run: CopyRun, head: Progress | None, there: offsets.Regis
             " Unsubscribe it first, if its position may be lost; or replay the past for this group"
         )
     lanes = copying.lanes_of(using, run) or run.lanes
-    source = copies.mark(using, run.topic, run.source)
+    source = copies.mark(using, run.topic, run.mark("source"))
     run = CopyRun(KIND, run.name, run.topic, lanes, run.name, there.generation)
-    return BackfillState(run, head.position, True, head.finished, source.number if source else 0)
+    return BackfillState(run, head.position, head.finished, source.number if source else 0)
 
 
 def stored_to_border(using: str, border: BackfillState) -> bool:
     """Return whether all copies of messages from before the border are stored."""
-    return copies.mark(using, border.run.topic, border.run.seam) is not None
+    return copies.mark(using, border.run.topic, border.run.mark("seam")) is not None
 
 
 def note_stored(using: str, border: BackfillState) -> None:
@@ -145,49 +128,39 @@ def note_stored(using: str, border: BackfillState) -> None:
 
     def work(cursor: CursorWrapper) -> None:
         copying.check_group(cursor, run)
-        copies.begin_marks(cursor, run.topic, [(run.seam, border.upto, 0)])
+        copies.begin_marks(cursor, run.topic, [(run.mark("seam"), border.upto, 0)])
 
     session.run(using, work)
 
 
 def copy_of(one: Original, run: CopyRun) -> Copy:
     """Return the copy of a message for the run's group. Handlers see the id of the original."""
-    row = NewRow(
-        one.partition,
-        copy_id(f"{run.kind}-{run.life}", one.offset),
-        copied(one, run.topic, run.kind),
-        run.group,
-    )
-    return Copy(one.offset, row, one.id)
+    id, content = copy_id(f"{run.kind}-{run.life}", one.offset), copied(one, run.topic, run.kind)
+    return Copy(one.offset, NewRow(one.partition, id, content, run.group), one.id)
 
 
 @dataclass
 class _Step:
     """The result of one transaction, which ``Seam`` uses after the commit.
 
-    ``done``: the offset up to which the seam is complete. ``copied``: how many copies were made. ``newest``: the offset
-    of the newest of them. ``last``: by partition, the offset of its newest copy. ``busy``: by partition, the number of
-    copies.
+    ``done``: the offset up to which the seam is complete. By partition, ``last`` is the offset of its newest copy, and
+    ``copied`` the number of copies.
     """
 
     done: int
-    copied: int = 0
-    newest: int = 0
     last: dict[str, int] = field(default_factory=dict)
-    busy: Counter[str] = field(default_factory=Counter)
+    copied: Counter[str] = field(default_factory=Counter)
 
 
 class Seam:
-    """The last part of a backfill: it copies the messages that lie before copies of older messages.
-
-    One thread may use an instance. A second process may run the same seam at the same time without harm.
-    """
+    """Copies the messages that lie before copies of older messages. Several processes may run the same seam at once."""
 
     def __init__(self, using: str, border: BackfillState) -> None:
         self.using, self.run = using, border.run
         self._settler = Settler(using, self.run.topic)
+        self._mark = self.run.mark("seam")
         self._last: dict[str, int] = {}
-        mark = copies.mark(using, self.run.topic, self.run.seam)
+        mark = copies.mark(using, self.run.topic, self._mark)
         self._done = max(border.upto, mark.position if mark else 0)
         self._newest = log.newest(using, self.run.topic)
         """The offset of the newest copy, or a higher one."""
@@ -231,10 +204,10 @@ class Seam:
 
     def _do(self, work: Callable[[CursorWrapper], _Step]) -> int:
         step = session.run(self.using, work)
-        self._done, self._newest = step.done, max(self._newest, step.newest)
+        self._done, self._newest = step.done, max([self._newest, *step.last.values()])
         self._last |= step.last
-        self._busy += step.busy
-        return step.copied
+        self._busy += step.copied
+        return step.copied.total()
 
     def _settled(self) -> int:
         """Return the settled offset. Wait up to ``SETTLE_FOR`` seconds until it reaches the newest copy."""
@@ -246,48 +219,39 @@ class Seam:
     def _page(self, cursor: CursorWrapper, settled: int) -> _Step:
         self._lock(cursor)
         upto = min(settled, self._done + WINDOW)
-        found = seam.natives(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
+        found = copies.natives(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
         step = _Step(found[-1].offset if len(found) == PAGE else upto)
         self._copy(cursor, self._out_of_order(cursor, found), step)
-        copies.move_mark(cursor, self.run.topic, self.run.seam, step.done, step.copied)
+        copies.move_mark(cursor, self.run.topic, self._mark, step.done, step.copied.total())
         return step
 
     def _tail(self, cursor: CursorWrapper) -> _Step:
-        """Copy messages above the settled offset that are out of order.
-
-        If there are too many for one transaction, copy none. A later ``sew`` continues when more is settled.
-        """
+        """Copy messages above the settled offset that are out of order; none if they do not fit into a transaction."""
         self._lock(cursor)
         step = _Step(self._done)
-        found = seam.natives(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
+        found = copies.natives(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
         wanted = self._out_of_order(cursor, found)
         if len(found) <= TAIL and sum(native.size for native in wanted) <= BYTES_AT_ONCE:
             self._copy(cursor, wanted, step)
-            copies.move_mark(cursor, self.run.topic, self.run.seam, step.done, step.copied)
+            copies.move_mark(cursor, self.run.topic, self._mark, step.done, step.copied.total())
         return step
 
     def _lock(self, cursor: CursorWrapper) -> None:
-        """Lock the group: one process works at a time. After the commit the group's workers read their state again.
-
-        They must, because messages that they know as open may be done by then.
-        """
+        """Lock the group: one process works at a time. After the commit its workers reread which messages are open."""
         copying.check_group(cursor, self.run, alone=True)
         assert self.run.life is not None
         moving.lock_group(cursor, self.run.group, self.run.topic, self.run.life)
-        if copies.locked_mark(cursor, self.run.topic, self.run.seam) is None:
+        if copies.locked_mark(cursor, self.run.topic, self._mark) is None:
             raise Superseded(f"another process has ended the backfill of group {self.run.group!r}")
 
     def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:
-        """Return all messages of each partition whose first message lies below a copy.
-
-        The new copy of the first message lies above the others, so the others need copies as well.
-        """
+        """Return all messages of each partition whose first one lies below a copy: its copy will lie above them."""
         keyed = [native for native in found if key_of(native.partition) is not None]
         firsts = {native.partition: native.offset for native in reversed(keyed)}
         if len(self._last) > REMEMBERED:
             self._last.clear()
         if unknown := sorted(firsts.keys() - self._last.keys()):
-            there = seam.last_copies(cursor, self.run.topic, self.run.group, unknown)
+            there = copies.last_copies(cursor, self.run.topic, self.run.group, unknown)
             self._last |= {name: there.get(name, 0) for name in unknown}
         late = {name for name, offset in firsts.items() if offset < self._last[name]}
         return [native for native in keyed if native.partition in late]
@@ -299,22 +263,17 @@ class Seam:
                 " stored: the group was resumed. Unsubscribe it, and start again"
             )
         for some in batches_by_weight(wanted, attrgetter("size"), BYTES, PAGE):
-            rows = seam.contents(cursor, [native.offset for native in some])
+            rows = copies.contents(cursor, [native.offset for native in some])
             made = [copy_of(_original(row), self.run) for row in rows]
             first = copies.insert(cursor, self.run.topic, made)
             done = [(native.partition, native.offset) for native in some]
-            seam.finish(cursor, self.run.group, self.run.topic, done)
-            step.copied += len(made)
-            step.busy.update(copy.row.partition for copy in made)
-            step.newest = first + len(made) - 1
+            copies.acknowledge(cursor, self.run.group, self.run.topic, done)
+            step.copied.update(copy.row.partition for copy in made)
             step.last |= {copy.row.partition: first + place for place, copy in enumerate(made)}
 
 
 def finish(using: str, border: BackfillState, *, resume: bool) -> None:
-    """Record that the backfill is complete, and resume the group if ``resume`` is true.
-
-    Raises ``NotRegistered`` or ``Superseded`` if the group was changed while its past was stored.
-    """
+    """Record that the backfill is complete, and resume the group if ``resume`` is true. Raises as ``check_group``."""
     run = border.run
 
     def work(cursor: CursorWrapper) -> None:
@@ -329,7 +288,7 @@ def finish(using: str, border: BackfillState, *, resume: bool) -> None:
     session.run(using, work)
 
 
-def _original(row: seam.Content) -> Original:
+def _original(row: session.Row) -> Original:
     offset, partition, id, body, text, at = row
     about = message_views.metadata(text)
     return Original(offset, partition, id, about["kind"], about["encoding"], about["headers"], body, at)

@@ -39,34 +39,18 @@ class CopyRun:
     group: str = ""
     life: int | None = None
 
-    @property
-    def head(self) -> str:
-        return f"{self.kind}-head {self.name}"
+    def mark(self, what: str) -> str:
+        """Return the name of a mark. Each has a position and a number.
 
-    @property
-    def turn(self) -> str:
-        """The name of the mark that limits the rate of a run, and keeps its number of lanes.
-
-        ``position``: when the next copies may be stored, in microseconds. ``number``: the number of lanes.
+        * ``head``: the offset of the last original, and a number by which the caller recognises its run.
+        * ``turn``: when the next copies may be stored, in microseconds, and the number of lanes.
+        * ``total``: the number of all copies, after the run has ended.
+        * ``seam``, ``source``: see ``backfilling``.
         """
-        return f"{self.kind}-turn {self.name}"
-
-    @property
-    def seam(self) -> str:
-        return f"{self.kind}-seam {self.name}"
-
-    @property
-    def source(self) -> str:
-        """The name of the mark whose ``number`` says where the messages come from. Only some runs have it."""
-        return f"{self.kind}-source {self.name}"
-
-    @property
-    def total(self) -> str:
-        """The name of the mark whose ``number`` is the total number of copies, after the run has ended."""
-        return f"{self.kind}-total {self.name}"
+        return f"{self.kind}-{what} {self.name}"
 
     def lane(self, number: int) -> str:
-        return f"{self.kind}-lane-{number:02} {self.name}"
+        return self.mark(f"lane-{number:02}")
 
     @property
     def all_lanes(self) -> list[str]:
@@ -74,18 +58,25 @@ class CopyRun:
 
 
 def begin(cursor: CursorWrapper, run: CopyRun, upto: int, number: int) -> None:
-    """Record that the run has begun. The topic must be locked.
-
-    ``upto``: the offset of the last original. ``number``: a number that ``head`` returns later, so that the caller
-    recognises its run.
-    """
+    """Record that the run has begun. The topic must be locked. ``upto`` and ``number`` go into the head."""
     lanes = [(name, 0, 0) for name in run.all_lanes]
-    store.begin_marks(cursor, run.topic, [(run.head, upto, number), (run.turn, 0, run.lanes), *lanes])
+    marks = [(run.mark("head"), upto, number), (run.mark("turn"), 0, run.lanes), *lanes]
+    store.begin_marks(cursor, run.topic, marks)
+
+
+def head(using: str, run: CopyRun) -> store.Progress | None:
+    return store.mark(using, run.topic, run.mark("head"))
+
+
+def lock_head(using: str, cursor: CursorWrapper, run: CopyRun) -> store.Progress | None:
+    """Lock the topic. Return the run's head mark, also locked; None if there is none."""
+    offsets.lock_topic(using, cursor, run.topic)
+    return store.locked_mark(cursor, run.topic, run.mark("head"))
 
 
 def lanes_of(using: str, run: CopyRun) -> int:
     """Return the number of lanes of a run that has begun; 0 if it has not begun."""
-    found = store.mark(using, run.topic, run.turn)
+    found = store.mark(using, run.topic, run.mark("turn"))
     return found.number if found else 0
 
 
@@ -94,9 +85,15 @@ def copied(using: str, run: CopyRun) -> int:
     return store.numbers(using, run.topic, run.all_lanes)
 
 
+def total(using: str, run: CopyRun) -> int:
+    """Return the total number of copies of a run that has ended."""
+    return store.numbers(using, run.topic, [run.mark("total")])
+
+
 def forget(cursor: CursorWrapper, run: CopyRun, *names: str) -> None:
     """Delete the run's marks, except its head and its total. Also delete the marks in ``names``."""
-    store.delete_marks(cursor, run.topic, [run.turn, run.seam, run.source, *run.all_lanes, *names])
+    marks = [*map(run.mark, ("turn", "seam", "source")), *run.all_lanes, *names]
+    store.delete_marks(cursor, run.topic, marks)
 
 
 def not_stored(using: str, run: CopyRun, lane: int, copies: list[Copy]) -> list[Copy]:
@@ -114,7 +111,7 @@ def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
     changed.
     """
 
-    def work(cursor: CursorWrapper, *, looking: bool = False) -> int:
+    def work(cursor: CursorWrapper, *, but_existing: bool = False) -> int:
         if run.life is not None:
             check_group(cursor, run)
         mark = store.locked_mark(cursor, run.topic, run.lane(lane))
@@ -123,30 +120,24 @@ def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
                 f"{run.kind} {run.name!r} has ended, or was given up, while this process worked on it"
             )
         rest = [copy for copy in copies if copy.offset > mark.position]
-        if rest:
-            new = insert(cursor, run, rest, looking=looking)
-            store.move_mark(cursor, run.topic, run.lane(lane), rest[-1].offset, new)
-            return new
-        return 0
+        if not rest:
+            return 0
+        rows = [copy.row for copy in rest]
+        places = [row.place for row in rows] if but_existing else []
+        there = log.existing(cursor, run.topic, places, locking=True)
+        new = [copy for copy in rest if copy.row.place not in there]
+        with naming_unknown_group(cursor, run.topic, rows):
+            if new:
+                store.insert(cursor, run.topic, new)
+        store.move_mark(cursor, run.topic, run.lane(lane), rest[-1].offset, len(new))
+        return len(new)
 
     try:
         return session.run(using, work)
     except IntegrityError as error:
         if not errors.is_duplicate(error):
             raise
-    return session.run(using, lambda cursor: work(cursor, looking=True))
-
-
-def insert(cursor: CursorWrapper, run: CopyRun, copies: Sequence[Copy], *, looking: bool = False) -> int:
-    """Append the copies to the log. Return how many. ``looking``: leave out copies whose ids exist already."""
-    rows = [copy.row for copy in copies]
-    if looking:
-        there = log.existing(cursor, run.topic, [row.place for row in rows], locking=True)
-        copies = [copy for copy in copies if copy.row.place not in there]
-    with naming_unknown_group(cursor, run.topic, rows):
-        if copies:
-            store.insert(cursor, run.topic, copies)
-    return len(copies)
+    return session.run(using, lambda cursor: work(cursor, but_existing=True))
 
 
 def check_group(cursor: CursorWrapper, run: CopyRun, *, alone: bool = False) -> None:
@@ -166,48 +157,26 @@ def check_group(cursor: CursorWrapper, run: CopyRun, *, alone: bool = False) -> 
 
 
 def wait_us(using: str, run: CopyRun, messages: int, rate: float) -> int:
-    """Reserve the time for ``messages`` messages. Return the microseconds until they may be stored.
-
-    ``rate``: messages a second.
-    """
+    """Reserve the time for messages at ``rate`` a second. Return the microseconds until they may be stored."""
     took = int(messages * 1_000_000 / rate)
-    return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.turn, took))
+    return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.mark("turn"), took))
 
 
 def finish(cursor: CursorWrapper, run: CopyRun) -> None:
     """Record that all copies are stored. The topic must be locked."""
-    store.finish_mark(cursor, run.topic, run.head)
+    store.finish_mark(cursor, run.topic, run.mark("head"))
     forget(cursor, run)
 
 
 def note_total(cursor: CursorWrapper, run: CopyRun, total: int) -> None:
     """Record the total number of copies. The topic must be locked."""
-    store.begin_marks(cursor, run.topic, [(run.total, 0, total)])
-
-
-def total(using: str, run: CopyRun) -> int:
-    """Return the total number of copies of a run that has ended."""
-    return store.numbers(using, run.topic, [run.total])
+    store.begin_marks(cursor, run.topic, [(run.mark("total"), 0, total)])
 
 
 def give_up(cursor: CursorWrapper, run: CopyRun) -> bool:
-    """Forget a run that has stored nothing yet, and return True. Leave any other run, and return False.
-
-    The topic must be locked.
-    """
+    """Forget a run that has stored nothing, and return True; leave any other. The topic must be locked."""
     lanes = [store.locked_mark(cursor, run.topic, name) for name in run.all_lanes]
     if any(lane is None or lane.position for lane in lanes):
         return False
-    forget(cursor, run, run.head)
+    forget(cursor, run, run.mark("head"))
     return True
-
-
-def head(using: str, run: CopyRun) -> store.Progress | None:
-    """Return the run's head mark; None if there is none."""
-    return store.mark(using, run.topic, run.head)
-
-
-def lock_head(using: str, cursor: CursorWrapper, run: CopyRun) -> store.Progress | None:
-    """Lock the topic. Return the run's head mark, also locked; None if there is none."""
-    offsets.lock_topic(using, cursor, run.topic)
-    return store.locked_mark(cursor, run.topic, run.head)

@@ -1,14 +1,15 @@
 """Groups that read the log themselves. Nothing is delivered to them, but garbage collection waits for them.
 
-Such a group has no delivery state, no leases, and no watermarks of partitions. Its registration is marked as a log
-reader's. The start in its registration is its watermark for all partitions: garbage collection uses the start if a
-partition has no watermark. A reader moves the start forward under the topic's lock, which garbage collection and
+Such a group has no delivery state, no leases, and no watermarks of partitions. The start in its registration is its
+watermark for all partitions. A reader moves the start forward under the topic's lock, which garbage collection and
 ``reset`` also hold. To do so, it must know the generation of the registration. An unsubscribe or a reset ends this
 generation, so a reader from before can no longer move the start.
 
 One reader at a time reads for a group. It joins, and sends a heartbeat every few seconds. A new reader may replace a
 reader that was silent for too long: it deletes the silent reader's row, under the topic's lock. A reader with the name
 of an earlier process takes over its row. A reader that finds rows of others, and no row of its own, moves nothing.
+
+All callers lock several topics in the order of their names, so that two of them do not deadlock.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ALIVE_MS = 30_000
 """Milliseconds. A reader without a heartbeat for this time is considered dead."""
 
 READER_PREFIX = "spark-"
-"""The prefix of readers' names. ``follow`` does not refuse a group because of them: ``join`` checks readers."""
+"""The prefix of readers' names. ``follow`` does not refuse a group because of them: ``join_all`` checks readers."""
 
 Alive = dict[tuple[str, str], int]
 """By topic and name, when another subscriber sent its last heartbeat."""
@@ -57,35 +58,28 @@ def follow(
 
     Raises ``GroupTaken`` if workers consume for the group, or have done so.
     """
-    return session.run(
-        using, lambda cursor: _follow(using, cursor, topic, group, above, settled, lower=lower)
-    )
+    return follow_all({topic: (above, settled)}, group, using=using, lower=lower)[topic]
 
 
-def follow_all(wanted: Mapping[str, tuple[int, int]], group: str, *, using: str) -> dict[str, ReaderPosition]:
+def follow_all(
+    wanted: Mapping[str, tuple[int, int]], group: str, *, using: str, lower: bool = False
+) -> dict[str, ReaderPosition]:
     """Call ``follow`` for several topics, in one transaction. If it refuses one topic, none is changed.
 
     ``wanted``: by topic, its ``above`` and ``settled``. Returns the positions by topic.
     """
 
     def work(cursor: CursorWrapper) -> dict[str, ReaderPosition]:
-        # All callers use the same order, so that two of them do not deadlock.
         return {
-            topic: _follow(using, cursor, topic, group, *known) for topic, known in sorted(wanted.items())
+            topic: _follow(using, cursor, topic, group, *known, lower)
+            for topic, known in sorted(wanted.items())
         }
 
     return session.run(using, work)
 
 
 def _follow(
-    using: str,
-    cursor: CursorWrapper,
-    topic: str,
-    group: str,
-    above: int,
-    settled: int,
-    *,
-    lower: bool = False,
+    using: str, cursor: CursorWrapper, topic: str, group: str, above: int, settled: int, lower: bool
 ) -> ReaderPosition:
     known = max(offsets.lock_topic(using, cursor, topic), settled)
     offsets.raise_settled(cursor, topic, known)
@@ -108,13 +102,8 @@ def _follow(
 
 def check_free(topic: str, group: str, *, using: str) -> None:
     """Raise ``GroupTaken`` if ``follow`` would raise it. Change nothing."""
-
-    def work(cursor: CursorWrapper) -> None:
-        found = offsets.registration(using, group, topic)
-        if not (found and found.reads_log):
-            _refuse_workers(cursor, topic, group)
-
-    session.run(using, work)
+    if place(topic, group, using=using) is None:
+        session.run(using, lambda cursor: _refuse_workers(cursor, topic, group))
 
 
 def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
@@ -132,13 +121,12 @@ def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
 def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder | None = None) -> None:
     """Record that the group is done with everything up to ``to``, so that it may be deleted. Never move back.
 
-    ``to`` must be recorded as settled. ``life``: the registration generation. ``me``: a reader that must still be the
-    group's reader; None: no check.
+    ``to`` must be recorded as settled. ``life``: the registration generation. ``me``: the group's reader; None: do not
+    check that it still is.
 
     Raises ``NotRegistered`` if the group was unsubscribed, reset or registered again. Raises ``GroupTaken`` if another
-    reader has replaced ``me``: it may not have read so far. Raises ``LogGap`` if the database was restored to a state
-    from before ``to`` was settled. Messages that get these offsets again may not be committed yet, and every group must
-    receive them.
+    reader has replaced ``me``. Raises ``LogGap`` if the database was restored to a state from before ``to`` was
+    settled: messages that get these offsets again may not be committed yet, and every group must receive them.
     """
 
     def work(cursor: CursorWrapper) -> None:
@@ -158,10 +146,7 @@ def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder |
 
 
 def check_reader(me: Holder, *, using: str) -> None:
-    """Raise ``GroupTaken`` if another reader has replaced ``me``.
-
-    A reader that was silent for too long may be replaced. A process that starts again replaces its earlier process.
-    """
+    """Raise ``GroupTaken`` if another reader has replaced ``me``."""
     if not session.single(using, lambda cursor: heartbeats.is_replaced(cursor, me)):
         return
     if heartbeats.incarnation(using, me) in (None, me.incarnation):
@@ -176,10 +161,7 @@ def check_reader(me: Holder, *, using: str) -> None:
 
 
 def check_newest(me: Holder, is_later: Callable[[str], bool], *, using: str) -> None:
-    """Raise ``GroupTaken`` if a later incarnation of ``me`` is alive.
-
-    ``is_later`` takes an incarnation, and returns whether it is later than that of ``me``.
-    """
+    """Raise ``GroupTaken`` if a living incarnation of ``me`` is later, which ``is_later`` decides."""
     found = heartbeats.incarnation(using, me, ALIVE_MS)
     if found is not None and is_later(found):
         raise GroupTaken(me.topic, me.group, _started_again(me), [me.name])
@@ -195,16 +177,6 @@ def place(topic: str, group: str, *, using: str) -> ReaderPosition | None:
     return ReaderPosition(found.generation, found.start) if found and found.reads_log else None
 
 
-def join(me: Holder, *, using: str) -> None:
-    """Become the reader of a group until ``leave``. The caller must call ``beat`` every few seconds.
-
-    If others seem to be alive, the call waits up to 30 s. It raises ``GroupTaken`` as soon as one of them sends a
-    heartbeat. A subscriber that sends none is replaced, and stays replaced if it returns. An earlier incarnation of the
-    same name is replaced at once.
-    """
-    join_all([me], using=using)
-
-
 def join_all(
     new: Sequence[Holder],
     held: Sequence[Holder] = (),
@@ -212,16 +184,18 @@ def join_all(
     using: str,
     before: Callable[[], object] = lambda: None,
 ) -> None:
-    """Call ``join`` for several topics: for all of them, or for none.
+    """Become the reader of a group on all these topics, or on none, until ``leave``.
+
+    The caller must send a heartbeat every few seconds. If others seem to be alive, the call waits up to 30 s. It raises
+    ``GroupTaken`` as soon as one of them sends a heartbeat. A subscriber that sends none is replaced, and stays
+    replaced if it returns. An earlier incarnation of the same name is replaced at once.
 
     ``held``: topics that the caller has joined before. If another reader has replaced the caller for one of them, the
-    call joins nothing, and raises ``GroupTaken``. So if two processes have the same name, one of them finally reads all
-    topics, in whatever order they started. ``before`` is called with the topics locked, when no other subscriber is
-    alive. If it raises, nothing is changed.
+    call raises ``GroupTaken``. So if two processes have the same name, one of them finally reads all topics.
+    ``before`` is called with the topics locked, when no other subscriber is alive. If it raises, nothing is changed.
     """
 
     def work(cursor: CursorWrapper) -> Alive:
-        # All callers use the same order, so that two of them do not deadlock.
         for topic in sorted({me.topic for me in (*new, *held)}):
             offsets.lock_topic(using, cursor, topic)
         for me in held:
@@ -240,10 +214,7 @@ def join_all(
 
 
 def wait_until_alone(topic: str, group: str, *, using: str) -> None:
-    """Wait like ``join`` until no other subscriber is alive, but join nothing. The caller needs no name.
-
-    Raises ``GroupTaken`` if one is alive.
-    """
+    """Wait like ``join_all`` until no other subscriber is alive, but join nothing. The caller needs no name."""
     me = Holder(group, topic, "", "")
     _wait_until_alone(group, lambda: session.single(using, lambda cursor: _beats(cursor, me)))
 
@@ -252,13 +223,10 @@ def _beats(cursor: CursorWrapper, me: Holder) -> Alive:
     return {(me.topic, name): at for name, at in heartbeats.beats(cursor, me, ALIVE_MS).items()}
 
 
-def _wait_until_alone(group: str, look: Callable[[], Alive]) -> None:
-    """Call ``look`` until it finds no other subscriber that is alive.
-
-    Raise ``GroupTaken`` if one sends a heartbeat, or is still alive after ``ALIVE_MS``.
-    """
+def _wait_until_alone(group: str, find_others: Callable[[], Alive]) -> None:
+    """Wait until ``find_others`` finds none. Raise ``GroupTaken`` for a new heartbeat, and after ``ALIVE_MS``."""
     deadline = time.monotonic() + ALIVE_MS / 1000
-    first = others = look()
+    first = others = find_others()
     while others:
         late = time.monotonic() > deadline
         if alive := sorted(key for key, at in others.items() if late or first.get(key) != at):
@@ -272,12 +240,7 @@ def _wait_until_alone(group: str, look: Callable[[], Alive]) -> None:
                 names,
             )
         time.sleep(LOOK_EVERY)
-        others = look()
-
-
-def beat(me: Holder, *, using: str) -> None:
-    """Send a heartbeat. Do nothing if another reader has replaced ``me``: ``move`` and ``check_reader`` raise then."""
-    heartbeats.beat(using, me)
+        others = find_others()
 
 
 def leave(me: Holder, *, using: str) -> None:
@@ -286,10 +249,7 @@ def leave(me: Holder, *, using: str) -> None:
 
 
 def forget(topic: str, group: str, *, using: str) -> None:
-    """Unregister a group that reads the log itself, so that it no longer holds back deletion.
-
-    Any other group stays registered.
-    """
+    """Unregister a group that reads the log itself, so that it no longer holds back deletion. Leave other groups."""
 
     def work(cursor: CursorWrapper) -> None:
         offsets.lock_topic(using, cursor, topic)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from ...policy.batching import batches
 from ..archives.jobs import parallelism, spread
@@ -23,7 +24,6 @@ from ..archives.requests import Progress, quiet
 from ..archives.storage import HIDDEN, Storage, held, storage_at
 from ..connecting import RetryingConnection
 from ..errors import ArchiveError, ExportError
-from ..reader.batches import Batches
 from ..reader.planning import batch, some_topics
 from ..reader.ranges import Range
 from ..reader.reading import read
@@ -215,11 +215,11 @@ def writing(to: str, folder: str, asked: ExportRequest) -> Callable[[Range | Non
     """Return a function for executors, which writes a range into files below ``folder`` and returns them by offset."""
 
     def written(wanted: Range | None) -> list[FileEntry]:
-        columns = Batches(asked.schema)
+        schema = to_arrow_schema(asked.schema, timezone="UTC")
         path = f"{folder}/{uuid.uuid4().hex}/{{number}}.parquet"
-        with Files(storage_at(to), path, columns.schema, compression=asked.compression) as files:
-            files.put("", columns.schema.empty_table())  # Without rows, write one file with the columns.
-            for rows in () if wanted is None else read(wanted, columns, asked.options):
+        with Files(storage_at(to), path, schema, compression=asked.compression) as files:
+            files.put("", schema.empty_table())  # Without rows, write one file with the columns.
+            for rows in () if wanted is None else read(wanted, asked.schema, asked.options):
                 files.put("", rows)
         return files.entries
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +12,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..sql.pages import BETWEEN, NULL, Block
-from .metadata import of_retries, taken_out
 
 MADE_OF: Mapping[str, Sequence[str]] = {
     "key": ["partition"],
@@ -27,40 +27,39 @@ LUMPS = ("payload", "last_error", "errors")
 Fields = Mapping[str, pa.Array]
 
 
+# The encoding is the last member and ends the text. Headers without braces inside end at the next brace.
+_KIND = r'\{"kind": ?"(?P<kind>[^"\\]*)", ?'
+_ENCODING = r'"encoding": ?"(?P<encoding>[^"\\]*)"\}'
+_PLAIN = rf"^{_KIND}(?s:.*){_ENCODING}$"
+_WITH_HEADERS = rf'^{_KIND}"headers": ?(?P<headers>\{{[^{{}}]*\}}), ?{_ENCODING}$'
+
+
 class UnparsableBlock(Exception):
     """A block that cannot be split into rows: the server cut it off, or a value contains a separator."""
 
 
-class Batches:
-    """Creates makers of batches with one schema."""
+class BatchMaker:
+    """Builds record batches. ``fields``: the fields to read. ``lumps``: the fields that may hold any bytes.
 
-    def __init__(self, schema: StructType) -> None:
-        self.schema = to_arrow_schema(schema, timezone="UTC")
+    ``constants``: columns that have the same text in all rows; they are not read.
+    """
 
-    def maker(self, constants: Mapping[str, str]) -> Maker:
-        """Return a maker. ``constants``: columns that have the same text in all rows; they are not read."""
-        return Maker(self.schema, constants)
-
-
-class Maker:
-    """Builds record batches. ``fields``: the fields to read. ``lumps``: the fields that may hold any bytes."""
-
-    def __init__(self, schema: pa.Schema, constants: Mapping[str, str]) -> None:
-        self._schema, self._constants = schema, constants
-        wanted = [name for name in schema.names if name not in constants]
+    def __init__(self, schema: StructType, constants: Mapping[str, str]) -> None:
+        self._schema, self._constants = to_arrow_schema(schema, timezone="UTC"), constants
+        wanted = [name for name in self._schema.names if name not in constants]
         needed = [field for name in wanted for field in MADE_OF.get(name, [name])]
         self.fields = tuple(dict.fromkeys(needed))
         self.lumps = tuple(name for name in self.fields if name in LUMPS)
-        kinds = {field.name: _read_as(field.type) for field in schema}
+        kinds = {field.name: _read_as(field.type) for field in self._schema}
         self._kinds = {name: kinds.get(name, pa.string()) for name in self.fields}
 
     def of_rows(self, rows: Sequence[Sequence[bytes | None]]) -> pa.RecordBatch:
         """Return a batch of these rows. Each row has the offset first, then the fields."""
         columns = list(zip(*rows, strict=True))[1:]
-        fields = {}
-        for (name, kind), values in zip(self._kinds.items(), columns, strict=True):
-            array = pa.array(values, kind if pa.types.is_binary(kind) else pa.string())
-            fields[name] = array.cast(kind)
+        fields = {
+            name: pa.array(values, kind if pa.types.is_binary(kind) else pa.string()).cast(kind)
+            for (name, kind), values in zip(self._kinds.items(), columns, strict=True)
+        }
         return self._batch(fields, len(rows))
 
     def of_block(self, block: Block) -> pa.RecordBatch:
@@ -107,17 +106,15 @@ class Maker:
         return fields["offset"], fields
 
     def _batch(self, fields: Fields, rows: int) -> pa.RecordBatch:
-        made: dict[str, pa.Array] = {name: pa.repeat(value, rows) for name, value in self._constants.items()}
-        wanted = [name for name in self._schema.names if name not in made]
-        if "key" in wanted:
+        made = {**fields, **{name: pa.repeat(value, rows) for name, value in self._constants.items()}}
+        names = set(self._schema.names)
+        if "key" in names:
             made["key"] = _key(fields["partition"])
-        if texts := [name for name in wanted if name in ("kind", "encoding", "headers")]:
-            made |= taken_out(fields["metadata"], texts)
-        if retries := [name for name in wanted if name in ("retry_of", "first_published_at")]:
-            made |= of_retries(fields["metadata"], fields["original_id"], retries)
-        arrays = [
-            _finished(made.get(field.name, fields.get(field.name)), field.type) for field in self._schema
-        ]
+        if texts := names & {"kind", "encoding", "headers"}:
+            made |= _from_metadata(fields["metadata"], texts)
+        if retries := names & {"retry_of", "first_published_at"}:
+            made |= _of_retries(fields["metadata"], fields["original_id"], retries)
+        arrays = [_finished(made[field.name], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
@@ -147,10 +144,7 @@ def _length(lump: str) -> str:
 
 
 def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
-    """Return the values, with null where the length is null.
-
-    Raises ``UnparsableBlock`` if a value was cut short, because it contains a line end or a separator.
-    """
+    """Return the values, with null where the length is null. Raises ``UnparsableBlock`` for a shorter value."""
     found = pc.binary_length(values).fill_null(-1)  # A value may equal the marker of null.
     if not pc.all(pc.equal(found, lengths), min_count=0).as_py():
         raise UnparsableBlock("a value that is shorter than it should be")
@@ -160,13 +154,51 @@ def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
 
 
 def _cut(joined: bytes, lengths: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Split joined values by their lengths in bytes; the result is null where the length is null.
-
-    Raises ``UnparsableBlock`` if the lengths do not add up.
-    """
+    """Split joined values by their lengths in bytes. Raises ``UnparsableBlock`` if the lengths do not add up."""
     ends = pa.concat_arrays([pa.array([0]), pc.cumulative_sum(lengths.fill_null(0))])
     if ends[-1].as_py() != len(joined):
         raise UnparsableBlock(f"{len(joined)} bytes of {ends[-1]}")
     valid = pa.array(lengths.is_valid()).buffers()[1] if lengths.null_count else None
     buffers = [valid, ends.cast(pa.int32()).buffers()[1], pa.py_buffer(joined)]
     return pa.Array.from_buffers(kind, len(lengths), buffers)
+
+
+def _from_metadata(metadata: pa.Array, wanted: Collection[str]) -> dict[str, pa.Array]:
+    """Return the wanted columns of kind, encoding and headers, as texts. Each distinct metadata is parsed once."""
+    texts = metadata.dictionary_encode()
+    found = pc.extract_regex(texts.dictionary, _WITH_HEADERS if "headers" in wanted else _PLAIN)
+    columns = {name: pc.struct_field(found, name) for name in wanted}
+    if found.null_count:
+        odd = pc.is_null(found)
+        parsed = [_parsed_metadata(text) for text in texts.dictionary.filter(odd).to_pylist()]
+        for name in wanted:
+            values = pa.array([row[name] for row in parsed], pa.string())
+            columns[name] = pc.replace_with_mask(columns[name], odd, values)
+    return {name: column.take(texts.indices) for name, column in columns.items()}
+
+
+def _of_retries(metadata: pa.Array, original_ids: pa.Array, wanted: Collection[str]) -> dict[str, pa.Array]:
+    """Return the offset and the publication time of a parked retry's earlier row; null for all other messages."""
+    has_original = pc.is_valid(original_ids)
+    retries = [json.loads(text).get("retry", {}) for text in metadata.filter(has_original).to_pylist()]
+    columns = dict.fromkeys(wanted, pa.nulls(len(metadata), pa.int64()))
+    for name in wanted if retries else ():
+        member = {"retry_of": "offset", "first_published_at": "published_at"}[name]
+        values = pa.array([retry.get(member) for retry in retries], pa.int64())
+        columns[name] = pc.replace_with_mask(columns[name], has_original, values)
+    return columns
+
+
+def _parsed_metadata(text: str) -> dict[str, str | None]:
+    value = json.loads(text)
+    found = value if isinstance(value, dict) else {}
+    headers = found.get("headers")
+    return {
+        "kind": _text(found.get("kind")),
+        "encoding": _text(found.get("encoding")),
+        "headers": None if headers is None else json.dumps(headers, ensure_ascii=False),
+    }
+
+
+def _text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

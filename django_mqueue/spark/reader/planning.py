@@ -1,7 +1,4 @@
-"""Plan a read: its topics, where it begins and ends in each, and the ranges of the tasks.
-
-This runs in the driver, and reads only indexes.
-"""
+"""Plan a read in the driver, from indexes only: its topics, where it begins and ends, and the ranges of the tasks."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ STEP = 10_000
 
 
 def topics_of(using: str, options: ReadOptions) -> list[str]:
-    """Return the topics of the log that are read. For dead letters, these are the dead-letter topics.
-
-    Raises ``NoSuchTopic``.
-    """
+    """Return the topics of the log that are read; for dead letters, the dead-letter topics. Raises ``NoSuchTopic``."""
     suffixes, letters = options.suffixes, options.table == "dead_letters"
     if options.pattern is not None:
         derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *suffixes.all)
@@ -41,22 +35,15 @@ def topics_of(using: str, options: ReadOptions) -> list[str]:
     for topic in options.topics:
         if not bulk.topics(using, topic) and not (letters and bulk.topics(using, suffixes.letters(topic))):
             near = get_close_matches(topic, bulk.topics(using), 3)
+            hint = f"Did you mean {', '.join(map(repr, near))}?" if near else "Publish to it first"
             raise NoSuchTopic(
-                f"there is no topic {topic!r}: nothing was ever published to it, and no group registered for it."
-                + (
-                    f" Did you mean {', '.join(repr(name) for name in near)}?"
-                    if near
-                    else " Publish to it first"
-                )
+                f"there is no topic {topic!r}: nothing was ever published to it, and no group registered for it. {hint}"
             )
     return [suffixes.letters(topic) if letters else topic for topic in options.topics]
 
 
 def some_topics(using: str, options: ReadOptions) -> list[str]:
-    """Return the topics as ``topics_of`` does.
-
-    Raises ``NoSuchTopic`` also for a pattern that matches no topic, because the pattern may be mistyped.
-    """
+    """Return the topics as ``topics_of`` does. Raises ``NoSuchTopic`` also for a pattern that matches no topic."""
     found = topics_of(using, options)
     if not found:
         raise NoSuchTopic(_no_match(using, options))
@@ -70,10 +57,9 @@ def _no_match(using: str, options: ReadOptions) -> str:
 
 
 def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
-    """Return the offset above which (for a start) or up to which (for an end) a topic is read.
+    """Return the offset above which (for a start) or up to which (for an end) a topic is read; None if not named.
 
-    Returns None if the bound does not name the topic. ``last``: the last offset that is settled, or readable. ``name``:
-    the topic as the user named it.
+    ``last``: the last offset that is settled, or readable. ``name``: the topic as the user named it.
     """
     if bound.where == "earliest":
         return 0
@@ -101,10 +87,7 @@ def batch(using: str, options: ReadOptions) -> list[Range]:
 
 
 def ranges(using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]]) -> list[Range]:
-    """Cut stretches of the log into ranges that have about equally many rows.
-
-    ``stretches``: each is (topic, above, up to).
-    """
+    """Cut stretches of the log, given as (topic, above, up to), into ranges with about equally many rows."""
     most = options.max_records_per_partition
     counted = [
         list(_pieces(using, topic, above, upto, min(STEP, most), options.targets))
@@ -120,11 +103,9 @@ def ranges(using: str, options: ReadOptions, stretches: Sequence[tuple[str, int,
 
 def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None) -> Iterator[Piece]:
     """Cut neighbouring pieces again, so that all have about equally many rows, at most ``each``."""
-    if not pieces:
-        return
     total = sum(piece.rows for piece in pieces)
     number = math.ceil(total / each)
-    above = pieces[0].above
+    above = pieces[0].above if pieces else 0
     for cut, (place, rows) in enumerate(cuts([piece.rows for piece in pieces], number), 1):
         piece = pieces[place]
         upto = None
@@ -133,8 +114,6 @@ def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str]
         upto = piece.upto if upto is None else upto
         yield Piece(piece.topic, above, upto, total * cut // number - total * (cut - 1) // number)
         above = upto
-    last = pieces[-1]
-    yield Piece(last.topic, above, last.upto, total - total * (number - 1) // number)
 
 
 def _pieces(
@@ -153,10 +132,7 @@ def _pieces(
 def ends(
     using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]], most: int | None
 ) -> dict[str, int]:
-    """Return up to where each stretch is read in one batch.
-
-    This is its end if ``most`` is None. Otherwise all stretches together have at most ``most`` rows.
-    """
+    """Return up to where each stretch is read in one batch of at most ``most`` rows in total; None: to its end."""
     if most is None:
         return {topic: upto for topic, _, upto in stretches}
     backlogs, found = [], {}

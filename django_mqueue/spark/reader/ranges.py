@@ -33,21 +33,18 @@ class Range:
 
 
 def rows_each(total: int, most: int, pieces: int) -> int:
-    """Return the maximum number of rows of a range.
-
-    It is at most ``most``, and so small that there are about ``pieces`` ranges or more.
-    """
+    """Return the rows of a range: at most ``most``, and so few that there are about ``pieces`` ranges or more."""
     return max(1, min(most, math.ceil(total / max(1, pieces))))
 
 
 def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
-    """Return where to cut pieces with these numbers of rows into ``number`` ranges.
+    """Return the ends of ``number`` ranges that cover pieces with these numbers of rows.
 
-    The sizes of the ranges differ by at most one row. Each cut is (place, rows): it comes after so many rows, at least
+    The sizes of the ranges differ by at most one row. Each end is (place, rows): it comes after so many rows, at least
     one, of the piece at that place.
     """
     total, found, place, before = sum(pieces), list[tuple[int, int]](), 0, 0
-    for cut in range(1, number):
+    for cut in range(1, number + 1):
         goal = total * cut // number
         while before + pieces[place] < goal:
             before += pieces[place]
@@ -60,8 +57,7 @@ def shares(total: int, backlogs: Sequence[int]) -> list[int]:
     """Divide ``total`` rows among topics in proportion to their backlogs. Return the rows of each topic.
 
     Each topic with a backlog gets at least one row. If there are more such topics than rows, the first topics get one
-    row each. So the caller puts topics first that got no row before. The sum of the shares is ``total``, or the number
-    of all rows.
+    row each. So the caller puts topics first that got no row before.
     """
     if sum(backlogs) <= total:
         return list(backlogs)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from ...exceptions import LogGap
 from ..connecting import RetryingConnection
 from ..processes import keep_memory
 from ..sql.pages import Pages
-from .batches import Batches, UnparsableBlock
+from .batches import BatchMaker, UnparsableBlock
 from .options import ReadOptions
 from .ranges import Range
 
@@ -26,29 +28,26 @@ LARGE = 16_384
 """The mean size of a row, in bytes, from which rows are not joined into blocks."""
 
 
-def read(wanted: Range, batches: Batches, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range.
+def read(wanted: Range, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range. If the server goes away, wait for it, and read the same page again.
 
-    If the server goes away, wait for it as ``RetryingConnection`` does, and read the same page again. Raises ``LogGap``
-    if a range of messages has fewer rows than were planned, unless the options allow that.
+    Raises ``LogGap`` if a range of messages has fewer rows than were planned, unless the options allow that.
     """
     keep_memory()
-    reader, line, seen = Reader(wanted, batches, options), RetryingConnection(options.connecting), 0
-    try:
+    reader, seen = Reader(wanted, schema, options), 0
+    with closing(RetryingConnection(options.connecting)) as line:
         while not reader.done:
             page = line.run(reader.page)
             if page is not None:
                 seen += page.num_rows
                 yield page
-    finally:
-        line.close()
     if options.fail_on_data_loss and options.table == "messages":
         _check_whole(wanted, seen)
 
 
 @dataclass
 class Planned:
-    """A part of the range. ``upto``: its end. ``rows``: the number of rows left up to there, as far as it is known."""
+    """A part of the range: its end, and the number of rows up to there that are not read yet, as far as it is known."""
 
     upto: int
     rows: int
@@ -57,15 +56,15 @@ class Planned:
 class Reader:
     """The position of a task in its range, and the size of its next page."""
 
-    def __init__(self, wanted: Range, batches: Batches, options: ReadOptions) -> None:
+    def __init__(self, wanted: Range, schema: StructType, options: ReadOptions) -> None:
         piece = wanted.piece
         constants = {"topic": piece.topic}
-        if options.table == "deliveries":
-            constants["group"] = wanted.group
+        group = wanted.group if options.table == "deliveries" else None
+        if group is not None:
+            constants["group"] = group
         elif options.targets == ("",):
             constants["target"] = ""
-        self._made = batches.maker(constants)
-        group = wanted.group if options.table == "deliveries" else None
+        self._made = BatchMaker(schema, constants)
         self._pages = Pages(piece.topic, self._made.fields, options.targets, group, piece.dense)
         self._above, self._upto = piece.above, piece.upto
         self._planned = [Planned(piece.upto, piece.rows)]

@@ -1,27 +1,12 @@
 """The offset up to which a topic is read.
 
 **Settled.** Streams, archives and copies read up to the settled offset: no transaction can commit a message at or below
-it (see docs/explanation/protocol.md). These readers let messages be deleted, so they need this guarantee.
+it. These readers let messages be deleted, so they need this guarantee.
 
 **Readable.** A batch lets nothing be deleted. When a publisher's transaction stays open, the batch ends just before the
-oldest message that is not committed. The claim: no transaction commits a message of the topic at or below that end.
-
-1. ``H`` is the newest committed offset, noted before anything else. Take any offset ``x`` below ``H`` that may still be
-   committed. The server handed ``x`` out before ``H``, so before the wait.
-2. The wait lasts at least ``SETTLE_FOR`` seconds, and at least ``LOOKS`` statements that the server answered. A pause
-   of the server (of a virtual machine that is moved) does not shorten it.
-3. An INSERT writes its row into the primary key at once after it was handed the offset, and into the other indexes
-   after that. It waits for duplicate ids, and for gaps that others have locked, only at those other indexes. So after
-   the wait ``x`` is in the primary key, or it was rolled back.
-4. A read of the primary key at READ UNCOMMITTED sees ``x``. A later read at READ COMMITTED does not see it, unless
-   ``x`` is committed by then. So the least offset that only the first read sees is at most ``x``, and the end is below
-   it.
-5. An INSERT of many rows writes the row of its first offset first. A transaction that publishes again is handed offsets
-   above ``H``. After a rollback to a savepoint there is no row. None of them puts an ``x`` below the end.
-
-Point 3 is an assumption about the server. A round of settling needs no such assumption, and that is why only batches
-rely on point 3. It would not hold for a transaction that locks gaps of the primary key; no statement of the queue does
-that.
+oldest message that is not committed. No transaction commits a message of the topic at or below that end, because an
+INSERT writes its row into the primary key at once, and waits only at other indexes. See
+docs/explanation/protocol.md, "Batches while a transaction is open", for the proof.
 """
 
 from __future__ import annotations
@@ -48,8 +33,7 @@ LOOKS, LOOK_EVERY = 50, 0.02
 def settled(using: str, topic: str, options: ReadOptions, *, told: bool = False) -> int:
     """Return the settled offset; wait a little for open transactions. Warns if committed messages lie above it.
 
-    ``told``: return the settled offset that the topic's row holds. A group cannot be moved above that (see
-    ``following.move``).
+    ``told``: return the settled offset in the topic's row. A group cannot be moved above that (``following.move``).
     """
     if told and not positions.settled(using, topic):
         # The topic may have no row yet that could hold the settled offset.

@@ -1,6 +1,6 @@
 """The data source behind ``format("mqueue")``. Each of Spark's Python processes creates its own objects.
 
-Each query starts a few processes. So a module that only some of them need is imported where it is needed.
+A module that only some of these processes need is imported where it is needed.
 
 Filters are not pushed down. In PySpark 4.1 to 4.3, the filters of one query also apply to the next query on the same
 DataFrame. Ranges and topics are options, fixed at ``load()``.
@@ -8,8 +8,7 @@ DataFrame. Ranges and topics are options, fixed at ``load()``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -17,8 +16,8 @@ from pyspark.sql.types import StructType
 from ..connecting import connected
 from ..writer.write_options import WriteOptions, check_mode, write_options
 from .columns import check_schema, schema_of
-from .options import ReadOptions, read_options
-from .range_partitions import partitions_of, rows_of
+from .options import read_options
+from .range_reader import RangeReader
 
 if TYPE_CHECKING:
     from ..streams.stream_reader import StreamReader
@@ -66,17 +65,11 @@ class MQueueDataSource(DataSource):
         return options
 
 
-class Reader(DataSourceReader):
+class Reader(RangeReader, DataSourceReader):
     """Reads a batch. The driver plans the batch each time that Spark computes something from it."""
-
-    def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        self.wanted, self.options = schema, options
 
     def partitions(self) -> list[InputPartition]:
         from .planning import batch
 
         with connected(self.options.connecting) as using:
-            return partitions_of(batch(using, self.options))
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return rows_of(partition, self.wanted, self.options)
+            return [InputPartition(each) for each in batch(using, self.options)]

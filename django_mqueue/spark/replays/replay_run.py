@@ -207,7 +207,7 @@ class _Replay(GuardedSource):
             if begun or not is_held:
                 raise self._given_up()  # The group that held messages for this run is gone.
             copying.begin(cursor, replace(self.run, lanes=lanes), found.upto, self.number)
-            return Progress(found.upto, self.number, False, 0)
+            return Progress(found.upto, self.number, False)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
 

@@ -1,4 +1,1 @@
-"""SQL that only Spark uses: pages of the log in bulk, copies of messages, the identity of an installation.
-
-It imports ``store``. It needs no PySpark.
-"""
+"""SQL that only Spark uses: pages of the log in bulk, copies of messages, the identity of an installation."""

@@ -1,9 +1,7 @@
-"""Copies of messages, and their progress in ``queue_offsets`` (the *marks*).
+"""Copies of messages, their progress in ``queue_offsets`` (the *marks*), and the messages that a backfill must copy.
 
-A mark belongs to the topic that the copies go to. Its group is empty, and its partition key is the mark's name. A run
-of copies has a head, a mark for each lane, and a mark with the time at which the next copies may be stored. All
-messages of a partition are in one lane, in the order of their offsets. The transaction that stores copies also moves
-their lane forward. So no copy is stored twice, even if a run is repeated or messages were deleted.
+A mark belongs to the topic that the copies go to. Its group is empty, and its partition key is the mark's name.
+``copying`` says what each mark is for.
 """
 
 from __future__ import annotations
@@ -13,22 +11,21 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
+from ...store import log, offsets
 from ...store.connection import session
-from ...store.connection.dialect import NOW_MS, flat, marks
-from ...store.gates import locking_topic
-from ...store.log import INSERT_COLUMNS, NewRow
+from ...store.connection.dialect import NOW_MS, flat, marks, union
+from ...store.connection.session import Row
+from ...store.log import NewRow
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
 _ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = %s"
-_COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
+_NAMED = "WHERE consumer_group = '' AND topic = %s AND partition_key IN"
+_MARK = f"SELECT offset_acked, scan_offset, paused FROM queue_offsets {_INDEX}{_ROW}"
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that is about to be stored.
-
-    ``offset``: the offset of the original. ``original_id``: the id that handlers see; None for the id of the row.
-    """
+    """A copy of the message at ``offset``. ``original_id``: the id that handlers see; None for the id of the row."""
 
     offset: int
     row: NewRow
@@ -37,30 +34,22 @@ class Copy:
 
 @dataclass(frozen=True)
 class Progress:
-    """A mark: a position, a number, whether it is finished, and when it last changed (epoch milliseconds)."""
+    """A mark: a position, a number, and whether it is finished."""
 
     position: int
     number: int
     finished: bool
-    changed: int
 
 
 def mark(using: str, topic: str, name: str) -> Progress | None:
     """Return the mark of this name; None if there is none."""
-    rows = session.fetch(
-        using,
-        f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW}",
-        [topic, name],
-    )
+    rows = session.fetch(using, _MARK, [topic, name])
     return _mark(rows[0]) if rows else None
 
 
 def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Progress | None:
     """Return the mark of this name, and lock it until this transaction ends; None if there is none."""
-    cursor.execute(
-        f"SELECT offset_acked, scan_offset, paused, updated_at FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
-        [topic, name],
-    )
+    cursor.execute(f"{_MARK} FOR UPDATE", [topic, name])
     row = cursor.fetchone()
     return _mark(row) if row else None
 
@@ -68,7 +57,7 @@ def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Progress | None
 def begin_marks(cursor: CursorWrapper, topic: str, rows: Sequence[tuple[str, int, int]]) -> None:
     """Insert the marks, given as (name, position, number), that do not exist."""
     cursor.execute(
-        f"INSERT INTO queue_offsets {_COLUMNS} VALUES "
+        f"INSERT INTO queue_offsets {offsets.COLUMNS} VALUES "
         + ", ".join([f"('', %s, %s, %s, %s, 0, {NOW_MS})"] * len(rows))
         + " ON DUPLICATE KEY UPDATE offset_acked = queue_offsets.offset_acked",
         flat([topic, *one] for one in sorted(rows)),
@@ -92,9 +81,7 @@ def finish_mark(cursor: CursorWrapper, topic: str, name: str) -> None:
 
 def delete_marks(cursor: CursorWrapper, topic: str, names: Sequence[str]) -> None:
     cursor.execute(
-        f"DELETE o FROM queue_offsets o {_INDEX} WHERE consumer_group = '' AND topic = %s"
-        f" AND partition_key IN ({marks(sorted(names))})",
-        [topic, *sorted(names)],
+        f"DELETE o FROM queue_offsets o {_INDEX} {_NAMED} ({marks(names)})", [topic, *sorted(names)]
     )
 
 
@@ -102,18 +89,14 @@ def numbers(using: str, topic: str, names: Sequence[str]) -> int:
     """Return the sum of the numbers of these marks."""
     rows = session.fetch(
         using,
-        f"SELECT COALESCE(SUM(scan_offset), 0) FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = %s"
-        f" AND partition_key IN ({marks(list(names))})",
+        f"SELECT COALESCE(SUM(scan_offset), 0) FROM queue_offsets {_INDEX} {_NAMED} ({marks(names)})",
         [topic, *names],
     )
     return int(rows[0][0])
 
 
 def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
-    """Reserve the next ``took_us`` microseconds by the database's clock. Return the microseconds until they begin.
-
-    Reserved times never overlap, even if several processes reserve them. Time that passes unreserved is lost.
-    """
+    """Reserve the next ``took_us`` microseconds by the database's clock. Return the microseconds until they begin."""
     cursor.execute(
         f"SELECT GREATEST(offset_acked, {NOW_MS} * 1000), {NOW_MS} * 1000 FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
         [topic, name],
@@ -128,11 +111,7 @@ def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
 def lock_registration(
     cursor: CursorWrapper, group: str, topic: str, *, alone: bool = False
 ) -> tuple[int, bool] | None:
-    """Return (registration generation, paused) of a group, and lock both until this transaction ends; None if
-    unregistered.
-
-    The lock is shared, unless ``alone`` asks for an exclusive lock.
-    """
+    """Lock a group's registration, exclusively if ``alone``. Return (generation, paused); None if unregistered."""
     lock = "FOR UPDATE" if alone else "LOCK IN SHARE MODE"
     cursor.execute(
         f"SELECT id, paused FROM queue_offsets {_INDEX}"
@@ -144,29 +123,86 @@ def lock_registration(
 
 
 def insert(cursor: CursorWrapper, topic: str, copies: Sequence[Copy]) -> int:
-    """Append copies to the log, through the gate like every row. Return the first copy's offset; the others follow it.
+    """Append copies to the log, as ``log.insert`` does. Return the first copy's offset; the others follow it."""
+    rows = [
+        (f"{copy.row.sql.removesuffix(')')}, %s)", [*copy.row.params(topic), copy.original_id])
+        for copy in copies
+    ]
+    return log.insert_values(cursor, topic, rows, f"{log.INSERT_COLUMNS}, original_id")
 
-    Raises ``IntegrityError`` as ``log.insert`` does.
+
+def _mark(row: Row) -> Progress:
+    position, number, finished = row
+    return Progress(int(position), int(number), bool(finished))
+
+
+@dataclass(frozen=True)
+class Native:
+    """A message of the log that a group has not acknowledged, and that is no copy. ``begun``: it has delivery state."""
+
+    offset: int
+    partition: str
+    size: int
+    begun: bool
+
+
+_IS_COPY = "(m.consumer_group <> '' AND m.original_id IS NOT NULL)"
+"""True for copies, which have the ids of their originals. The group has no redriven messages yet, which have them too.
+"""
+
+
+def natives(
+    cursor: CursorWrapper, topic: str, group: str, above: int, upto: int | None, limit: int
+) -> list[Native]:
+    """Return the first ``limit`` messages for the group above an offset that it has not acknowledged; no copies.
+
+    All come from one statement. So if a message was committed before another was sent, and the statement finds the
+    second, it also finds the first.
     """
-    gate, gate_params = locking_topic(topic)
-    first, *others = copies
-    values = ", ".join([f"({gate}, {_values(first)}", *(f"(%s, {_values(one)}" for one in others)])
+    end, params = (" AND m.`offset` <= %s", [upto]) if upto is not None else ("", [])
     cursor.execute(
-        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, original_id) VALUES {values}",
-        [
-            *gate_params,
-            *first.row.params(topic),
-            first.original_id,
-            *flat([topic, *one.row.params(topic), one.original_id] for one in others),
-        ],
+        "SELECT m.`offset`, m.partition_key, LENGTH(m.payload) + LENGTH(m.metadata), s.acked IS NOT NULL"
+        " FROM queue_messages m FORCE INDEX (queue_messages_tail)"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" WHERE m.topic = %s AND m.`offset` > %s{end} AND m.consumer_group IN ('', %s) AND NOT {_IS_COPY}"
+        f" AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT {limit:d}",
+        [group, topic, above, *params, group],
     )
-    return int(cursor.lastrowid)
+    return [
+        Native(int(offset), name, int(size), bool(begun)) for offset, name, size, begun in cursor.fetchall()
+    ]
 
 
-def _values(copy: Copy) -> str:
-    return f"{copy.row.sql.removesuffix(')')}, %s)"
+def last_copies(cursor: CursorWrapper, topic: str, group: str, partitions: Sequence[str]) -> dict[str, int]:
+    """Return the offset of each partition's newest copy. Partitions without a copy are missing from the result."""
+    branch = (
+        "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+        f" WHERE m.topic = %s AND m.partition_key = %s AND m.consumer_group = %s AND {_IS_COPY}"
+        " ORDER BY m.`offset` DESC LIMIT 1"
+    )
+    cursor.execute(
+        union(branch, len(partitions)), flat([topic, partition, group] for partition in partitions)
+    )
+    return {name: int(offset) for name, offset in cursor.fetchall()}
 
 
-def _mark(row: session.Row) -> Progress:
-    position, number, finished, changed = row
-    return Progress(int(position), int(number), bool(finished), int(changed))
+def contents(cursor: CursorWrapper, offsets: Sequence[int]) -> list[Row]:
+    """Return (offset, partition, id, payload, metadata, publication time) of messages, in offset order."""
+    cursor.execute(
+        "SELECT `offset`, partition_key, id, payload, metadata, published_at FROM queue_messages"
+        f" FORCE INDEX (PRIMARY) WHERE `offset` IN ({marks(offsets)}) ORDER BY `offset`",
+        list(offsets),
+    )
+    return list(cursor.fetchall())
+
+
+def acknowledge(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[tuple[str, int]]) -> None:
+    """Acknowledge messages, given as (partition, offset). The INSERT fails if one has delivery state."""
+    one = f"(%s, %s, %s, %s, 1, 0, {NOW_MS}, 0, 0, 0, 0, 0, '', {NOW_MS}, {NOW_MS})"
+    cursor.execute(
+        "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
+        " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at,"
+        f" acked_at) VALUES {', '.join([one] * len(messages))}",
+        flat([group, topic, *each] for each in messages),
+    )

@@ -46,10 +46,7 @@ class _Wrapper(DatabaseWrapper):
 
 @contextmanager
 def connection(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Open a connection, yield its alias, and close it at the end. ``settings`` are an entry of ``DATABASES``.
-
-    Raises the driver's error if the connection fails.
-    """
+    """Open a connection with an entry of ``DATABASES``, and yield its alias. Raises the driver's error."""
     alias = f"django_mqueue.detached.{next(_numbers)}"
     wrapper = _Wrapper(
         {

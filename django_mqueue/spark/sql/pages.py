@@ -4,13 +4,11 @@ A page is read completely before it is returned. So no statement and no read vie
 There are two ways to read a page:
 
 - As a **block**, up to an offset. The server joins all values of the page into a few long values. This costs the
-  server slightly more than rows, but the reader much less, because it does not handle each value. It is for rows that
-  are not large.
+  server slightly more than rows, but the reader much less. It is for rows that are not large.
 - As **rows**, up to a budget in bytes. It is for rows of any size.
 
 In a block each row is a line: its offset, its values, and a 0, so that no line begins or ends with a text.
-``BETWEEN`` separates the values, and ``NULL`` stands for null. A line is made as one value, because a server that
-joins several values of a row copies each of them once more. Names have no control characters, and JSON has them only
+``BETWEEN`` separates the values, and ``NULL`` stands for null. Names have no control characters, and JSON has them only
 if it is formatted in lines. If a text has one, the number of lines or of their parts is too high. Then the page must
 be read as rows.
 
@@ -117,10 +115,7 @@ class Pages:
     dense: bool = False
 
     def block(self, using: str, above: int, upto: int, *, apart: bool = False) -> Block:
-        """Return all rows of an offset range, in any order. Values that are too long are cut off.
-
-        ``apart``: read lumps apart from the lines.
-        """
+        """Return all rows of an offset range, in any order. Values that are too long are cut off."""
         fields = [self._field(name) for name in self.columns if name != "offset"]
         parts = ["m.`offset`", *(part for field in fields for part in _line_parts(field, apart)), "0"]
         line = f"CONCAT_WS({_literal(BETWEEN)}, {', '.join(parts)})"
@@ -134,7 +129,7 @@ class Pages:
     def rows(
         self, using: str, above: int, upto: int, limit: int, budget: int
     ) -> tuple[list[tuple[bytes | None, ...]], int]:
-        """Return the next rows in offset order, and their size in bytes. A row is the offset and then the columns.
+        """Return the next rows in offset order, each with the offset first, and their size in bytes.
 
         Returns at most ``limit`` rows, and stops soon after ``budget`` bytes.
         """
@@ -183,9 +178,7 @@ _prepared: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def _prepare(using: str) -> None:
-    """Raise ``group_concat_max_len``, unless this connection has it. It may differ from the previous page's
-    connection.
-    """
+    """Raise ``group_concat_max_len``, unless this server connection has it raised already."""
     connection = connections[using]
     connection.ensure_connection()
     if _prepared.get(connection.connection) != MOST:

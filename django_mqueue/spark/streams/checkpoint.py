@@ -1,6 +1,6 @@
-"""Read from the checkpoint of a streaming query up to which offsets its batches are durable.
+"""The positions of a streaming query, and its checkpoint, which shows up to where its batches are durable.
 
-Spark reports a finished batch to the source one batch late, and never reports the last one (see ``streaming``). The
+Spark reports a finished batch to the source one batch late, and never reports the last one (see ``stream_reader``). The
 checkpoint's files show it at once. ``offsets/N`` holds the end of batch N before the batch runs. ``commits/N`` appears
 under that name as soon as the batch is done.
 """
@@ -9,39 +9,63 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import OptionError
-from ..reader.offsets import Offsets, parsed
 
 
-class _Files(Protocol):
-    """The folder of a checkpoint. Both methods raise ``OSError``."""
+@dataclass(frozen=True)
+class Offsets:
+    """A position of a query, which Spark keeps as JSON and compares as text.
 
-    def names(self, folder: str) -> Iterable[str]:
-        """Return the names of the files in a folder; none if the folder does not exist."""
+    By topic: ``next`` is the offset that is read first, ``lives`` the registration generation. ``query``: the name of
+    a query that reads for a group. It stays the same after a restart from the checkpoint.
+    """
 
-    def read(self, path: str) -> bytes: ...
+    next: Mapping[str, int]
+    lives: Mapping[str, int] = field(default_factory=dict)
+    query: str = ""
+
+    def json(self) -> dict[str, Any]:
+        """Return the position as Spark keeps it. Without a group, it contains only the topics."""
+        found: dict[str, Any] = {"topics": dict(sorted(self.next.items()))}
+        if self.query:
+            found["lives"] = dict(sorted(self.lives.items()))
+            found["query"] = self.query
+        return found
+
+    def above(self, topic: str) -> int:
+        """Return the offset above which nothing is read yet: 0 for a new topic."""
+        return self.next.get(topic, 1) - 1
+
+    def moved(self, next: Mapping[str, int], lives: Mapping[str, int]) -> Offsets:
+        return replace(self, next={**self.next, **next}, lives={**self.lives, **lives})
+
+
+def parsed(value: Mapping[str, Any]) -> Offsets:
+    """Return the position from the value that ``json`` returned. Raises ``OptionError`` for any other checkpoint."""
+    topics = value.get("topics")
+    if not isinstance(topics, Mapping) or not all(isinstance(each, int) for each in topics.values()):
+        raise OptionError(
+            f"the checkpoint does not belong to format mqueue, its offset is {dict(value)!r}: start with a new"
+            " checkpointLocation"
+        )
+    return Offsets(topics, value.get("lives", {}), value.get("query", ""))
 
 
 class Checkpoint:
-    """The checkpoint at ``location``: the text that Spark was given, a path or a URI.
-
-    Raises ``OptionError`` if pyarrow cannot open the URI.
-    """
+    """The checkpoint at ``location``, a path or a URI. Raises ``OptionError`` if pyarrow cannot open the URI."""
 
     def __init__(self, location: str) -> None:
         self._location = location
         local = re.fullmatch("(?:file:(?://)?)?(/.*|[^:]*)", location)
-        self._files: _Files = _Local(Path(local[1])) if local else _Store(location)
+        self._files = _Local(Path(local[1])) if local else _Store(location)
 
     def durable(self, query: str) -> Offsets | None:
-        """Return the end of the newest durable batch of the query with the name ``query``; None if there is none.
-
-        Raises ``OSError``.
-        """
+        """Return the end of the query's newest durable batch; None if there is none. Raises ``OSError``."""
         newest = max((int(name) for name in self._files.names("commits") if name.isdecimal()), default=None)
         if newest is not None:
             text = self._files.read(f"offsets/{newest}").decode()
@@ -50,15 +74,23 @@ class Checkpoint:
                     return parsed(found)
         return None
 
-    def foreign(self) -> OptionError:
-        """Return the error for a checkpoint that does not hold the batches of this query."""
-        return OptionError(
+    def check(self, query: str) -> None:
+        """Raise ``OptionError`` if no batch of the query is durable here."""
+        cause: OSError | None = None
+        try:
+            if self.durable(query) is not None:
+                return
+        except OSError as error:
+            cause = error
+        raise OptionError(
             f"option 'checkpointLocation' is {self._location!r}, but this query's batches are not recorded there:"
             " give the reader the same text as the writer, with the scheme if it is not a local path"
-        )
+        ) from cause
 
 
 class _Local:
+    """A local folder."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -99,10 +131,7 @@ class _Store:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield each JSON object that is a line of the text, or a line of a string inside such an object.
-
-    The layout is Spark's and may change, so this searches all strings.
-    """
+    """Yield each JSON object that is a line of the text or of a string inside it: Spark may change the layout."""
     for line in text.splitlines():
         try:
             value = json.loads(line)

@@ -10,14 +10,14 @@ from contextlib import suppress
 from django.db import DatabaseError
 
 from ...exceptions import GroupTaken, LogGap, MQueueError, NotRegistered
+from ...store import heartbeats
 from ...store.leases import Holder
 from ..connecting import connected
 from ..database import following
 from ..database.following import ReaderPosition
-from ..reader.offsets import Offsets
 from ..reader.options import ReadOptions
 from . import incarnations
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Offsets
 from .incarnations import CreationTime
 
 BEAT_EVERY = following.ALIVE_MS / 3000
@@ -38,11 +38,6 @@ class GroupReader:
         self._query = ""
         self._made = incarnations.clock() if made is None else made
         self._birth: CreationTime | None = None
-        self._incarnation = ""
-        """The incarnation of this process.
-
-        A later process from the same checkpoint has the same member name and another incarnation.
-        """
         self._planned: Offsets | None = None
         self._is_ours = False
         self._stop = threading.Event()
@@ -55,10 +50,9 @@ class GroupReader:
     def begin(self, using: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, ReaderPosition]:
         """Return the group's position on each topic. Register the group on topics where it is new.
 
-        ``wanted``: for each topic, the offset above which a new registration begins, and the settled offset (see
-        ``following.follow_all``). Before this query has joined, other queries may still read for the group. So if only
-        some of the topics are new, first wait until no other reader is alive. Raises ``GroupTaken`` if one is; then
-        nothing is changed.
+        ``wanted``: see ``following.follow_all``. Before this query has joined, other queries may still read for the
+        group. So if only some of the topics are new, first wait until no other reader is alive. Raises ``GroupTaken``
+        if one is; then nothing is changed.
         """
         if not self._members:
             there = [topic for topic in wanted if following.place(topic, self.group, using=using)]
@@ -69,10 +63,7 @@ class GroupReader:
         return places
 
     def resume(self, using: str, begun: Offsets) -> None:
-        """Become the group's reader from these offsets on. Raises ``LogGap`` if messages above them may be deleted.
-
-        This concerns only topics that are still read: a checkpoint keeps the names of other topics for ever.
-        """
+        """Become the group's reader from these offsets on. Raises ``LogGap`` if messages above them may be deleted."""
         topics = [topic for topic in self._read(begun) if topic not in self._resumed]
         if new := [topic for topic in topics if topic not in self._members]:
             self._join(using, new, begun)
@@ -81,58 +72,34 @@ class GroupReader:
             self._resumed.add(topic)
 
     def holds(self, using: str, topic: str, begun: Offsets) -> bool:
-        """Return whether the group still holds back deletion above the begin of a batch, for a topic that was dropped.
-
-        The batch was planned while the query read the topic. The query no longer reads it, so the group's position
-        there no longer moves.
-        """
-        found = following.place(topic, self.group, using=using)
-        return self._gap(topic, found, begun.lives.get(topic), begun.above(topic)) is None
+        """Return whether the group holds back deletion above ``begun``, for a topic that is no longer read."""
+        return self._gap(using, topic, begun)[1] is None
 
     def check(self, using: str, topic: str, begun: Offsets) -> None:
-        """Raise ``LogGap`` if messages above the begin of a batch may be deleted.
-
-        Raises ``GroupTaken`` if another process is the reader now.
-        """
-        life = begun.lives.get(topic)
+        """Raise ``LogGap`` if messages above ``begun`` may be deleted, ``GroupTaken`` if another process reads now."""
         if topic in self._members:
             following.check_reader(self._members[topic], using=using)
-            life = self._places[topic].life
-        found = following.place(topic, self.group, using=using)
-        self._tell(self._gap(topic, found, life, begun.above(topic)))
+            begun = begun.moved({}, {topic: self._places[topic].life})
+        self._report(self._gap(using, topic, begun)[1])
 
     def done(self, using: str, upto: Offsets) -> None:
-        """Move the group up to these offsets: the query is durably done with everything below.
-
-        Raises ``LogGap`` if the registration or the position of the group was changed.
-        """
+        """Move the group up to these offsets: the query is durably done with everything below. Raises ``LogGap``."""
         self.resume(using, upto)
         for topic in self._read(upto):
             self._done(using, topic, upto.above(topic))
 
     def planned(self, ended: Offsets) -> None:
-        """Note the end of a planned batch. From now on the checkpoint may show that this batch is durable."""
+        """Note the end of a planned batch. From now on, look into the checkpoint for it."""
         self._planned = ended
 
     def check_checkpoint(self) -> None:
-        """Raise ``OptionError`` if the named checkpoint belongs to another query.
-
-        Called after a batch is done.
-        """
-        if self._checkpoint is None or self._is_ours:
-            return
-        try:
-            self._is_ours = self._checkpoint.durable(self._query) is not None
-        except OSError as error:
-            raise self._checkpoint.foreign() from error
-        if not self._is_ours:
-            raise self._checkpoint.foreign()
+        """Raise ``OptionError`` if a batch is done, and the named checkpoint does not show it."""
+        if self._checkpoint is not None and not self._is_ours:
+            self._checkpoint.check(self._query)
+            self._is_ours = True
 
     def stop(self) -> None:
-        """Move the group up to the last durable batch, and leave it, so that another reader can join at once.
-
-        If the database cannot be reached, the missing heartbeats show later that this reader has left.
-        """
+        """Move the group up to the last durable batch, and leave it, so that another reader can join at once."""
         self._stop.set()
         if self._beating is not None:
             self._beating.join()
@@ -143,15 +110,18 @@ class GroupReader:
                 for me in self._members.values():
                     following.leave(me, using=using)
 
-    def _read(self, told: Offsets) -> list[str]:
-        return [topic for topic in told.next if self.options.reads(topic)]
+    def _read(self, offsets: Offsets) -> list[str]:
+        """Return the topics that are still read: a checkpoint keeps the names of other topics for ever."""
+        return [topic for topic in offsets.next if self.options.reads(topic)]
 
     def _done(self, using: str, topic: str, above: int) -> None:
         try:
             self._move(using, topic, above)
         except NotRegistered:
-            self._tell(self._changed(topic, above))
-            self._begin_anew(using, topic, above)
+            self._report(self._changed(topic, above))
+            # Register the group again, if no other process is the reader now.
+            following.join_all([self._members[topic]], list(self._members.values()), using=using)
+            self._places[topic] = following.follow(topic, self.group, above, 0, using=using)
             self._move(using, topic, above)
 
     def _move(self, using: str, topic: str, above: int) -> None:
@@ -160,24 +130,12 @@ class GroupReader:
             try:
                 following.move(topic, self.group, place.life, above, using=using, me=self._members[topic])
             except LogGap as gap:
-                self._tell(f"{gap}. New messages with these offsets may be missed. {GO_ON}")
+                self._report(f"{gap}. New messages with these offsets may be missed. {GO_ON}")
                 return
             self._places[topic] = ReaderPosition(place.life, above)
 
-    def _begin_anew(self, using: str, topic: str, above: int) -> None:
-        """Register the group again, in a new registration generation, and remain its reader.
-
-        Raises ``GroupTaken`` if another process is the reader now.
-        """
-        following.join_all([self._members[topic]], list(self._members.values()), using=using)
-        self._places[topic] = following.follow(topic, self.group, above, 0, using=using)
-
     def _follow_checkpoint(self, using: str) -> None:
-        """Move the group up to the offsets that the checkpoint shows as durable.
-
-        Spark may look for the next batch much later, or never. If another process is the reader now, nothing moves;
-        ``done`` or ``check`` raises the error.
-        """
+        """Move the group up to what the checkpoint shows as durable. ``done`` and ``check`` raise the errors."""
         if self._checkpoint is None or (planned := self._planned) is None:
             return
         found = self._checkpoint.durable(self._query)
@@ -191,63 +149,55 @@ class GroupReader:
             self._planned = None
 
     def _resume(self, using: str, topic: str, upto: Offsets) -> None:
-        """Continue from a checkpoint. Messages above it must not have been deleted since."""
-        above, found = upto.above(topic), following.place(topic, self.group, using=using)
-        problem = self._gap(topic, found, upto.lives.get(topic), above)
-        self._tell(problem)
+        found, problem = self._gap(using, topic, upto)
+        self._report(problem)
         if problem or not found:
-            found = following.follow(topic, self.group, above, 0, using=using)
+            found = following.follow(topic, self.group, upto.above(topic), 0, using=using)
         self._places[topic] = found
 
-    def _gap(self, topic: str, found: ReaderPosition | None, life: int | None, above: int) -> str | None:
-        """Return why messages above ``above`` may be deleted.
-
-        None if the group, in the registration generation ``life``, has held back their deletion all the time.
-        """
+    def _gap(self, using: str, topic: str, begun: Offsets) -> tuple[ReaderPosition | None, str | None]:
+        """Return the group's position, and why messages above ``begun`` may be deleted; None if they cannot be."""
+        found = following.place(topic, self.group, using=using)
+        life, above = begun.lives.get(topic), begun.above(topic)
         if found is None or found.life != life:
-            return self._changed(topic, above)
+            return found, self._changed(topic, above)
         if found.above > above:
-            return (
+            return found, (
                 f"group {self.group!r} is done with topic {topic!r} up to offset {found.above}, but this query's"
                 f" checkpoint is only at {above}: another query has read for the group since then. Messages between"
                 f" these offsets may be deleted. Use one group for each query. {GO_ON}"
             )
-        return None
+        return found, None
 
-    def _tell(self, problem: str | None) -> None:
-        if problem is not None and self.options.fail_on_data_loss:
+    def _report(self, problem: str | None) -> None:
+        if problem is None:
+            return
+        if self.options.fail_on_data_loss:
             raise LogGap(problem)
-        if problem is not None:
-            warnings.warn(problem, stacklevel=2)
+        warnings.warn(problem, stacklevel=2)
 
     def _changed(self, topic: str, above: int) -> str:
         return (
             f"group {self.group!r} was unsubscribed from topic {topic!r}, reset, or registered again since this query"
             f" was at offset {above}. Messages above that offset may be deleted. A new checkpointLocation starts at"
-            " the group's current position. To continue from the checkpoint with the remaining messages, set"
-            " 'failOnDataLoss' to false"
+            f" the group's current position. {GO_ON}"
         )
 
     def _join(self, using: str, topics: Sequence[str], begun: Offsets) -> None:
-        """Join the group on these topics as its reader.
+        """Join the group on these topics as its reader, in place of an earlier process of this query.
 
-        Raises ``GroupTaken`` if another process of this query is alive and was made later. Raises ``LogGap`` if the
-        checkpoint is behind the group and ``fail_on_data_loss`` is set. In both cases this process was perhaps
-        suspended, and takes the place of no other process.
+        This process may have been suspended. So it raises ``GroupTaken`` if a later process is alive, and ``LogGap`` if
+        the checkpoint is behind the group and ``fail_on_data_loss`` is set.
         """
         name = f"{following.READER_PREFIX}{begun.query[:12]}"
-        if self._birth is None:
-            self._birth = CreationTime.of(self._made, using)
-            self._incarnation = self._birth.incarnation()
-        birth = self._birth
-        new = {topic: Holder(self.group, topic, name, self._incarnation) for topic in topics}
+        birth = self._birth = self._birth or CreationTime.of(self._made, using)
+        new = {topic: Holder(self.group, topic, name, birth.incarnation) for topic in topics}
 
         def before() -> None:
             for me in new.values():
                 following.check_newest(me, birth.is_before, using=using)
             for topic in topics if self.options.fail_on_data_loss else ():
-                found = following.place(topic, self.group, using=using)
-                self._tell(self._gap(topic, found, begun.lives.get(topic), begun.above(topic)))
+                self._report(self._gap(using, topic, begun)[1])
 
         held = list(self._members.values())
         following.join_all(list(new.values()), held, using=using, before=before)
@@ -258,9 +208,9 @@ class GroupReader:
             self._beating.start()
 
     def _beat(self) -> None:
-        """Send heartbeats. This runs in its own thread, because a batch may take hours."""
+        """Send heartbeats, in a separate thread, because a batch may take hours."""
         while not self._stop.wait(BEAT_EVERY):
             with suppress(MQueueError, DatabaseError, OSError), connected(self.options.connecting) as using:
                 for me in list(self._members.values()):
-                    following.beat(me, using=using)
+                    heartbeats.beat(using, me)
                 self._follow_checkpoint(using)

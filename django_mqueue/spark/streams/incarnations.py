@@ -1,9 +1,8 @@
 """Find out by their incarnations which of two processes of one query was made later.
 
-When a process is considered dead, a new process starts from its checkpoint. But the old process may only be suspended,
-and may not have joined its group yet. The later process must read, no matter which of the two asks first. The time when
-a process was made is the time of the database minus the time that has passed here since then. So the clocks of two
-machines are never compared.
+A process that is considered dead may only be suspended, while a new process starts from its checkpoint. The later
+process must read, no matter which of the two asks first. The time when a process was made is the time of the database
+minus the time that has passed here since then. So the clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...store.queries import unfinished
 
@@ -25,10 +25,7 @@ def clock() -> float:
 
 @dataclass(frozen=True)
 class CreationTime:
-    """The earliest and the latest time at which a process may have been made, in milliseconds of the database's clock.
-
-    They differ by the time of a round trip to the database.
-    """
+    """The earliest and the latest time at which a process may have been made, in milliseconds of the database."""
 
     earliest: int
     latest: int
@@ -36,11 +33,12 @@ class CreationTime:
     @classmethod
     def of(cls, made: float, using: str) -> CreationTime:
         """Return the times for a process. ``made``: when it was made, by ``clock``."""
-        asked = clock()
+        before = clock()
         now = unfinished.now_ms(using)
-        told = clock()
-        return cls(now - int((told - made) * 1000) - 1, now - int((asked - made) * 1000) + 1)
+        after = clock()
+        return cls(now - int((after - made) * 1000) - 1, now - int((before - made) * 1000) + 1)
 
+    @cached_property
     def incarnation(self) -> str:
         return f"{_TELLS}{self.earliest:011x}{secrets.token_hex(10)}"
 

@@ -9,11 +9,11 @@ import uuid
 from ...protocol.settling import Settler
 from ...store import offsets as positions
 from ..connecting import RetryingConnection
-from ..reader.offsets import Offsets
 from ..reader.options import ReadOptions
 from ..reader.planning import ends, ranges, resolved, topics_of
 from ..reader.ranges import Range
 from ..reader.settling import settled
+from .checkpoint import Offsets
 from .group_reader import GroupReader
 
 TOPICS_EVERY = 1.0
@@ -34,26 +34,22 @@ class Query:
         self._topics_at = self._idle_at = float("-inf")
         self._goal: dict[str, int] | None = None
         self._first: str | None = None
-        """The topic that comes first if not all topics fit into a batch.
-
-        Topics take turns in the order of their names.
-        """
+        """The topic that comes first if not all topics fit into a batch. Topics take turns by their names."""
 
     def initial(self) -> Offsets:
         """Return where a new query begins: at the position of its group, or where the options say.
 
-        Spark does not keep this. It asks again when it repeats the very first batch. So nothing may depend on the
+        Spark does not keep this, and asks again when it repeats the very first batch. So nothing may depend on the
         query's name, which is made here, before the end of the first batch contains it.
         """
         query = uuid.uuid4().hex if self._follower else ""
         return self._line.run(lambda using: self._initial(using, query))
 
     def latest(self, begun: Offsets, most: int | None) -> Offsets:
-        """Return the end of the batch that begins at ``begun``. It is ``begun`` itself if there is nothing new.
+        """Return the end of the batch of at most ``most`` rows from ``begun`` on; ``begun`` if there is nothing new.
 
-        Everything below ``begun`` is durable (see ``streaming``), so the group moves up to there. If the last call
-        found nothing new, wait for ``pollInterval``: otherwise Spark asks a hundred times a second. ``most``: the
-        maximum number of rows.
+        Everything below ``begun`` is durable (see ``stream_reader``), so the group moves up to there. If the last call
+        found nothing new, wait for ``pollInterval``: otherwise Spark asks a hundred times a second.
         """
         self.done(begun)
         if (wait := self._idle_at + self.options.poll_interval - time.monotonic()) > 0:
@@ -65,10 +61,9 @@ class Query:
         return now
 
     def ranges(self, begun: Offsets, ended: Offsets) -> list[Range]:
-        """Return the ranges of a batch, one for each task.
+        """Return the ranges of a batch, one for each task. Topics that only ``ended`` has are for the next batch.
 
-        A topic that is in ``ended`` and not in ``begun`` is new: the next batch reads it. A process that was killed may
-        have planned this batch; then Spark does not call ``latest`` for it.
+        A process that was killed may have planned this batch; then Spark does not call ``latest`` for it.
         """
         found = [
             (topic, begun.above(topic), ended.above(topic)) for topic in ended.next if topic in begun.next
@@ -138,11 +133,7 @@ class Query:
     def _ranges(
         self, using: str, found: list[tuple[str, int, int]], begun: Offsets, ended: Offsets
     ) -> list[Range]:
-        """Return the ranges of a batch.
-
-        A repeated batch is the first batch that Spark asks for. By then the group may be at any position, and the
-        options may no longer select some of its topics.
-        """
+        """Return the ranges of a batch. If it is repeated, the group may be anywhere, and some topics not selected."""
         if not (follower := self._follower):
             return ranges(using, self.options, found)
         batch = Offsets({topic: begun.next[topic] for topic, *_ in found}, ended.lives, ended.query)
@@ -160,8 +151,7 @@ class Query:
     def _ends(self, using: str, found: list[tuple[str, int, int]], most: int | None) -> dict[str, int]:
         """Return up to where each topic is read. Topics that the limit leaves out come first in the next batch.
 
-        A new process begins with a random topic. If it began with the same topic each time, and ended after each batch,
-        the other topics would never be read.
+        A new process begins with a random topic, because it may end after each batch.
         """
         if self._first is None and found:
             self._first = random.choice(found)[0]
@@ -177,16 +167,11 @@ class Query:
         return self._topics
 
     def _last(self, using: str, topic: str) -> int:
-        """Return up to where a topic can be read now.
-
-        A group reads only up to the settled offset in the topic's row, because it cannot be moved further.
-        """
+        """Return up to where a topic can be read now: for a group, what the topic's row has recorded as settled."""
         if self._goal is not None:
             return self._goal.get(topic, 0)
         if not self.options.settle:
             return positions.settled(using, topic)
-        if (using, topic) not in self._settlers:
-            self._settlers[using, topic] = Settler(using, topic)
-        settler = self._settlers[using, topic]
+        settler = self._settlers.setdefault((using, topic), Settler(using, topic))
         settler.advance()
         return settler.shared_settled if self._follower else settler.settled

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,31 +26,28 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..reader.offsets import parsed
 from ..reader.options import ReadOptions
-from ..reader.range_partitions import partitions_of, rows_of
+from ..reader.range_reader import RangeReader
 from . import incarnations
+from .checkpoint import parsed
 from .query import Query
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches, in a process next to the driver that lives as long as the query.
-
-    Only ``read`` runs on executors.
-    """
+class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches, in a process next to the driver that lives as long as the query. Executors only ``read``."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        self.wanted, self.options = schema, options
+        super().__init__(schema, options)
         self._query: Query | None = None
         self._made = incarnations.clock()  # Before Spark calls any other method.
         self._ends_by_signal = False
 
     @property
     def query(self) -> Query:
-        """Return the query. It is created by the first call: executors also get readers, and need no query."""
+        """Return the query, which the first call creates: executors also get readers, and need no query."""
         if self._query is None:
             self._query = Query(self.options, self._made)
-            self._say_goodbye_when_ended()
+            self._stop_on_signal()
         return self._query
 
     def initialOffset(self) -> dict[str, Any]:
@@ -66,17 +62,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.query.latest(parsed(start), most).json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        reported = self.query.reported
-        return reported.json() if reported else None
+        return self.query.reported.json() if self.query.reported else None
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.query.set_goal()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return partitions_of(self.query.ranges(parsed(start), parsed(end)))
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return rows_of(partition, self.wanted, self.options)
+        return [InputPartition(each) for each in self.query.ranges(parsed(start), parsed(end))]
 
     def commit(self, end: dict[str, Any]) -> None:
         self.query.committed(parsed(end))
@@ -87,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._query is not None:
             self._query.stop()
 
-    def _say_goodbye_when_ended(self) -> None:
+    def _stop_on_signal(self) -> None:
         """Call ``stop`` also on SIGTERM, unless the process already handles this signal."""
         in_main = threading.current_thread() is threading.main_thread()
         if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

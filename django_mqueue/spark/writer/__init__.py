@@ -1,5 +1,1 @@
-"""Writing with ``format("mqueue")``: rows become messages with stable ids, which are stored once.
-
-``sink`` is the entry point. It runs on executors.
-It imports ``spark.database`` and lower layers.
-"""
+"""Writing with ``format("mqueue")``: rows become messages with stable ids. ``sink`` is the entry point."""

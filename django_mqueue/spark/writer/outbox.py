@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from django.db import IntegrityError
+from django.db.backends.utils import CursorWrapper
+
+from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT, naming_unknown_group, store_many
+from ...store import log
+from ...store.connection import errors, session
 from ...store.log import NewRow
 from ..connecting import RetryingConnection
-from ..database.appending import append
 from .write_options import WriteOptions
 
 HELD = 16 * 1_048_576
@@ -13,24 +20,22 @@ HELD = 16 * 1_048_576
 
 
 class Outbox:
-    """Stores rows. ``rows``: the number that are stored now. ``new``: the number that were not stored before."""
+    """Stores rows. The caller must call ``flush`` and ``close`` at the end."""
 
     def __init__(self, options: WriteOptions) -> None:
-        self.rows = self.new = 0
         self._line = RetryingConnection(options.connecting)
-        self._held: dict[str, list[NewRow]] = {}
-        self._sizes: dict[str, int] = {}
+        self._held: dict[str, list[NewRow]] = defaultdict(list)
+        self._sizes: Counter[str] = Counter()
         self._size = 0
 
     def put(self, topic: str, row: NewRow) -> None:
-        size = len(row.content.body) + len(row.content.metadata)
-        held = self._held.get(topic, ())
+        size, held = len(row.content.body) + len(row.content.metadata), self._held.get(topic)
         if held and (len(held) == ROWS_PER_STATEMENT or self._sizes[topic] + size > BYTES_PER_STATEMENT):
             self._store(topic)
         if self._size + size > HELD:
             self.flush()
-        self._held.setdefault(topic, []).append(row)
-        self._sizes[topic] = self._sizes.get(topic, 0) + size
+        self._held[topic].append(row)
+        self._sizes[topic] += size
         self._size += size
 
     def flush(self) -> None:
@@ -41,8 +46,32 @@ class Outbox:
         self._line.close()
 
     def _store(self, topic: str) -> None:
-        some = self._held.pop(topic)
+        rows = self._held.pop(topic)
         self._size -= self._sizes.pop(topic)
         # Safe to retry after a lost connection: ``append`` finds rows that a COMMIT without an answer stored.
-        self.new += self._line.run(lambda using: append(using, topic, some))
-        self.rows += len(some)
+        self._line.run(lambda using: append(using, topic, rows))
+
+
+def append(using: str, topic: str, rows: Sequence[NewRow]) -> int:
+    """Store the rows that the topic does not hold yet, in their order, in one transaction. Return how many it stored.
+
+    The first try inserts all rows with one statement. If an id exists already, a second try stores the other rows.
+
+    Raises ``NotRegistered`` if a row is for one group only, and this group is not registered.
+    """
+
+    def store(cursor: CursorWrapper) -> int:
+        with naming_unknown_group(cursor, topic, rows):
+            log.insert(cursor, topic, rows)
+        return len(rows)
+
+    def store_missing(cursor: CursorWrapper) -> int:
+        found = store_many(cursor, topic, rows, [None] * len(rows), [True] * len(rows))
+        return sum(published.created for published in found)
+
+    try:
+        return session.run(using, store)
+    except IntegrityError as error:
+        if not errors.is_duplicate(error):
+            raise
+    return session.run(using, store_missing)

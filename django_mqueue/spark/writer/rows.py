@@ -1,20 +1,15 @@
 """Turn rows of a DataFrame into messages. Each message has an id, by which it is stored only once.
 
-**Ids.** A row with a value in the column ``id`` has this id. The id of any other row is made of the write, of the row's
-content, and of the number of equal rows before it. So a task that runs again makes the same ids, and its rows are
-stored once. This is true even if the rows come in another order (rows from a shuffle have no order). The rest of the id
-depends on what may run again:
+A row with a value in the column ``id`` has this id. The id of any other row is made of the write, of the row's content,
+and of the number of equal rows before it. So a task that runs again makes the same ids, in any order of its rows. The
+rest depends on what may run again:
 
-- A ``save`` without a name: only single tasks run again, with the same partitions. The ids also contain the partition
-  of the task. So equal rows in different tasks are different messages.
-- A ``save`` with a ``writeId``: the whole write may run again, and then its rows may be in other partitions. (Adaptive
-  execution joins partitions of a shuffle by the number of cores. Files are packed by it.) So the ids contain no
-  partition. Equal rows in several tasks would have the same id: each task returns a digest of its rows (``digests``),
-  and the driver refuses the write (``check_apart``). Content whose last digits may differ when it is computed again
-  would get another id: it is refused (``unstable``). The driver warns of content that seems to be random or to be the
-  time of the write.
-- A batch of a stream: the whole batch may run again, but a stream must not stop at equal rows in several tasks. The ids
-  also contain the partition, and rows without ids are refused if adaptive execution is on.
+- A ``save`` without a name: only single tasks, with the same partitions. The ids contain the partition of the task.
+- A ``save`` with a ``writeId``: the whole write, whose rows may then be in other partitions. So the ids contain no
+  partition. The driver refuses equal rows in several tasks, which have the same id (``check_apart``). Content that may
+  differ when it is computed again is refused, or the driver warns of it (``unstable``).
+- A batch of a stream: the whole batch, but a stream must not stop at equal rows in several tasks. The ids contain the
+  partition, and rows without ids are refused if adaptive execution is on.
 """
 
 from __future__ import annotations
@@ -43,10 +38,8 @@ DIGEST = 8
 class Task:
     """The task whose rows become messages.
 
-    * ``write``: the identity of the write.
-    * ``partition``: the number of the task in the write; None: ids do not contain it.
-    * ``adaptive``: whether the rows may be in other tasks when the same write runs again.
-    * ``began``: when the write began, in seconds since 1970.
+    ``partition``: the number of the task in the write; None: ids do not contain it. ``adaptive``: whether the rows may
+    be in other tasks when the same write runs again. ``began``: when the write began, in seconds since 1970.
     """
 
     write: str
@@ -68,11 +61,7 @@ class Rows:
         self._topics: set[str] = set()
 
     def messages(self, columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[str, NewRow]]:
-        """Yield (topic, message) for each row of a batch, which is given by columns.
-
-        Raises ``RowError``, which names the column. Raises ``OptionError`` for rows without an id if the rows may be in
-        other tasks when the batch runs again.
-        """
+        """Yield (topic, message) for each row of a batch, given by columns. Raises ``RowError`` and ``OptionError``."""
         nothing: Sequence[Any] = [None] * count
         if self._adaptive and any(id is None for id in columns.get("id", nothing)):
             raise OptionError(
@@ -92,15 +81,9 @@ class Rows:
         return b"".join(found[:DIGEST] for found in self._seen)
 
     def _message(
-        self,
-        topic: str | None,
-        key: str | None,
-        id: str | None,
-        kind: str | None,
-        headers: Any,
-        payload: Any,
-        target: str | None,
+        self, topic: Any, key: Any, id: Any, kind: Any, headers: Any, payload: Any, target: Any
     ) -> tuple[str, NewRow]:
+        """Return (topic, message) of a row, given by ``COLUMNS``."""
         topic = self._topic(topic)
         target = self._options.target if target is None else target
         if target:
@@ -125,8 +108,7 @@ class Rows:
         if topic is None:
             raise ValueError("topic is null, and there is no option 'topic'")
         if topic not in self._topics:
-            names.check_publish_topic(topic, self._options.suffixes.all)
-            self._topics.add(topic)
+            self._topics.add(names.check_publish_topic(topic, self._options.suffixes.all))
         return topic
 
     def _encoded(self, payload: Any, kind: str, headers: Any) -> Encoded:
@@ -140,19 +122,12 @@ class Rows:
         return encode(what, kind, headers, self._options.max_payload_bytes)
 
     def _id(self, topic: str, key: str | None, content: Encoded, target: str) -> str:
-        digest = blake2b(self._seed, digest_size=16)
-        for part in (
-            topic,
-            "" if key is None else f"k{key}",
-            *([f"g{target}"] if target else []),
-            content.metadata,
-        ):
-            digest.update(part.encode())
-            digest.update(b"\0")
-        digest.update(content.body)
+        group = f"g{target}\0" if target else ""
+        text = f"{topic}\0{'' if key is None else f'k{key}'}\0{group}{content.metadata}\0"
+        digest = blake2b(self._seed + text.encode() + content.body, digest_size=16)
         found = digest.digest()
+        before = self._seen[found]
         self._seen[found] += 1
-        before = self._seen[found] - 1
         return f"spark-{found.hex()}-{before}" if before else f"spark-{found.hex()}"
 
 

@@ -11,6 +11,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,13 +42,8 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 
 @dataclass
 class Stored(WriterCommitMessage):
-    """The result of a task. ``rows``: the number of its rows. ``new``: the number that were not stored before.
+    """The result of a task. ``digests``: see ``Rows``. ``signs``: see ``VolatileContent``."""
 
-    ``digests``: from ``Rows``, for a write with a name. ``signs``: from ``Signs``.
-    """
-
-    rows: int
-    new: int
     digests: bytes = b""
     signs: frozenset[tuple[str, str]] | None = None
 
@@ -74,25 +70,19 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 
 def stored(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Stored:
-    """Store the rows of a task. Both kinds of writer use this."""
-    rows, outbox = Rows(task, options), Outbox(options)
-    try:
+    rows = Rows(task, options)
+    with closing(Outbox(options)) as outbox:
         for batch in batches:
             columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
             for topic, row in rows.messages(columns, batch.num_rows):
                 outbox.put(topic, row)
         outbox.flush()
-    finally:
-        outbox.close()
     digests = rows.digests() if task.partition is None else b""
-    return Stored(outbox.rows, outbox.new, digests, rows.signs.found)
+    return Stored(digests, rows.signs.found)
 
 
 def check_apart(digests: Iterable[bytes]) -> None:
-    """Raise ``RowError`` if several tasks had equal rows: these have the same id.
-
-    ``digests``: one for each task.
-    """
+    """Raise ``RowError`` if several tasks had equal rows, which have the same id. ``digests``: of each task."""
     joined = b"".join(digests)
     array = pa.Array.from_buffers(pa.uint64(), len(joined) // DIGEST, [None, pa.py_buffer(joined)])
     if pc.count_distinct(array).as_py() < len(array):
@@ -124,9 +114,7 @@ class Writer(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._unnamed = uuid.uuid4().hex
-        """The identity of a write without a name. The driver makes it once for each write."""
-
+        self._unnamed = uuid.uuid4().hex  # The driver makes it once for each write.
         self._began = time.time()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
@@ -141,10 +129,7 @@ class Writer(DataSourceArrowWriter):
         check_apart(message.digests for message in messages if isinstance(message, Stored))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Warn about unstable ids.
-
-        Spark calls this in the driver when a task has failed, and the write may run again.
-        """
+        """Warn about unstable ids. Spark calls this in the driver when a task has failed."""
         warn_of_signs(self._options.write_id, messages)
 
 

@@ -1,11 +1,8 @@
 """Content that may differ when it is computed again.
 
-Floats that are added in another order differ in their last bits, and Spark adds them in any order. Two doubles that are
-so near to each other cannot both be written with 15 digits: so a number that may differ shows 16 or 17 digits, at least
-in one of the runs. ``rand()`` shows as many.
-
-One row does not show that ``uuid()`` or ``current_timestamp()`` made a value. ``VolatileContent``
-compares the rows of a write.
+Floats that are added in another order differ in their last bits, and Spark adds them in any order. At least one of two
+such neighbours is written with 16 or 17 digits, as the results of ``rand()`` are. One row does not show that ``uuid()``
+or ``current_timestamp()`` made a value, so ``VolatileContent`` compares the rows of a write.
 """
 
 from __future__ import annotations
@@ -31,10 +28,10 @@ MARGIN = 60
 
 def unstable_in(value: Any) -> str | None:
     """Return the first number in a column's value whose last digits may differ."""
-    return next((text for text in texts_in(value) if _is_unstable(text)), None)
+    return next((text for text in _texts_in(value) if _is_unstable(text)), None)
 
 
-def texts_in(value: Any) -> list[str]:
+def _texts_in(value: Any) -> list[str]:
     """Return all texts and numbers in a column's value: in JSON at any depth, in a map, or the text itself."""
     if isinstance(value, str | bytes):
         with suppress(ValueError, RecursionError):
@@ -45,8 +42,8 @@ def texts_in(value: Any) -> list[str]:
 class VolatileContent:
     """Values in all of a task's rows that are probably different in another run, as (column, description).
 
-    One kind is a random UUID that no row before it has. The other is a time that is the same in all rows and not before
-    the write began. ``found`` is None if there is no row.
+    They are random UUIDs that no row before has, and times that are the same in all rows and not before the write
+    began. ``found`` is None if there is no row.
     """
 
     def __init__(self, began: float) -> None:
@@ -56,11 +53,10 @@ class VolatileContent:
         self._uuids: set[str] = set()
 
     def add(self, **columns: Any) -> None:
-        """Compare a row, given by its columns, with the rows before it."""
         if self._rows == SAMPLE or self.found == frozenset():
             return
         self._rows += 1
-        signs = ((name, self._sign(text)) for name, value in columns.items() for text in texts_in(value))
+        signs = ((name, self._sign(text)) for name, value in columns.items() for text in _texts_in(value))
         here = frozenset((name, sign) for name, sign in signs if sign)
         self.found = here if self.found is None else self.found & here
 

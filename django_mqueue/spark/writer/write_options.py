@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ... import conf
 from ...policy import names
-from ..connecting import CONNECTION_OPTIONS, ConnectionParameters, connecting
+from ..connecting import ConnectionParameters
 from ..errors import OptionError
-from ..reader.options import OptionReader
-from ..suffixes import OPTION, Suffixes, suffixes_of
+from ..reader.options import OptionReader, flag, option, whole
+from ..suffixes import Suffixes
 
-_KNOWN = {
-    "topic",
-    "target",
-    "spread",
-    "maxPayloadBytes",
-    OPTION,
-    "writeId",
-    "stableContent",
-} | CONNECTION_OPTIONS
 WRITE_ID_MAX = 200
 ADAPTIVE_STREAMS = "spark.sql.adaptive.streaming.stateless.enabled"
 """A setting of Spark that our sessions turn off. It could change the ids of a stream's rows (see ``rows``)."""
 
 _SPARKS = {"checkpointlocation", "queryname"}
 """Options of the query that Spark also passes to the writer."""
+
+
+def _target(text: str) -> str:
+    return text and names.check_name("target", text, names.GROUP_MAX)
+
+
+def _spread(text: str) -> int:
+    if whole(text) > conf.SPREAD_MAX:
+        raise ValueError(f"must be at most {conf.SPREAD_MAX}, and equal to the setting SPREAD")
+    return whole(text)
 
 
 @dataclass(frozen=True)
@@ -41,40 +43,27 @@ class WriteOptions:
     """
 
     connecting: ConnectionParameters
-    topic: str | None
-    spread: int
-    max_payload_bytes: int
     suffixes: Suffixes
-    write_id: str | None
-    target: str = ""
-    stable: bool = False
+    topic: str | None = option("topic", str)
+    target: str = option("target", _target, "")
+    spread: int = option("spread", _spread, conf.OPTIONS["SPREAD"].default)
+    max_payload_bytes: int = option("maxPayloadBytes", whole, conf.OPTIONS["MAX_PAYLOAD_BYTES"].default)
+    write_id: str | None = option("writeId", partial(names.check_name, "writeId", limit=WRITE_ID_MAX))
+    stable: bool = option("stableContent", flag, False)
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Return the parsed options. Raises ``OptionError``."""
-    given = OptionReader(options)
-    given.refuse_unknown(_KNOWN, {name: given.values[name] for name in given.values.keys() - _SPARKS})
-    how = connecting(given.values)
-    suffixes = suffixes_of(given.values, how)
-    topic, write_id = given.text("topic"), given.text("writeId")
-    if topic is not None:
-        given.checked("topic", topic, lambda name: names.check_publish_topic(name, suffixes.all))
-    if write_id is not None:
-        if streaming:
-            raise given.bad(
-                "writeId", "a streaming query has an id of its own, kept in its checkpoint: leave it out"
-            )
-        given.checked("writeId", write_id, lambda name: names.check_name("writeId", name, WRITE_ID_MAX))
-    target = given.text("target") or ""
-    if target:
-        given.checked("target", target, lambda name: names.check_name("target", name, names.GROUP_MAX))
-    spread = given.whole("spread", int(conf.OPTIONS["SPREAD"].default))
-    if spread is None or spread > conf.SPREAD_MAX:
-        raise given.bad("spread", f"must be at most {conf.SPREAD_MAX}, and equal to the setting SPREAD")
-    largest = given.whole("maxPayloadBytes", int(conf.OPTIONS["MAX_PAYLOAD_BYTES"].default))
-    assert largest is not None
-    stable = given.flag("stableContent", False)
-    return WriteOptions(how, topic, spread, largest, suffixes, write_id, target, stable)
+    own = {name: value for name, value in options.items() if name.lower() not in _SPARKS}
+    given = OptionReader(own, WriteOptions)
+    found = WriteOptions(given.connecting, given.suffixes, **given.field_values())
+    if found.topic is not None:
+        given.value("topic", partial(names.check_publish_topic, dlq_suffixes=found.suffixes.all))
+    if streaming and found.write_id is not None:
+        raise given.bad(
+            "writeId", "a streaming query has an id of its own, kept in its checkpoint: leave it out"
+        )
+    return found
 
 
 def check_mode(overwrite: bool) -> None:

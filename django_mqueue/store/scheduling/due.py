@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from ...policy.names import scheduled_topic
-from ..connection.dialect import NOW_MS, flat, marks, numbers_table
-from ..gates import locking_topic
-from ..log import INSERT_COLUMNS
+from ..connection.dialect import NOW_MS, marks, numbers_table
+from ..log import INSERT_COLUMNS, insert_values
 from .schedule import WAITING
 
 _TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
@@ -98,14 +97,8 @@ def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
         f" WHERE `offset` IN ({marks(offsets)}) ORDER BY available_at, `offset`",
         list(offsets),
     )
-    gate, gate_params = locking_topic(topic)
-    first, *others = cursor.fetchall()
     end = f"%s, %s, %s, %s, %s, %s, %s, {NOW_MS}, %s)"
-    cursor.execute(
-        f"INSERT INTO queue_messages ({INSERT_COLUMNS}, original_id) VALUES ({gate}, {end}"
-        + f", (%s, {end}" * len(others),
-        [*gate_params, *first, *flat([topic, *row] for row in others)],
-    )
+    insert_values(cursor, topic, [(end, row) for row in cursor.fetchall()], f"{INSERT_COLUMNS}, original_id")
 
 
 def delete(cursor: CursorWrapper, offsets: Sequence[int]) -> None:

@@ -67,7 +67,7 @@ def _show_that_it_stands_still(topic: str, group: str) -> None:
 def _read_on(topic: str, group: str, rest: tuple[int, ...], name: str) -> None:
     """Join as the group's reader, read on from its position, and move it to the end of the log."""
     me = Holder(group, topic, name, name)
-    following.join(me, using="default")
+    following.join_all([me], using="default")
     place = following.place(topic, group, using="default")
     assert place is not None, f"{group} reads the log by itself no more"
     rows = Message.objects.filter(topic=topic, offset__gt=place.above).order_by("offset")

@@ -8,6 +8,7 @@ from django_mqueue import subscribe
 from django_mqueue.models import Message, Offset
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.spark.database import following
+from django_mqueue.store.heartbeats import beat
 from django_mqueue.store.leases import Holder
 from django_mqueue.store.offsets import READS_LOG
 from tests.support.subscribers import in_log
@@ -48,7 +49,7 @@ def joined(scene: Scene) -> Holder:
     scene.done(0, 1)
     follow(scene)
     me = reader(scene)
-    following.join(me, using="default")
+    following.join_all([me], using="default")
     return me
 
 
@@ -118,7 +119,7 @@ def join_as_a_reader(scene: Scene) -> Iterator[None]:
     scene.done(0, 1)
     follow(scene)
     yield
-    following.join(reader(scene), using="default")
+    following.join_all([reader(scene)], using="default")
 
 
 @walk(
@@ -130,7 +131,7 @@ def beat_of_a_reader(scene: Scene) -> Iterator[None]:
     me = joined(scene)
     scene.run_out()
     yield
-    following.beat(me, using="default")
+    beat("default", me)
 
 
 @walk(

@@ -16,6 +16,7 @@ from django_mqueue.protocol.settling import Settler
 from django_mqueue.service.registration import is_registered
 from django_mqueue.spark.database import following
 from django_mqueue.store import offsets
+from django_mqueue.store.heartbeats import beat
 from django_mqueue.store.leases import Holder
 from tests.support.subscribers import collect, in_log
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
@@ -43,7 +44,7 @@ def reader(name: str) -> Holder:
 
 
 def join(name: str) -> None:
-    following.join(reader(name), using="default")
+    following.join_all([reader(name)], using="default")
 
 
 def test_a_reader_registers_while_a_collection_is_under_way() -> None:
@@ -93,7 +94,7 @@ def test_two_become_the_reader_at_once() -> None:
         first.go()
 
         def told() -> bool:
-            following.beat(reader("a"), using="default")
+            beat("default", reader("a"))
             return second.is_done
 
         wait_until(told, "the second reader is told")

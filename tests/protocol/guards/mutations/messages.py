@@ -148,9 +148,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "redriven messages pass the gate",
         "a redriven message that commits late lies below the watermark and is lost with its dead letter",
-        "store/dead_letters.py",
-        "gate, gate_params = locking_topic(topic)",
-        'gate, gate_params = "%s", [topic]',
+        "store/log.py",
+        "    gate, gate_params = locking_topic(topic)\n    values = ",
+        '    gate, gate_params = "%s", [topic]\n    values = ',
         "protocol/guards/test_gate.py::test_what_is_redriven_holds_a_slot_until_its_transaction_ends",
     ),
     mutation(

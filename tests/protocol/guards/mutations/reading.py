@@ -27,8 +27,8 @@ MUTATIONS = (
         "the search for the oldest uncommitted message uses the primary key",
         "an INSERT that waits for a lock has only this index entry: the batch passes it, and it commits late",
         "spark/sql/bulk.py",
-        'FORCE INDEX (PRIMARY)"\n            f" WHERE topic',
-        'FORCE INDEX (queue_messages_tail)"\n            f" WHERE topic',
+        'FORCE INDEX (PRIMARY)"\n        " WHERE topic',
+        'FORCE INDEX (queue_messages_tail)"\n        " WHERE topic',
         f"{_OPEN}::test_what_waits_for_a_gap_in_the_index_of_ids_is_not_passed[nobody reads it]",
     ),
 )

@@ -14,9 +14,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "promotion passes the gate",
         "promoted messages that commit late lie below the watermark and are lost",
-        "store/scheduling/due.py",
-        "gate, gate_params = locking_topic(topic)",
-        'gate, gate_params = "%s", [topic]',
+        "store/log.py",
+        "    gate, gate_params = locking_topic(topic)\n    values = ",
+        '    gate, gate_params = "%s", [topic]\n    values = ',
         f"{_PROMOTION}::test_a_promotion_goes_through_the_gate_before_it_gets_an_offset",
     ),
     mutation(
