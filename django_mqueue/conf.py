@@ -55,6 +55,7 @@ OPTIONS: dict[str, Option] = {
     "MASK": Option(None, object, is_function=True),
 }
 SPREAD_MAX = 4096
+WRONG_TOPICS = "MQUEUE['TOPICS'] must be a dictionary of dictionaries by topic"
 
 
 def _configured() -> Mapping[str, Any]:
@@ -69,26 +70,22 @@ def get(name: str, topic: str | None = None) -> Any:
 
     Raises ``KeyError`` for an unknown name, and ``ImproperlyConfigured`` for an invalid value.
     """
-    option, configured = OPTIONS[name], _configured()
-    value = configured.get(name, option.default)
+    configured = _configured()
+    value = configured.get(name, OPTIONS[name].default)
     if topic is not None and name != "DATABASE":
-        value = _of_topic(configured, topic).get(name, value)
-    if problem := _problem(name, option, value):
+        topics = configured.get("TOPICS", {})
+        section = topics.get(topic, {}) if isinstance(topics, Mapping) else None
+        if not isinstance(section, Mapping):
+            raise ImproperlyConfigured(WRONG_TOPICS)
+        value = section.get(name, value)
+    if problem := _problem(name, value):
         raise ImproperlyConfigured(f"MQUEUE[{name!r}] {problem}")
     return value
 
 
-def _of_topic(configured: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
-    topics = configured.get("TOPICS", {})
-    section = topics.get(topic, {}) if isinstance(topics, Mapping) else None
-    if not isinstance(section, Mapping):
-        raise ImproperlyConfigured("MQUEUE['TOPICS'] must be a dictionary of dictionaries by topic")
-    return section
-
-
-def _problem(name: str, option: Option, value: Any) -> str | None:
+def _problem(name: str, value: Any) -> str | None:
     """Return the problem of one value, without regard to other settings; None if it is valid."""
-    if problem := option.problem(value):
+    if problem := OPTIONS[name].problem(value):
         return problem
     if name == "SPREAD" and value > SPREAD_MAX:
         return f"must be at most {SPREAD_MAX}, not {value!r}"
@@ -110,8 +107,7 @@ def lease_ms(topic: str) -> int:
 
 def largest_payload() -> int:
     """Return the largest ``MAX_PAYLOAD_BYTES`` of all topics, in bytes."""
-    topics = _configured().get("TOPICS", {})
-    return max(int(get("MAX_PAYLOAD_BYTES", topic)) for topic in (None, *topics))
+    return max(int(get("MAX_PAYLOAD_BYTES", topic)) for topic in (None, *topics()))
 
 
 def dead_letter_topic(topic: str) -> str:
@@ -121,13 +117,13 @@ def dead_letter_topic(topic: str) -> str:
 
 def dead_letter_suffixes() -> tuple[str, ...]:
     """Return all suffixes of dead-letter topics: the default, and the suffixes set in ``TOPICS``."""
-    topics = _configured().get("TOPICS", {})
-    return tuple({str(get("DLQ_SUFFIX")), *(str(get("DLQ_SUFFIX", topic)) for topic in topics)})
+    return tuple({str(get("DLQ_SUFFIX", topic)) for topic in (None, *topics())})
 
 
 def original_topic(topic: str) -> str:
     """Return the topic without the suffixes of scheduled messages, replies and dead letters."""
-    while ending := next((end for end in _derived() if topic.endswith(end) and topic != end), ""):
+    derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *dead_letter_suffixes())
+    while ending := next((end for end in derived if topic.endswith(end) and topic != end), ""):
         topic = topic.removesuffix(ending)
     return topic
 
@@ -150,10 +146,6 @@ def topics() -> list[str]:
     return list(_configured().get("TOPICS", {}))
 
 
-def _derived() -> tuple[str, ...]:
-    return (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *dead_letter_suffixes())
-
-
 def _mask_problem(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
@@ -169,30 +161,27 @@ def problems() -> list[str]:
     configured = getattr(settings, "MQUEUE", {})
     if not isinstance(configured, Mapping):
         return ["MQUEUE must be a dictionary"]
-    found = _section_problems("MQUEUE", {k: v for k, v in configured.items() if k != "TOPICS"}, OPTIONS)
+    found = _section_problems("MQUEUE", {k: v for k, v in configured.items() if k != "TOPICS"}, list(OPTIONS))
     topics = configured.get("TOPICS", {})
     if not isinstance(topics, Mapping):
-        return [*found, "MQUEUE['TOPICS'] must be a dictionary of dictionaries by topic"]
-    allowed = {name: option for name, option in OPTIONS.items() if name != "DATABASE"}
+        return [*found, WRONG_TOPICS]
     for topic, section in topics.items():
         where = f"MQUEUE['TOPICS'][{topic!r}]"
         if not isinstance(topic, str) or not isinstance(section, Mapping):
             found.append(f"{where} must be a dictionary under the topic's name")
         else:
-            found += _section_problems(where, section, allowed)
+            found += _section_problems(where, section, [name for name in OPTIONS if name != "DATABASE"])
             found += _relations(where, {**configured, **section})
     return found + _relations("MQUEUE", configured)
 
 
-def _section_problems(where: str, section: Mapping[str, Any], allowed: Mapping[str, Option]) -> list[str]:
+def _section_problems(where: str, section: Mapping[str, Any], allowed: list[str]) -> list[str]:
     found = []
     for name, value in section.items():
         if name not in allowed:
             found.append(f"{where}: unknown setting {name!r}; known are {', '.join(allowed)}")
-        elif problem := _problem(name, allowed[name], value):
+        elif problem := _problem(name, value) or (_mask_problem(value) if name == "MASK" else None):
             found.append(f"{where}[{name!r}] {problem}")
-        elif name == "MASK" and (problem := _mask_problem(value)):
-            found.append(f"{where}['MASK'] {problem}")
         elif name == "DATABASE" and value not in settings.DATABASES:
             found.append(f"{where}['DATABASE'] names no entry of DATABASES: {value!r}")
     return found
@@ -215,19 +204,20 @@ def _relations(where: str, section: Mapping[str, Any]) -> list[str]:
     ``LEASE_DURATION`` must be longer than the heartbeat interval (``DISCOVERY_INTERVAL``), and at least twice the
     renewal interval.
     """
-    values = {name: section.get(name, option.default) for name, option in OPTIONS.items()}
     together = ("LEASE_DURATION", "LEASE_RENEWAL_INTERVAL", "DISCOVERY_INTERVAL")
-    if any(OPTIONS[name].problem(values[name]) for name in together):
+    values = {name: section.get(name, OPTIONS[name].default) for name in together}
+    if any(OPTIONS[name].problem(value) for name, value in values.items()):
         return []
+    lease, renewal, discovery = values.values()
     found = []
-    if values["DISCOVERY_INTERVAL"] >= values["LEASE_DURATION"]:
+    if discovery >= lease:
         found.append(
-            f"{where}: DISCOVERY_INTERVAL ({values['DISCOVERY_INTERVAL']}) must be below LEASE_DURATION "
-            f"({values['LEASE_DURATION']}), or healthy workers count as dead between two heartbeats"
+            f"{where}: DISCOVERY_INTERVAL ({discovery}) must be below LEASE_DURATION ({lease}), or healthy workers"
+            " count as dead between two heartbeats"
         )
-    if values["LEASE_RENEWAL_INTERVAL"] * 2 > values["LEASE_DURATION"]:
+    if renewal * 2 > lease:
         found.append(
-            f"{where}: LEASE_RENEWAL_INTERVAL ({values['LEASE_RENEWAL_INTERVAL']}) must be at most half of "
-            f"LEASE_DURATION ({values['LEASE_DURATION']}), or healthy workers lose their leases"
+            f"{where}: LEASE_RENEWAL_INTERVAL ({renewal}) must be at most half of LEASE_DURATION ({lease}), or healthy"
+            " workers lose their leases"
         )
     return found

@@ -7,6 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 
+def _listed(names: Sequence[str]) -> str:
+    """Return the first five names, and the number of the others."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
+
+
 class MQueueError(Exception):
     """Base class of the queue's errors. Invalid arguments raise ``ValueError`` or ``TypeError`` instead."""
 
@@ -34,11 +40,9 @@ class StaleDelivery(MQueueError):
 
     def __init__(self, stale: list[Any], verb: str) -> None:
         self.stale = stale
-        shown = ", ".join(f"{d.topic}@{d.offset}" for d in stale[:5])
-        more = f" and {len(stale) - 5} more" if len(stale) > 5 else ""
         super().__init__(
-            f"cannot {verb} {shown}{more}: meanwhile delivered again or finished, "
-            "or the partition's lease was lost; nothing was changed"
+            f"cannot {verb} {_listed([f'{d.topic}@{d.offset}' for d in stale])}: meanwhile delivered again or finished,"
+            " or the partition's lease was lost; nothing was changed"
         )
 
 
@@ -103,12 +107,9 @@ class GroupActive(MQueueError):
 
     def __init__(self, topic: str, group: str, subscribers: list[str]) -> None:
         self.topic, self.group, self.subscribers = topic, group, subscribers
-        shown = ", ".join(subscribers[:5]) + (
-            f" and {len(subscribers) - 5} more" if len(subscribers) > 5 else ""
-        )
         super().__init__(
-            f"group {group!r} on topic {topic!r} has running subscribers: {shown}. Stop them, or give force=True:"
-            " their messages in flight are then delivered again"
+            f"group {group!r} on topic {topic!r} has running subscribers: {_listed(subscribers)}. Stop them,"
+            " or give force=True: their messages in flight are then delivered again"
         )
 
 
@@ -255,11 +256,10 @@ class BatchFailure(MQueueError):
             )
         if not failures:
             raise ValueError("BatchFailure must name at least one message; return if all of them succeeded")
-        for error in failures.values():
+        self.failures = dict(failures)
+        for error in self.failures.values():
             if not isinstance(error, BaseException):
                 raise TypeError(f"BatchFailure needs an exception for each message, not {error!r}")
-        self.failures = dict(failures)
         first = next(iter(self.failures.values()))
-        super().__init__(
-            f"{len(self.failures)} of the batch failed, the first by {type(first).__name__}: {first}"
-        )
+        text = f"{len(self.failures)} of the batch failed, the first by {type(first).__name__}: {first}"
+        super().__init__(text)

@@ -72,17 +72,6 @@ class Reply:
     headers: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class DeadLetter:
-    """The additional fields of a message in a dead-letter topic."""
-
-    original_topic: str
-    failed_group: str
-    failed_at: datetime
-    failure_count: int
-    last_error: str
-
-
 @dataclass(frozen=True, eq=False)
 class Message:
     """A message, as a handler gets it.

@@ -9,8 +9,7 @@ locks. Exceptions of receivers are logged. docs/reference/signals.md lists the a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from django.dispatch import Signal
@@ -18,51 +17,38 @@ from django.dispatch import Signal
 logger = logging.getLogger("django_mqueue")
 
 
+_topics: dict[str, str] = {}
+
+
+def _same(sender: Any) -> Any:
+    """Return the first object with this topic's name, because Django compares senders by identity."""
+    return _topics.setdefault(sender, sender) if isinstance(sender, str) else sender
+
+
 class TopicSignal(Signal):
     """A signal whose ``sender`` is a topic's name: ``connect(receiver, sender="orders")`` selects that topic."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._senders: dict[object, object] = {}
-        """Django compares senders by identity, so each name that was connected to is mapped to one object."""
+    def connect(self, receiver: Any, sender: Any = None, *args: Any, **named: Any) -> None:
+        super().connect(receiver, _same(sender), *args, **named)
 
-    def connect(
-        self,
-        receiver: Callable[..., Any],
-        sender: object | None = None,
-        weak: bool = True,
-        dispatch_uid: Hashable | None = None,
-    ) -> None:
-        if isinstance(sender, str):
-            sender = self._senders.setdefault(sender, sender)
-        super().connect(receiver, sender=sender, weak=weak, dispatch_uid=dispatch_uid)
-
-    def disconnect(
-        self,
-        receiver: Callable[..., Any] | None = None,
-        sender: object | None = None,
-        dispatch_uid: str | None = None,
-    ) -> bool:
-        return bool(super().disconnect(receiver, sender=self._known(sender), dispatch_uid=dispatch_uid))
+    def disconnect(self, receiver: Any = None, sender: Any = None, dispatch_uid: str | None = None) -> bool:
+        return bool(super().disconnect(receiver, _same(sender), dispatch_uid))
 
     def has_listeners(self, sender: Any = None) -> bool:
-        return bool(self.receivers) and super().has_listeners(self._known(sender))
-
-    def send(self, sender: Any, **named: Any) -> list[tuple[Callable[..., Any], Any]]:
-        return super().send(self._known(sender), **named)
+        return bool(self.receivers) and super().has_listeners(_same(sender))
 
     def send_robust(self, sender: Any, **named: Any) -> list[tuple[Callable[..., Any], Any]]:
-        return super().send_robust(self._known(sender), **named)
+        return super().send_robust(_same(sender), **named)
 
-    def _known(self, sender: Any) -> Any:
-        return self._senders.get(sender, sender) if isinstance(sender, str) else sender
+    def tell(self, topic: str, **arguments: Any) -> None:
+        """Call the receivers of a topic. Exceptions are logged, not raised."""
+        try:
+            self.send_robust(topic, topic=topic, **arguments)
+        except Exception:
+            logger.exception("a signal of topic %s could not be sent", topic)
 
     def _log_robust_failure(self, receiver: Callable[..., Any], err: BaseException) -> None:
-        """Log the exception of a receiver.
-
-        Django's method raises for receivers without ``__qualname__`` (partials, objects), and so skips the other
-        receivers.
-        """
+        """Log the exception of a receiver. Django's method fails for partials and objects."""
         name = getattr(receiver, "__qualname__", type(receiver).__qualname__)
         logger.error("a receiver of a signal failed: %s", name, exc_info=err)
 
@@ -77,19 +63,3 @@ redriven = TopicSignal()
 dropped = TopicSignal()
 lease_won = TopicSignal()
 lease_lost = TopicSignal()
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One signal to send, with its arguments."""
-
-    signal: TopicSignal
-    topic: str
-    arguments: Mapping[str, Any]
-
-    def send(self) -> None:
-        """Call the receivers. Exceptions are logged, not raised."""
-        try:
-            self.signal.send_robust(sender=self.topic, topic=self.topic, **self.arguments)
-        except Exception:
-            logger.exception("a signal of topic %s could not be sent", self.topic)

@@ -20,7 +20,6 @@ from .policy import encoding
 from .policy.quarantine import Quarantine
 from .policy.requests import REPLY_TO
 from .protocol.claim_scheduler import ClaimScheduler, jobs
-from .protocol.consumer_state import Options
 from .protocol.delivery import Delivery
 from .protocol.events import EventQueue, delivered
 from .protocol.subscriber import Subscriber
@@ -33,7 +32,6 @@ from .store.message_rows import message_fields
 from .workers import connections
 from .workers.executor import verdicts
 from .workers.jobs import Job
-from .workers.outcomes import Verdict
 from .workers.registry import Handler, autodiscover, handlers
 
 logger = logging.getLogger("django_mqueue")
@@ -96,15 +94,7 @@ class _Drain:
         self.handlers: dict[Subscriber, Handler] = {}
         for handler in chosen:
             subscribe(handler.topic, handler.group, handler.start, using=using)
-            options = Options(
-                using,
-                handler.batch_size,
-                handler.strict,
-                handler.max_attempts,
-                handler.visible_ms,
-                eager=True,
-                batch=handler.batch,
-            )
+            options = handler.options(using, eager=True)
             engine = Subscriber(
                 handler.topic, handler.group, default_name(), options, self.feed, expires=False
             )
@@ -142,29 +132,15 @@ class _Drain:
 
     def _handle(self, together: list[Delivery]) -> None:
         handler = next(h for e, h in self.handlers.items() if e.acknowledger is together[0].hold.acknowledger)
-        for delivery, verdict in self._verdicts(Job(handler, together)).items():
-            self._answer(handler, delivery, verdict)
-
-    def _answer(self, handler: Handler, delivery: Delivery, verdict: Verdict) -> None:
-        verb, delay, error, _ = verdict
-        if verb == "ack":
-            delivery.ack()
-            return
-        logger.warning("%s: %s@%s: %s: %s", handler.name, delivery.topic, delivery.offset, verb, error)
-        if verb == "nack":
-            delivery.nack(delay=delay, error=error)
-        elif verb == "reject":
-            delivery.reject(error)
-        else:
-            delivery.postpone(delay)
-
-    def _verdicts(self, job: Job) -> dict[Delivery, Verdict]:
-        if not session.in_transaction(self.using):
-            found = verdicts(job)
-            connections.after_use()
-            return found
-        with transaction.atomic(using=self.using):  # A savepoint, in case of a database error.
-            return verdicts(job)
+        with _savepoint(self.using):
+            found = verdicts(Job(handler, together))
+        for delivery, verdict in found.items():
+            if verdict.verb != "ack":
+                logger.warning(
+                    "%s: %s@%s: %s: %s",
+                    handler.name, delivery.topic, delivery.offset, verdict.verb, verdict.error,
+                )  # fmt: skip
+            verdict.settle(delivery)
 
 
 class _Outbox(EventQueue):
@@ -178,13 +154,20 @@ class _Outbox(EventQueue):
         """Do nothing: ``flush`` sends the events."""
 
     def flush(self) -> None:
-        while event := self.take():
-            if session.in_transaction(self.using):
-                with transaction.atomic(using=self.using):  # A savepoint, in case of a database error.
-                    event.send()
-            else:
-                event.send()
-                connections.after_use()
+        while self.events:
+            with _savepoint(self.using):
+                self.events.popleft()()
+
+
+@contextmanager
+def _savepoint(using: str) -> Iterator[None]:
+    """Protect the caller's transaction from a database error in the block, if there is a transaction."""
+    if session.in_transaction(using):
+        with transaction.atomic(using=using):
+            yield
+    else:
+        yield
+        connections.after_use()
 
 
 def _message(row: Row) -> Message:

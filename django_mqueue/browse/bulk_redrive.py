@@ -15,7 +15,7 @@ from ..exceptions import MQueueError
 from ..messages import Message
 from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery
-from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterSelection, Letter, Redriver
+from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterSelection, Letter
 from ..store.connection import session
 from .dead_letters import END, walk
 
@@ -62,29 +62,26 @@ def redrive_step(
 
     The step ends when it has redriven about ``limit`` dead letters, or after ``STEP`` seconds.
     """
-    return _step(using, choice, above, up_to, Redriver(using, choice.topic, None), limit)
+    return _step(_selection(using, choice, redrives=True), choice, above, up_to, limit)
 
 
 def purge_step(
     using: str, choice: DeadLetterQuery, above: int, up_to: int, *, limit: int = STEP_LETTERS
 ) -> Progress:
     """Purge the next selected dead letters. It takes the parameters of ``redrive_step``."""
-    return _step(using, choice, above, up_to, None, limit)
+    return _step(_selection(using, choice, redrives=False), choice, above, up_to, limit)
 
 
-def _step(
-    using: str, choice: DeadLetterQuery, above: int, up_to: int, back: Redriver | None, limit: int
-) -> Progress:
+def _step(work: DeadLetterSelection, choice: DeadLetterQuery, above: int, up_to: int, limit: int) -> Progress:
     begun = time.monotonic()
-    work = DeadLetterSelection(*_arguments(using, choice))
     moved = locked = homeless = looked = 0
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
-    with session.migration_errors(using):
-        for step in walk(using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
+    with session.migration_errors(work.using):
+        for step in walk(work.using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
             looked, position = step.looked, step.next
             for heads in batches_by_weight(step.found, attrgetter("size"), BYTES_AT_ONCE):
                 page = [head.offset for head in heads]
-                done = work.batch(page, back)
+                done = work.batch(page)
                 moved, locked, homeless = moved + done.moved, locked + done.locked, homeless + done.homeless
                 if time.monotonic() - begun >= STEP and page[-1] < step.found[-1].offset:
                     return Progress(moved, locked, homeless, looked, page[-1])
@@ -105,11 +102,10 @@ def edit(using: str, letter: Letter, payload: Any) -> None:
     def edited(found: Message) -> Any:
         return payload
 
-    back = Redriver(using, choice.topic, edited)
+    work = _Unchanged(using, choice.topic, choice.dead_topic, None, choice.fits, True, edited)
+    work.seen = fingerprint(letter)
     with session.migration_errors(using):
-        work = _Unchanged(*_arguments(using, choice))
-        work.seen = fingerprint(letter)
-        done = work.batch([offset], back)
+        done = work.batch([offset])
     if not done.moved:
         if done.homeless:
             raise MQueueError(
@@ -138,5 +134,5 @@ class _Unchanged(DeadLetterSelection):
         return super().wanted(letter) and fingerprint(letter) == self.seen
 
 
-def _arguments(using: str, choice: DeadLetterQuery) -> tuple[Any, ...]:
-    return choice.topic, choice.group, None, choice.fits, None, False, using, choice.dead_topic
+def _selection(using: str, choice: DeadLetterQuery, *, redrives: bool) -> DeadLetterSelection:
+    return DeadLetterSelection(using, choice.topic, choice.dead_topic, choice.group, choice.fits, redrives)

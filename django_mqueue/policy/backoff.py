@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -42,11 +43,10 @@ class ExponentialBackoff:
         _check_jitter(self.jitter)
 
     def __call__(self, attempt: int) -> float:
-        try:
-            wait = self.first * self.factor ** (attempt - 1)
-        except OverflowError:
-            wait = self.max
-        return _shortened(min(wait, self.max), self.jitter)
+        wait = self.max
+        with suppress(OverflowError):
+            wait = min(self.first * self.factor ** (attempt - 1), self.max)
+        return _shortened(wait, self.jitter)
 
 
 @dataclass(frozen=True)
@@ -141,12 +141,10 @@ def _takes_exception(retry: Any) -> bool:
         parameters = list(inspect.signature(retry).parameters.values())
     except (TypeError, ValueError):  # Some builtins have no signature.
         return False
-    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if any(p.kind == p.VAR_POSITIONAL for p in parameters):
         return True
-    return len(places) >= 2 and (
-        places[1].default is inspect.Parameter.empty or places[1].name == "exception"
-    )
+    second = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][1:2]
+    return any(p.default is p.empty or p.name == "exception" for p in second)
 
 
 def _check_jitter(jitter: float) -> None:

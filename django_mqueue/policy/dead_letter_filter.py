@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from operator import ge, lt
 from typing import Any
 
 from ..messages import Message
@@ -29,12 +31,10 @@ def letter_filter(wanted: Mapping[str, Any] | Callable[[Message], Any] | None) -
     tests: list[Fits] = []
     if "error" in rest:
         tests.append(_of_error(rest.pop("error")))
-    if "failed_after" in rest:
-        after = _moment("failed_after", rest.pop("failed_after"))
-        tests.append(lambda letter: letter.failed_at is not None and letter.failed_at >= after)
-    if "failed_before" in rest:
-        before = _moment("failed_before", rest.pop("failed_before"))
-        tests.append(lambda letter: letter.failed_at is not None and letter.failed_at < before)
+    for name, compare in (("failed_after", ge), ("failed_before", lt)):
+        if name in rest:
+            tests.append(partial(_has_failed, compare, bound := rest.pop(name)))
+            moment_ms(name, bound)
     if rest or not tests:
         matches = filter_of(rest)
         assert matches is not None
@@ -54,20 +54,13 @@ def _of_error(wanted: Any) -> Fits:
     return test
 
 
-def _moment(argument: str, value: Any) -> datetime:
-    if not isinstance(value, datetime):
-        raise TypeError(f"{argument} must be an aware datetime, not {value!r}")
-    moment_ms(argument, value)
-    return value
+def _has_failed(compare: Callable[[Any, Any], bool], bound: datetime, letter: Message) -> bool:
+    return letter.failed_at is not None and compare(letter.failed_at, bound)
 
 
 @dataclass(frozen=True)
 class DeadLetterSummary:
-    """A dead letter without its payload.
-
-    ``error``: the beginning of the text. ``failed_at``: epoch milliseconds. ``kind`` and ``size`` are only set on
-    request.
-    """
+    """A dead letter without its payload. ``error``: the beginning of its text. ``failed_at``: epoch milliseconds."""
 
     offset: int
     partition: str
@@ -120,10 +113,10 @@ class DeadLetterQuery:
         """Return whether a dead letter matches, without its payload."""
         return (
             head.original_topic == self.topic
-            and (self.group is None or head.group == self.group)
-            and (self.key is None or head.partition == self.key)
-            and (self.id is None or head.id == self.id)
-            and (self.kind is None or head.kind == self.kind)
+            and self.group in (None, head.group)
+            and self.key in (None, head.partition)
+            and self.id in (None, head.id)
+            and self.kind in (None, head.kind)
             and (self.after is None or head.failed_at >= self.after)
             and (self.before is None or head.failed_at < self.before)
             and (self.offsets is None or head.offset in self.offsets)
@@ -148,10 +141,7 @@ class DeadLetterQuery:
         return self._is_named(found.name) and self._is_in(found.line)
 
     def _is_named(self, name: str) -> bool:
-        """Return whether the exception's name matches. Only the name of a class may be given without its module.
-
-        Another text that looks like a name may hold values that ``MASK`` hides.
-        """
+        """Match a name. Only a class may be without its module: another text may hold values that ``MASK`` hides."""
         return self.name in (None, name) or (is_class(name) and name.rpartition(".")[2] == self.name)
 
     def _is_in(self, line: str) -> bool:

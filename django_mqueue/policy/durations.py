@@ -32,18 +32,21 @@ def to_ms(argument: str, value: Any, *, least: float = 0) -> int:
     return round(seconds * 1000)
 
 
-def moment_ms(argument: str, value: datetime) -> int:
+def moment_ms(argument: str, value: Any) -> int:
     """Return the epoch milliseconds of an aware datetime.
 
-    Raises ``ValueError`` for a naive datetime, and outside the years 1 to 9999 in UTC, where ``moment`` would fail.
+    Raises ``TypeError`` for other values, and ``ValueError`` for a naive datetime or outside the years 1 to 9999 in
+    UTC.
     """
+    if not isinstance(value, datetime):
+        raise TypeError(f"{argument} must be an aware datetime, not {value!r}")
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError(f"{argument} must be an aware datetime, not the naive {value!r}")
     try:
-        value = value.astimezone(UTC)
+        since_epoch = value.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     except OverflowError as error:
         raise ValueError(f"{argument} must lie within the years 1 to 9999 in UTC, not {value!r}") from error
-    return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return since_epoch // timedelta(milliseconds=1)
 
 
 def moment(epoch_ms: int) -> datetime:
@@ -70,8 +73,4 @@ def due_of(delay: float | timedelta | None, at: datetime | None, *, zero: bool =
     if delay is not None:
         ms = to_ms("delay", delay)
         return Due(ms, from_now=True) if ms or zero else None
-    if at is None:
-        return None
-    if not isinstance(at, datetime):
-        raise TypeError(f"at must be an aware datetime, not {type(at).__name__}")
-    return Due(moment_ms("at", at), from_now=False)
+    return None if at is None else Due(moment_ms("at", at), from_now=False)

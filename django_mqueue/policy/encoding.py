@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,18 +33,15 @@ class JsonText(str):
     __slots__ = ()
 
 
-class _Encoder(DjangoJSONEncoder):
-    """Django's encoder. ``_dump`` also refuses NaN and infinity, because the servers would refuse them."""
-
-
 def _dump(argument: str, value: Any) -> bytes:
+    """Return JSON. NaN and infinity raise ``ValueError``, because the servers would refuse them."""
     try:
-        text = json.dumps(value, cls=_Encoder, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return text.encode()
-    except (TypeError, RecursionError) as error:
-        raise TypeError(f"{argument} cannot be encoded as JSON: {error}") from error
-    except ValueError as error:
-        raise ValueError(f"{argument} cannot be encoded as JSON: {error}") from error
+        return json.dumps(
+            value, cls=DjangoJSONEncoder, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        ).encode()
+    except (TypeError, RecursionError, ValueError) as error:
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{argument} cannot be encoded as JSON: {error}") from error
 
 
 def encode(
@@ -83,9 +79,7 @@ def encode(
             f"payload is {len(body)} bytes encoded, over MAX_PAYLOAD_BYTES ({max_bytes}): "
             "store it elsewhere and publish a reference, or raise the limit"
         )
-    metadata = _metadata(kind, {**(carried or {}), **headers}, encoding)
-    if carried and len(metadata) > HEADERS_MAX_BYTES:
-        metadata = _metadata(kind, dict(headers), encoding)
+    metadata = _metadata(kind, headers, {**(carried or {}), **headers}, encoding)
     if len(metadata) > HEADERS_MAX_BYTES:
         raise ValueError(f"headers are {len(metadata)} bytes encoded, over the limit of {HEADERS_MAX_BYTES}")
     return Encoded(body, metadata.decode())
@@ -94,16 +88,8 @@ def encode(
 def encode_stored(
     body: bytes, kind: str, headers: Mapping[str, Any], encoding: str | None, carried: Mapping[str, Any]
 ) -> Encoded:
-    """Return the content for a body that is stored already and stays unchanged.
-
-    ``carried``: additional headers; they are left out if the size limit has no room for them.
-    """
-
-    def metadata(all_headers: Mapping[str, Any]) -> bytes:
-        return _dump("headers", {"kind": kind, "headers": all_headers, "encoding": encoding})
-
-    found = metadata({**headers, **carried})
-    return Encoded(body, (found if len(found) <= HEADERS_MAX_BYTES else metadata(headers)).decode())
+    """Return the content for a stored body. ``carried``: more headers, if the size limit has room for them."""
+    return Encoded(body, _metadata(kind, headers, {**headers, **carried}, encoding).decode())
 
 
 def _parsed(text: str) -> Any:
@@ -117,8 +103,14 @@ def _refused(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _metadata(kind: str, headers: dict[str, Any], encoding: str) -> bytes:
-    return _dump("kind and headers", {"kind": kind, "headers": headers, "encoding": encoding})
+def _metadata(kind: str, headers: Mapping[str, Any], more: Mapping[str, Any], encoding: str | None) -> bytes:
+    """Return the metadata with the headers ``more``; with ``headers`` only, if those are too long."""
+    found = b""
+    for given in (more, headers):
+        found = _dump("kind and headers", {"kind": kind, "headers": dict(given), "encoding": encoding})
+        if len(found) <= HEADERS_MAX_BYTES or more == headers:
+            break
+    return found
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
@@ -158,7 +150,3 @@ def decode(body: bytes, encoding: str) -> Any:
     if encoding == JSON:
         return json.loads(body)
     raise ValueError(f"unknown encoding {encoding!r}")
-
-
-def finite(value: float) -> bool:
-    return math.isfinite(value)

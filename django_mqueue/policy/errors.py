@@ -26,11 +26,7 @@ ID_LENGTH = 16
 
 @dataclass(frozen=True, order=True)
 class Alike:
-    """The common part of similar errors.
-
-    ``name``: the exception's name with its module; '' if the text has none. ``line``: the first line, with ``#`` for
-    numbers and ids.
-    """
+    """The common part of similar errors: the exception's name or '', and the first line with ``#`` for numbers."""
 
     name: str
     line: str
@@ -50,10 +46,7 @@ def part_of_line(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text without a terminal's colours, and with control characters made visible.
-
-    Characters that change the direction of the text also become visible.
-    """
+    """Return the text without colours. Control characters and changes of direction become visible."""
     return _HIDDEN.sub(_visible, _COLOURS.sub("", text))
 
 
@@ -64,10 +57,7 @@ def error_name(error: str) -> str:
 
 
 def is_class(name: str) -> bool:
-    """Return whether a name from ``error_name`` is written as a class: ``TimeoutError``, ``shop.errors.NoSuchOrder``.
-
-    The beginning of another text may look like a name.
-    """
+    """Return whether a name from ``error_name`` looks like a class: ``TimeoutError``, ``shop.errors.NoSuchOrder``."""
     parts = name.split(".")
     return all(part.isidentifier() for part in parts) and parts[-1][:1].isupper()
 

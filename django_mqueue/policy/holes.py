@@ -19,9 +19,6 @@ class MissingOffsets:
     def __init__(self) -> None:
         self.ranges: list[Range] = []
 
-    def __bool__(self) -> bool:
-        return bool(self.ranges)
-
     def __len__(self) -> int:
         return len(self.ranges)
 

@@ -8,10 +8,7 @@ import uuid
 
 
 def uuid7() -> str:
-    """Return a UUID of version 7 (RFC 9562, section 5.7): 48 bits of this machine's time, and random bits.
-
-    The time only improves the locality of the index. No decision depends on it.
-    """
+    """Return a UUIDv7 (RFC 9562). Its time only keeps the index in order. No decision depends on it."""
     random_bits = secrets.randbits(74)
     value = (time.time_ns() // 1_000_000 & 0xFFFF_FFFF_FFFF) << 80
     value |= 0x7 << 76 | (random_bits >> 62) << 64 | 0b10 << 62 | random_bits & ((1 << 62) - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -136,10 +137,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class MessageQuery:
-    """A query of messages in a topic. All given filters must match.
-
-    ``after`` (included) and ``before`` (not included): epoch milliseconds.
-    """
+    """A query of messages. All filters must match. ``after`` (included), ``before`` (not): epoch milliseconds."""
 
     topic: str
     group: str | None
@@ -160,14 +158,8 @@ class MessageQuery:
     @property
     def takes_all(self) -> bool:
         """Return whether no filter needs to read a message."""
-        return (
-            self.status in (None, SCHEDULED)
-            and self.id is None
-            and self.kinds is None
-            and self.test is None
-            and self.after is None
-            and self.before is None
-        )
+        filters = (self.id, self.kinds, self.test, self.after, self.before)
+        return self.status in (None, SCHEDULED) and all(each is None for each in filters)
 
 
 def message_query(
@@ -193,30 +185,20 @@ def message_query(
         raise ValueError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
     if group is None and status not in (None, SCHEDULED, DEAD):
         raise ValueError(f"status {status!r} applies to one group: also give group")
-    bounds = {name: _moment(name, given[name]) for name in ("after", "before")}
-    return MessageQuery(
-        topic, group, status, key, id, _kinds(given["kind"]), bounds["after"], bounds["before"],
-        _test(given["filter"], paths), offset,
-    )  # fmt: skip
-
-
-def _moment(argument: str, value: Any) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime):
-        raise TypeError(f"{argument} must be an aware datetime, not {value!r}")
-    return moment_ms(argument, value)
+    after, before = (
+        None if given[name] is None else moment_ms(name, given[name]) for name in ("after", "before")
+    )
+    kinds, test = _kinds(given["kind"]), _test(given["filter"], paths)
+    return MessageQuery(topic, group, status, key, id, kinds, after, before, test, offset)
 
 
 def _kinds(value: Any) -> frozenset[str] | None:
     if value is None:
         return None
-    if not isinstance(value, (str, Collection)):
+    kinds = [value] if isinstance(value, str) else value
+    if not isinstance(kinds, Collection) or not kinds or not all(isinstance(kind, str) for kind in kinds):
         raise TypeError(f"kind must be a str, or a set of them, not {value!r}")
-    kinds = frozenset({value} if isinstance(value, str) else value)
-    if not kinds or not all(isinstance(kind, str) for kind in kinds):
-        raise TypeError(f"kind must be a str, or a set of them, not {value!r}")
-    return kinds
+    return frozenset(kinds)
 
 
 def _test(given: Any, paths: Mapping[str, Any]) -> Callable[[Inspected], bool] | None:
@@ -230,6 +212,7 @@ def _test(given: Any, paths: Mapping[str, Any]) -> Callable[[Inspected], bool] |
 
 
 Position = tuple[Any, ...]
+_WRONG_START = "start must be the value of next on a page of the same query, not {!r}"
 
 
 def cursor_of(source: str, position: Position) -> str:
@@ -238,28 +221,20 @@ def cursor_of(source: str, position: Position) -> str:
 
 
 def position_of(source: str, cursor: Any) -> Position | None:
-    """Return the position of a cursor from ``cursor_of``; None for None.
-
-    Raises ``ValueError`` for a cursor of another query, and ``TypeError`` for a value that is not a text.
-    """
+    """Return the position of a cursor; None for None. Raises ``ValueError`` or ``TypeError`` for other values."""
     if cursor is None:
         return None
     if not isinstance(cursor, str):
         raise TypeError(f"start must be the value of next on a page, not {cursor!r}")
-    try:
+    with suppress(ValueError, RecursionError):
         found = json.loads(cursor)
-        ok = isinstance(found, list) and found[:1] == [source] and len(found) > 1
-    except (ValueError, RecursionError):
-        ok = False
-    if not ok:
-        raise ValueError(f"start must be the value of next on a page of the same query, not {cursor!r}")
-    return tuple(found[1:])
+        if isinstance(found, list) and found[:1] == [source] and len(found) > 1:
+            return tuple(found[1:])
+    raise ValueError(_WRONG_START.format(cursor))
 
 
 def check_position(position: Position, *kinds: type) -> Position:
     """Return the position if its parts have these types. Raises ``ValueError`` if a cursor was not made by a page."""
     if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):
-        raise ValueError(
-            f"start must be the value of next on a page of the same query, not {list(position)!r}"
-        )
+        raise ValueError(_WRONG_START.format(list(position)))
     return position

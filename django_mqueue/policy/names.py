@@ -88,10 +88,7 @@ def key_of(partition: str) -> str | None:
 
 
 def check_partition(value: object) -> str:
-    """Return ``value`` if it can name a partition: a key, or a partition of messages without a key.
-
-    Raises ``TypeError`` or ``ValueError``.
-    """
+    """Return ``value`` if it can name a partition. Raises ``TypeError`` or ``ValueError``."""
     if isinstance(value, str) and key_of(value) is None:
         check_name("partition", value[1:], KEY_MAX)
         return value

@@ -45,11 +45,7 @@ class Quarantine:
         self._again_at = -math.inf
 
     def mode(self, *, in_flight: int, alone: bool, quarantined: bool, now: float) -> Mode:
-        """Return which claims are allowed now.
-
-        ``alone``: a delivery in flight runs alone. ``quarantined``: messages are in quarantine. ``now``: monotonic
-        seconds.
-        """
+        """Return which claims are allowed. ``alone``: a delivery in flight runs alone. ``now``: monotonic seconds."""
         if alone:
             return Mode.WAIT
         if not quarantined or not in_flight:

@@ -22,10 +22,7 @@ _BOX = re.compile(r"([0-9]{1,18}):([0-9a-f-]{36})")
 
 @dataclass(frozen=True)
 class Box:
-    """A row that waits for the reply to one request.
-
-    ``offset`` and ``id`` are the row's; ``topic`` and ``message`` are the request's topic and id.
-    """
+    """A row that waits for a reply: its offset and id, and the request's topic and id."""
 
     offset: int
     id: str
@@ -37,18 +34,14 @@ class Box:
 
 
 def box_in(metadata: str, topic: str, message: str) -> Box | None:
-    """Return ``box_of`` for a message's metadata as the log stores it; None if it holds no headers."""
+    """Return ``box_of`` for a message's metadata as the log stores it."""
     found = json.loads(metadata)
-    headers = found.get("headers") if isinstance(found, Mapping) else None
-    return box_of(headers, topic, message) if isinstance(headers, Mapping) else None
+    return box_of(found.get("headers"), topic, message) if isinstance(found, Mapping) else None
 
 
-def box_of(headers: Mapping[str, Any], topic: str, message: str) -> Box | None:
-    """Return the box that the stored headers of a message name; None if the message is not a request.
-
-    ``topic`` and ``message`` are the message's topic and id.
-    """
-    named = headers.get(REPLY_TO)
+def box_of(headers: Any, topic: str, message: str) -> Box | None:
+    """Return the box that the headers of a message name; None if the message (its id) is not a request."""
+    named = headers.get(REPLY_TO) if isinstance(headers, Mapping) else None
     found = _BOX.fullmatch(named) if isinstance(named, str) else None
     return Box(int(found[1]), found[2], topic, message) if found else None
 

@@ -17,7 +17,7 @@ from ..store.connection import session
 from ..store.delivery_state import Receipt
 from ..store.leases import Holder
 from . import events
-from .events import EventQueue, Outcome
+from .events import EventQueue, Outbox, Outcome
 from .partition_state import Partition, QuarantinedDelivery
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class ConsumerState:
     outdated: bool = False
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    outbox: EventQueue = field(default_factory=EventQueue)
+    outbox: Outbox = field(default_factory=EventQueue)
     partitions: dict[str, Partition] = field(default_factory=dict)
     ready: dict[str, None] = field(default_factory=dict)
     needs_log_read: dict[str, None] = field(default_factory=dict)

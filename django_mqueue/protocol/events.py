@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django.db import DatabaseError, connections, transaction
 
@@ -23,7 +24,7 @@ from ..models import Message as Row
 from ..policy import names
 from ..policy.durations import Due, moment
 from ..policy.requests import visible
-from ..signals import Event, TopicSignal
+from ..signals import TopicSignal
 from ..store.connection import session
 from ..store.delivery_state import Receipt
 from ..store.failures import clip
@@ -33,52 +34,53 @@ if TYPE_CHECKING:
     from .consumer_state import ConsumerState
     from .delivery import Delivery
 
+Event = partial[None]
+"""A call of ``TopicSignal.tell``."""
 
-class EventQueue:
+
+class Outbox(Protocol):
+    """Takes events while locks are held. ``send`` sends them."""
+
+    def put(self, event: Event) -> None: ...
+
+    def send(self) -> None: ...
+
+
+class EventQueue(threading.local):
     """A queue of events for each thread. No thread waits for the receivers of another thread's events."""
 
     def __init__(self) -> None:
-        self._local = threading.local()
+        self.events: deque[Event] = deque()
 
     def put(self, event: Event) -> None:
         """Queue an event. Never waits; the caller may hold locks."""
-        self._mine.append(event)
+        self.events.append(event)
 
     def send(self) -> None:
         """Send the events that this thread has queued. The caller must hold no locks: receivers may be slow."""
-        while event := self.take():
-            event.send()
-
-    def take(self) -> Event | None:
-        """Remove and return the oldest event of this thread; None if there is none."""
-        return self._mine.popleft() if self._mine else None
-
-    @property
-    def _mine(self) -> deque[Event]:
-        found: deque[Event] | None = getattr(self._local, "events", None)
-        if found is None:
-            found = self._local.events = deque()
-        return found
+        while self.events:
+            self.events.popleft()()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a delivery.
-
-    ``error``: the error of a failed attempt; None if it did not fail. ``again_in``: milliseconds until the message is
-    delivered again; None for never.
-    """
+    """The outcome of a delivery. ``again_in``: milliseconds until the message is delivered again; None: never."""
 
     error: str | None = None
     again_in: int | None = None
 
 
-def after_commit(using: str, send: Callable[[], None]) -> None:
-    """Call ``send`` after the commit: now, or when the caller's transaction commits.
+def after_commit(using: str, events: Sequence[Event]) -> None:
+    """Send events after the commit: now, or when the caller's transaction commits.
 
-    In a transaction that was begun by turning autocommit off, never call it: Django runs no hook at its commit.
+    In a transaction that was begun by turning autocommit off, never send them: Django runs no hook at its commit.
     """
-    if connections[using].in_atomic_block:
+
+    def send() -> None:
+        for event in events:
+            event()
+
+    if connections[using].in_atomic_block and events:
         transaction.on_commit(send, using=using, robust=True)
     elif not session.in_transaction(using):
         send()
@@ -90,71 +92,67 @@ def published(
     """Send ``published`` after the commit of stored messages. ``dues``: a due time, or None, for each message."""
     if not signals.published.has_listeners(topic):
         return
-    new = [  # Without the payloads: many may accumulate until the commit.
-        (row.content.metadata, row.group or None, due is not None, result)
+    events = [  # Without the payloads: many may accumulate until the commit.
+        partial(_published, using, row.content.metadata, row.group or None, due is not None, result)
         for row, due, result in zip(rows, dues, results, strict=True)
         if result.created or result.replaced
     ]
+    after_commit(using, events)
 
-    def send() -> None:
-        for text, group, is_scheduled, result in new:
-            metadata = json.loads(text)
-            details = {
-                "using": using, "offset": result.offset, "id": result.id, "key": result.key,
-                "kind": metadata["kind"], "headers": MappingProxyType(visible(metadata["headers"])), "group": group,
-                "scheduled": is_scheduled, "replaced": result.replaced,
-            }  # fmt: skip
-            Event(signals.published, topic, details).send()
 
-    if new:
-        after_commit(using, send)
+def _published(using: str, text: str, group: str | None, is_scheduled: bool, result: Published) -> None:
+    metadata = json.loads(text)
+    signals.published.tell(
+        result.topic, using=using, offset=result.offset, id=result.id, key=result.key, kind=metadata["kind"],
+        headers=MappingProxyType(visible(metadata["headers"])), group=group, scheduled=is_scheduled,
+        replaced=result.replaced,
+    )  # fmt: skip
 
 
 def redriven(using: str, topic: str, found: Iterable[dict[str, Any]]) -> None:
     """Send ``redriven`` after the commit for redriven dead letters (rows of ``letters.read``)."""
-    if not signals.redriven.has_listeners(topic):
-        return
-    details = [
-        {
-            "using": using, "group": row["failed_group"], "id": row["original_id"],
-            "key": names.key_of(row["partition"]), "letter_offset": int(row["offset"]),
-        }
+    events = [
+        partial(
+            signals.redriven.tell, topic, using=using, group=row["failed_group"], id=row["original_id"],
+            key=names.key_of(row["partition"]), letter_offset=int(row["offset"]),
+        )
         for row in found
+        if signals.redriven.has_listeners(topic)
     ]  # fmt: skip
-
-    def send() -> None:
-        for one in details:
-            Event(signals.redriven, topic, one).send()
-
-    if details:
-        after_commit(using, send)
+    after_commit(using, events)
 
 
-def dropped(outbox: EventQueue, topic: str, **details: Any) -> None:
+def dropped(outbox: Outbox, topic: str, **details: Any) -> None:
     """Queue ``dropped`` for a scheduled message that promotion dropped. ``details``: using, id, key, group, reason."""
     if signals.dropped.has_listeners(topic):
-        outbox.put(Event(signals.dropped, topic, details))
+        outbox.put(partial(signals.dropped.tell, topic, **details))
 
 
 def delivered(deliveries: Iterable[Delivery]) -> None:
     """Queue ``delivered`` for deliveries that now go to a handler, or to the caller of ``poll``."""
     for delivery in deliveries:
-        context = delivery.hold.acknowledger.context
-        if signals.delivered.has_listeners(context.topic):
-            context.outbox.put(Event(signals.delivered, context.topic, _of(context, delivery)))
+        _put_delivery(delivery.hold.acknowledger.context, signals.delivered, delivery)
 
 
 def ended(context: ConsumerState, deliveries: Iterable[Delivery], end: Outcome) -> None:
     """Queue the signals for deliveries whose outcome is committed, and send them."""
     for delivery in deliveries:
+        if end.error is None and end.again_in is None:
+            _put_delivery(context, signals.acked, delivery)
+            continue
+        again = {
+            "retry_in": None if end.again_in is None else end.again_in / 1000,
+            "retry_at": None if end.again_in is None else moment(context.clock.now() + end.again_in),
+        }
         if end.error is None:
-            signal = signals.acked if end.again_in is None else signals.postponed
-            _tell(context, signal, delivery, end, {})
-        else:
-            _tell(context, signals.failed, delivery, end, {"error": clip(end.error)})
-            if end.again_in is None:
-                failures = delivery.hold.failures + 1
-                _buried(context, delivery.offset, delivery.id, delivery.key, failures, end.error)
+            _put_delivery(context, signals.postponed, delivery, **again)
+            continue
+        _put_delivery(context, signals.failed, delivery, **again, error=clip(end.error))
+        if end.again_in is None:
+            failures = delivery.hold.failures + 1
+            _put_dead_lettered(
+                context, delivery.offset, failures, end.error, id=delivery.id, key=delivery.key
+            )
     context.outbox.send()
 
 
@@ -167,54 +165,39 @@ def buried(context: ConsumerState, receipt: Receipt, failures: int, error: str) 
         row = Row.objects.using(context.using).filter(offset=receipt.offset).first()
         if row is not None:
             message_id = row.message_id if row.original_id is None else row.original_id
-    _buried(context, receipt.offset, message_id, names.key_of(receipt.partition), failures, error)
+    key = names.key_of(receipt.partition)
+    _put_dead_lettered(context, receipt.offset, failures, error, id=message_id, key=key)
 
 
 def leases_won(context: ConsumerState, partitions: Iterable[str]) -> None:
-    _lease(context, signals.lease_won, partitions, {})
+    if won := tuple(sorted(partitions)):
+        _put(context, signals.lease_won, partitions=won)
 
 
 def leases_lost(context: ConsumerState, partitions: Iterable[str], reason: str) -> None:
-    _lease(context, signals.lease_lost, partitions, {"reason": reason})
+    if lost := tuple(sorted(partitions)):
+        _put(context, signals.lease_lost, partitions=lost, reason=reason)
 
 
-def _lease(
-    context: ConsumerState, signal: TopicSignal, partitions: Iterable[str], more: dict[str, str]
-) -> None:
-    if signal.receivers and (names := tuple(sorted(partitions))) and signal.has_listeners(context.topic):
-        context.outbox.put(Event(signal, context.topic, {**_who(context), "partitions": names, **more}))
+def _put_delivery(context: ConsumerState, signal: TopicSignal, delivery: Delivery, **more: Any) -> None:
+    """Queue a signal of a delivery without its payload: thousands of events may wait for a slow receiver."""
+    if signal.has_listeners(context.topic):
+        _put(
+            context, signal, offset=delivery.offset, id=delivery.id, key=delivery.key, kind=delivery.kind,
+            headers=MappingProxyType(delivery.headers), attempt=delivery.attempt, published_at=delivery.published_at,
+            **more,
+        )  # fmt: skip
 
 
-def _tell(
-    context: ConsumerState, signal: TopicSignal, delivery: Delivery, end: Outcome, more: dict[str, Any]
-) -> None:
-    if not signal.has_listeners(context.topic):
-        return
-    if signal is not signals.acked:
-        due = None if end.again_in is None else moment(context.clock.now() + end.again_in)
-        more |= {"retry_in": None if end.again_in is None else end.again_in / 1000, "retry_at": due}
-    context.outbox.put(Event(signal, context.topic, {**_of(context, delivery), **more}))
+def _put_dead_lettered(context: ConsumerState, offset: int, failures: int, error: str, **more: Any) -> None:
+    topic = conf.dead_letter_topic(context.topic)
+    _put(
+        context, signals.dead_lettered, offset=offset, failure_count=failures, error=clip(error),
+        dead_letter_topic=topic, **more,
+    )  # fmt: skip
 
 
-def _buried(
-    context: ConsumerState, offset: int, message_id: str | None, key: str | None, failures: int, error: str
-) -> None:
-    if signals.dead_lettered.has_listeners(context.topic):
-        details = {
-            **_who(context), "offset": offset, "id": message_id, "key": key, "failure_count": failures,
-            "error": clip(error), "dead_letter_topic": conf.dead_letter_topic(context.topic),
-        }  # fmt: skip
-        context.outbox.put(Event(signals.dead_lettered, context.topic, details))
-
-
-def _who(context: ConsumerState) -> dict[str, Any]:
-    return {"using": context.using, "group": context.group, "worker": context.holder.name}
-
-
-def _of(context: ConsumerState, delivery: Delivery) -> dict[str, Any]:
-    """Return a delivery's fields without its payload: thousands of events may wait for a slow receiver."""
-    return {
-        **_who(context), "offset": delivery.offset, "id": delivery.id, "key": delivery.key, "kind": delivery.kind,
-        "headers": MappingProxyType(delivery.headers), "attempt": delivery.attempt,
-        "published_at": delivery.published_at,
-    }  # fmt: skip
+def _put(context: ConsumerState, signal: TopicSignal, **arguments: Any) -> None:
+    if signal.has_listeners(context.topic):
+        who = {"using": context.using, "group": context.group, "worker": context.holder.name}
+        context.outbox.put(partial(signal.tell, context.topic, **who, **arguments))

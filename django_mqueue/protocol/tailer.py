@@ -19,7 +19,7 @@ from ..policy.names import key_of
 from ..store import log
 from ..store.connection import session
 from . import events
-from .events import EventQueue
+from .events import EventQueue, Outbox
 from .promoting import Promoter, Promotion
 from .retention.garbage_collection import is_kept
 from .settling import Settler
@@ -96,7 +96,7 @@ class Tail:
 class Tailer:
     """The tails of all topics that a process consumes. Not thread-safe."""
 
-    def __init__(self, using: str, outbox: EventQueue | None = None) -> None:
+    def __init__(self, using: str, outbox: Outbox | None = None) -> None:
         self.using, self.outbox = using, outbox or EventQueue()
         self.tails: dict[str, Tail] = {}
         self._waited: set[str] = set()

@@ -10,7 +10,15 @@ from ..policy import names
 from ..protocol.retention import removing
 from ..store import heartbeats, offsets
 from ..store.connection import session
-from .registration import Start, check_group, check_start, start_above, topic_limit
+from .registration import (
+    Start,
+    check_group,
+    check_names,
+    check_start,
+    registration_of,
+    start_above,
+    topic_limit,
+)
 
 
 def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str | None = None) -> int:
@@ -43,12 +51,11 @@ def reset_seen(
 
     Raises ``ValueError`` if the generation is another one: the group was reset or registered again meanwhile.
     """
-    names.check_topic(topic, topic_limit())
-    check_group(group)
+    check_names(topic, group)
     check_start(to)
     alias = conf.database(using)
     with session.migration_errors(alias):
-        _registration(alias, topic, group)
+        registration_of(alias, topic, group)
         above, known = start_above(alias, topic, to)
 
         def work(cursor: CursorWrapper) -> tuple[int, bool]:
@@ -58,11 +65,11 @@ def reset_seen(
             running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
             if running and not force:
                 raise GroupActive(topic, group, running)
-            if life is not None and _registration(alias, topic, group).generation != life:
+            if life is not None and registration_of(alias, topic, group).generation != life:
                 raise ValueError(
                     f"group {group!r} on topic {topic!r} was moved or registered again meanwhile"
                 )
-            paused = _registration(alias, topic, group).paused
+            paused = registration_of(alias, topic, group).paused
             offsets.unregister(cursor, group, topic, members_stay=True)
             rest = removing.begin(cursor, topic, group)
             offsets.raise_settled(cursor, topic, settled)
@@ -107,12 +114,5 @@ def _set_paused(topic: str, group: str | None, using: str | None, *, paused: boo
     alias = conf.database(using)
     with session.migration_errors(alias):
         if group is not None:
-            _registration(alias, topic, group)
+            registration_of(alias, topic, group)
         return session.run(alias, lambda cursor: offsets.set_paused(cursor, topic, group, paused=paused))
-
-
-def _registration(alias: str, topic: str, group: str) -> offsets.Registration:
-    found = offsets.registration(alias, group, topic)
-    if found is None:
-        raise NotRegistered(topic, group)
-    return found

@@ -14,7 +14,6 @@ from ..store.message_rows import common_fields, to_datetime
 
 Row = dict[str, Any]
 
-
 LOG = "log"
 """The place of a row that is neither scheduled nor a dead letter."""
 
@@ -38,11 +37,9 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
     elif row.get("acked") is not None:
         about = _about_group(row)
         if row["acked"]:
+            errors = _dicts(json.loads(row["errors"] or "[]"))
             about["outcome"] = outcomes.outcome(
-                row,
-                _dicts(json.loads(row["errors"]) if row["errors"] else []),
-                has_letter=row["letter"] is not None,
-                came_back=bool(row["came_back"]),
+                row, errors, has_letter=row["letter"] is not None, came_back=bool(row["came_back"])
             )
     elif row["status"] == DONE:
         about["outcome"] = outcomes.BEFORE_START if row.get("is_early") else outcomes.NOT_RECORDED
@@ -66,10 +63,7 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
 
 
 def metadata(text: str) -> dict[str, Any]:
-    """Decode the metadata of a row, and replace parts of a wrong type.
-
-    A row that ``publish`` did not write can then be inspected, even if no handler can process it.
-    """
+    """Decode the metadata of a row, and replace parts of a wrong type, which ``publish`` did not write."""
     found = json.loads(text)
     content = {"kind": "", "headers": {}, "encoding": "", **(found if isinstance(found, dict) else {})}
     for part in ("headers", "retry", FAILURES):
@@ -92,10 +86,7 @@ def payload(body: bytes | None, how: str, size: int) -> Any:
 
 
 def _original_offset(row: Row) -> int:
-    """Return the offset of the original message, which is the first part of a dead letter's id.
-
-    If the id has another form, return the dead letter's own offset.
-    """
+    """Return the first part of a dead letter's id: the original message's offset. By default, return its own offset."""
     offset = row["id"].partition(":")[0]
     return int(offset) if offset.isdecimal() else int(row["offset"])
 
@@ -104,7 +95,7 @@ def _about_group(row: Row) -> dict[str, Any]:
     return {
         "attempts": int(row["retry_count"]) + int(row["handed"]),
         "failures": int(row["failure_count"]),
-        "errors": _errors(json.loads(row["errors"]) if row["errors"] else []),
+        "errors": _errors(json.loads(row["errors"] or "[]")),
         "delivered_to": row["delivered_to"],
         "delivered_at": to_datetime(row["delivered_at"]) if row["delivered_to"] else None,
         "invisible_until": None if row["acked"] else to_datetime(row["invisible_until"]),
@@ -145,13 +136,11 @@ def _dicts(errors: Any) -> list[dict[str, Any]]:
 def _errors(errors: Any) -> tuple[FailedAttempt, ...]:
     return tuple(
         FailedAttempt(
-            to_datetime(_whole(one.get("at"))),
-            _whole(one.get("attempt")),
-            str(one.get("by", "")),
+            to_datetime(_whole(one.get("at"))), _whole(one.get("attempt")), str(one.get("by", "")),
             str(one.get("error", "")),
         )
         for one in _dicts(errors)
-    )
+    )  # fmt: skip
 
 
 def _whole(value: Any) -> int:

@@ -20,7 +20,7 @@ from ..protocol import events
 from ..store.connection import session
 from ..store.log import NewRow
 from ..store.scheduling.schedule import ScheduledRow
-from .storing import check_groups, naming_unknown_group, store_many, store_now, store_scheduled
+from .storing import check_groups, checked_place, naming_unknown_group, store_many, store_now, store_scheduled
 
 OnDuplicate = Literal["ignore", "error", "replace"]
 
@@ -99,7 +99,7 @@ def _publish(
     return published
 
 
-@tracing.sending_many
+@tracing.sending
 def publish_many(
     topic: str, messages: Iterable[OutgoingMessage | Any], *, using: str | None = None
 ) -> list[Published]:
@@ -112,12 +112,10 @@ def publish_many(
     Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and ``NotRegistered`` for an unknown group.
     """
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
-    if isinstance(messages, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(
-        messages, Iterable
-    ):
-        raise TypeError(
-            f"messages must be an iterable of payloads or OutgoingMessage, not {type(messages).__name__}"
-        )
+    one = (str, bytes, bytearray, memoryview, Mapping)
+    if isinstance(messages, one) or not isinstance(messages, Iterable):
+        kind = type(messages).__name__
+        raise TypeError(f"messages must be an iterable of payloads or OutgoingMessage, not {kind}")
     rows: list[NewRow] = []
     dues: list[Due | None] = []
     given: list[bool] = []
@@ -153,17 +151,10 @@ def check(topic: str, message: OutgoingMessage) -> int:
 def _row(topic: str, message: OutgoingMessage, box: Box | None = None) -> NewRow:
     """Return the message as it is stored. ``box``: for a request, the row that takes the reply."""
     check_headers(message.headers)
-    if message.key is not None:
-        names.check_name("key", message.key, names.KEY_MAX)
-    if message.id is not None:
-        message_id = names.check_name("id", message.id, names.ID_MAX)
-    else:
-        message_id = uuid7() if box is None else box.message
+    id = message.id
+    if id is None:
+        id = uuid7() if box is None else box.message
+    partition, id, group = checked_place(topic, id, message.key, message.group)
     limit, carried = conf.get("MAX_PAYLOAD_BYTES", topic), tracing.carried(message.headers)
     headers = message.headers if box is None else {**(message.headers or {}), REPLY_TO: str(box)}
-    content = encode(message.payload, message.kind, headers, limit, carried)
-    partition = message.key
-    if partition is None:
-        partition = names.spread_partition(message_id, conf.get("SPREAD", topic))
-    group = "" if message.group is None else names.check_name("group", message.group, names.GROUP_MAX)
-    return NewRow(partition, message_id, content, group)
+    return NewRow(partition, id, encode(message.payload, message.kind, headers, limit, carried), group)

@@ -26,6 +26,7 @@ from ..store.dead_letters import Return, Wanted
 from ..store.message_rows import message_fields
 from . import message_views
 from .registration import check_group, topic_limit
+from .subscription import check_count
 
 AT_ONCE = 500
 BYTES_AT_ONCE = 4 * 1_048_576
@@ -73,11 +74,8 @@ def redrive(
         )
     if rate is not None and not rate > 0:
         raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")
-    work = DeadLetterSelection(topic, group, ids, filter, limit, dry_run, using)
-    registered = work.registered()
-    if group is not None and group not in registered:
-        raise NotRegistered(topic, group)
-    return work.run(registered, Redriver(work.using, topic, edit), rate)
+    selection = _selection(topic, group, filter, using, redrives=True, edit=edit)
+    return selection.run(ids, limit, dry_run=dry_run, rate=rate)
 
 
 def purge(
@@ -95,27 +93,26 @@ def purge(
     It takes the parameters of ``redrive``, except ``edit`` and ``rate``. The groups of the dead letters need not be
     registered. Raises ``TypeError`` or ``ValueError`` for invalid arguments.
     """
-    work = DeadLetterSelection(topic, group, ids, filter, limit, dry_run, using)
-    return work.run(None, None, None)
+    selection = _selection(topic, group, filter, using, redrives=False)
+    return selection.run(ids, limit, dry_run=dry_run)
 
 
-class Redriver:
-    """Sends dead letters back to their groups. ``tell`` sends the signal ``redriven`` for them, after the commit."""
-
-    def __init__(self, using: str, topic: str, edit: Edit | None) -> None:
-        self.using, self.topic, self.edit = using, topic, edit
-        self.size = conf.get("MAX_PAYLOAD_BYTES", topic)
-        self.gone: list[dict[str, Any]] = []
-
-    def send(self, cursor: CursorWrapper, found: Sequence[Letter]) -> None:
-        dead_letters.send_back(
-            cursor, self.topic, [_return(letter, self.edit, self.size) for letter in found]
-        )
-        self.gone = [letter.row for letter in found]
-
-    def tell(self) -> None:
-        events.redriven(self.using, self.topic, self.gone)
-        self.gone = []
+def _selection(
+    topic: str,
+    group: str | None,
+    filter: Filter | None,
+    using: str | None,
+    *,
+    redrives: bool,
+    edit: Edit | None = None,
+) -> DeadLetterSelection:
+    names.check_topic(topic, topic_limit())
+    if group is not None:
+        check_group(group)
+    dead_topic = conf.dead_letter_topic(topic)
+    return DeadLetterSelection(
+        conf.database(using), topic, dead_topic, group, letter_filter(filter), redrives, edit
+    )
 
 
 @dataclass(frozen=True)
@@ -131,65 +128,59 @@ class Batch:
     homeless: int
 
 
+@dataclass
 class DeadLetterSelection:
-    """A selection of dead letters, with the methods that redrive or purge them."""
+    """Dead letters to redrive or to purge. ``edit``: returns the new payload of a redriven message."""
 
-    def __init__(
-        self,
-        topic: str,
-        group: str | None,
-        ids: Collection[str] | None,
-        filter: Filter | None,
-        limit: int | None,
-        dry_run: bool,
-        using: str | None,
-        dead_topic: str | None = None,
-    ) -> None:
-        self.topic = names.check_topic(topic, topic_limit())
-        self.group = None if group is None else check_group(group)
+    using: str
+    topic: str
+    dead_topic: str
+    group: str | None
+    fits: Callable[[Message], bool]
+    redrives: bool
+    edit: Edit | None = None
+
+    def run(
+        self, ids: Collection[str] | None, limit: int | None, *, dry_run: bool, rate: float | None = None
+    ) -> int:
+        """Redrive or purge the dead letters, the oldest first. Return how many."""
         if isinstance(ids, str):
             raise TypeError(f"ids must be a collection of ids, not the one str {ids!r}")
-        self.ids = None if ids is None else {names.check_name("id", one, names.ID_MAX) for one in ids}
-        self.fits = letter_filter(filter)
-        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-            raise ValueError(f"limit must be a whole number of 1 or more, not {limit!r}")
-        self.limit = limit
-        self.dry_run, self.using = dry_run, conf.database(using)
-        self.dead_topic = conf.dead_letter_topic(topic) if dead_topic is None else dead_topic
-
-    def registered(self) -> set[str]:
-        """Return the groups that are registered for the original topic."""
-        return session.single(self.using, lambda cursor: set(garbage.starts(cursor, self.topic)))
-
-    def run(self, groups: set[str] | None, back: Redriver | None, rate: float | None) -> int:
-        """Redrive the dead letters of ``groups`` with ``back``; without ``back``, purge them. Return how many.
-
-        ``groups``: None selects all groups. ``rate``: messages a second. The oldest dead letters come first.
-        """
+        if ids is not None:
+            ids = sorted({names.check_name("id", one, names.ID_MAX) for one in ids})
+        if limit is not None:
+            check_count("limit", limit)
         with session.migration_errors(self.using):
-            there = dead_letters.groups(self.using, self.dead_topic)
-            chosen = there if groups is None else there & groups
+            chosen = dead_letters.groups(self.using, self.dead_topic)
+            if self.redrives:
+                registered = session.single(
+                    self.using, lambda cursor: set(garbage.starts(cursor, self.topic))
+                )
+                if self.group is not None and self.group not in registered:
+                    raise NotRegistered(self.topic, self.group)
+                chosen &= registered
             if self.group is not None:
                 chosen &= {self.group}
-            if not chosen or self.ids == set():
+            if not chosen or ids == []:
                 return 0
             total, begun = 0, time.monotonic()
-            for page in self._pages(Wanted(self.dead_topic, sorted(chosen), self.ids and sorted(self.ids))):
-                left = None if self.limit is None else self.limit - total
-                total += self.batch(page, back, left).moved
-                if total == self.limit:
+            for page in self._pages(Wanted(self.dead_topic, sorted(chosen), ids)):
+                left = None if limit is None else limit - total
+                total += self.batch(page, left, dry_run=dry_run).moved
+                if total == limit:
                     break
-                if rate is not None and not self.dry_run:
+                if rate is not None and not dry_run:
                     time.sleep(max(begun + total / rate - time.monotonic(), 0))
             return total
 
-    def batch(self, page: Sequence[int], back: Redriver | None, left: int | None = None) -> Batch:
-        """Redrive these dead letters, or purge them without ``back``: at most ``left``, in one transaction."""
-        one = partial(self._one, page=page, left=left, back=back)
+    def batch(self, page: Sequence[int], left: int | None = None, *, dry_run: bool = False) -> Batch:
+        """Redrive or purge these dead letters: at most ``left``, in one transaction."""
+        one = partial(self._one, page=page, left=left, dry_run=dry_run)
         done = session.run(self.using, one)
-        if back is not None:
-            back.tell()
-        return done
+        batch, moved = done
+        if self.redrives and not dry_run:
+            events.redriven(self.using, self.topic, [letter.row for letter in moved])
+        return batch
 
     def _pages(self, wanted: Wanted) -> Iterator[list[int]]:
         """Yield lists of offsets. Each list is small enough for one transaction."""
@@ -200,31 +191,36 @@ class DeadLetterSelection:
             position = found[-1][0]
 
     def _one(
-        self, cursor: CursorWrapper, *, page: Sequence[int], left: int | None, back: Redriver | None
-    ) -> Batch:
+        self, cursor: CursorWrapper, *, page: Sequence[int], left: int | None, dry_run: bool
+    ) -> tuple[Batch, list[Letter]]:
         """Redrive or purge the dead letters of a page, except those locked by another transaction.
 
         A redrive skips dead letters whose group is not registered, because no group would receive the message.
         """
-        if back is not None:
-            back.gone = []  # An earlier try was rolled back.
-        free = page if self.dry_run else sorted(garbage.lock_free(cursor, page))
+        free = page if dry_run else sorted(garbage.lock_free(cursor, page))
         found = [Letter(row, self.dead_topic) for row in dead_letters.read(cursor, free)] if free else []
-        fitting = [letter for letter in found if self.wanted(letter)][:left]
-        homeless = len(fitting)
-        if fitting and back is not None:
-            there = offsets.registered_among(
-                cursor, self.topic, {one.row["failed_group"] for one in fitting}, locking=True
-            )
-            fitting = [letter for letter in fitting if letter.row["failed_group"] in there]
-        homeless -= len(fitting)
-        if fitting and not self.dry_run:
-            if back is not None:
-                back.send(cursor, fitting)
+        fitting = moved = [letter for letter in found if self.wanted(letter)][:left]
+        if fitting and self.redrives:
+            groups = {letter.row["failed_group"] for letter in fitting}
+            there = offsets.registered_among(cursor, self.topic, groups, locking=True)
+            moved = [letter for letter in fitting if letter.row["failed_group"] in there]
+        if moved and not dry_run:
+            if self.redrives:
+                dead_letters.send_back(cursor, self.topic, [self._return(letter) for letter in moved])
             consumers = sorted(garbage.starts(cursor, self.dead_topic))
-            rows = [(letter.row["partition"], letter.row["offset"]) for letter in fitting]
+            rows = [(letter.row["partition"], letter.row["offset"]) for letter in moved]
             garbage.delete(cursor, self.dead_topic, consumers, rows)
-        return Batch(len(fitting), len(page) - len(free), homeless)
+        return Batch(len(moved), len(page) - len(free), len(fitting) - len(moved)), moved
+
+    def _return(self, letter: Letter) -> Return:
+        row = letter.row
+        payload, metadata = bytes(row["payload"]), dead_letters.without_failures(row["metadata"])
+        if self.edit is not None:
+            limit = conf.get("MAX_PAYLOAD_BYTES", self.topic)
+            edited, kind = self.edit(letter.message), letter.message.kind
+            content = encoding.encode(edited, kind, letter.metadata["headers"], limit)
+            payload, metadata = content.body, content.metadata
+        return Return(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)
 
     def wanted(self, letter: Letter) -> bool:
         return self.fits(letter.message)
@@ -238,7 +234,7 @@ class Letter:
 
     @property
     def is_ours(self) -> bool:
-        """True if the metadata have the form that ``publish`` writes."""
+        """Return whether the metadata have the form that ``publish`` writes."""
         found = json.loads(self.row["metadata"])
         return isinstance(found, dict) and all(
             isinstance(found.get(name), kind)
@@ -247,10 +243,7 @@ class Letter:
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
-        """Kind, headers and encoding, with defaults for what cannot be read.
-
-        The message may be a dead letter because its metadata cannot be read.
-        """
+        """Return kind, headers and encoding, with defaults for parts that cannot be read."""
         return message_views.metadata(self.row["metadata"])
 
     @cached_property
@@ -265,13 +258,3 @@ class Letter:
             last_error=row["last_error"] or "",
             failure_count=row["failure_count"],
         )
-
-
-def _return(letter: Letter, edit: Edit | None, max_bytes: int) -> Return:
-    row = letter.row
-    payload, metadata = bytes(row["payload"]), dead_letters.without_failures(row["metadata"])
-    if edit is not None:
-        message = letter.message
-        content = encoding.encode(edit(message), message.kind, letter.metadata["headers"], max_bytes)
-        payload, metadata = content.body, content.metadata
-    return Return(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)

@@ -10,6 +10,7 @@ from typing import Literal
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
+from ..exceptions import NotRegistered
 from ..policy import names
 from ..policy.durations import moment_ms
 from ..protocol.retention import removing
@@ -27,12 +28,18 @@ def check_group(group: str) -> str:
     return names.check_name("group", group, names.GROUP_MAX)
 
 
+def check_names(topic: str, group: str) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for an invalid topic or group."""
+    names.check_topic(topic, topic_limit())
+    check_group(group)
+
+
 def check_start(start: object) -> None:
     """Raise ``TypeError`` or ``ValueError`` if ``start`` is no valid start."""
-    if start in ("earliest", "latest") and isinstance(start, str):
-        return
     if isinstance(start, datetime):
         moment_ms("start", start)
+    elif isinstance(start, str) and start in ("earliest", "latest"):
+        return
     elif not isinstance(start, int) or isinstance(start, bool):
         raise TypeError(f'start must be "earliest", "latest", an aware datetime or an offset, not {start!r}')
     elif start < 0:
@@ -40,10 +47,7 @@ def check_start(start: object) -> None:
 
 
 def topic_limit() -> int:
-    """Return the maximum length of a topic's name, for groups that consume it.
-
-    Groups may also consume dead-letter topics. These have longer names, and may have dead letters themselves.
-    """
+    """Return the maximum length of a topic's name that groups may consume: also of a dead-letter topic."""
     return names.TOPIC_MAX + conf.DLQ_SUFFIX_MAX
 
 
@@ -65,8 +69,7 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
 
     Raises ``TypeError`` or ``ValueError`` for invalid arguments.
     """
-    names.check_topic(topic, topic_limit())
-    check_group(group)
+    check_names(topic, group)
     check_start(start)
     alias = conf.database(using)
     if offsets.registration(alias, group, topic) is not None:
@@ -86,6 +89,14 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
     if rest:
         removing.finish(alias, topic, group)
     return new
+
+
+def registration_of(using: str, topic: str, group: str) -> offsets.Registration:
+    """Return the registration of a group. Raise ``NotRegistered`` if there is none."""
+    found = offsets.registration(using, group, topic)
+    if found is None:
+        raise NotRegistered(topic, group)
+    return found
 
 
 def is_registered(topic: str, group: str, using: str) -> bool:
@@ -108,8 +119,7 @@ def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
 
     Returns whether the group was registered. Raises ``TypeError`` or ``ValueError`` for invalid names.
     """
-    names.check_topic(topic, topic_limit())
-    check_group(group)
+    check_names(topic, group)
     alias = conf.database(using)
 
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
@@ -126,9 +136,8 @@ def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
 def start_above(using: str, topic: str, start: Start, settle_for: float | None = None) -> tuple[int, int]:
     """Return (offset above which a start lies, settled offset). For ``"earliest"`` both are 0.
 
-    A group must not start above the settled offset, but the first number may be higher if ``start`` is an offset. The
-    call waits up to ``settle_for`` seconds (default ``SETTLE_FOR``) until the end of the log is settled. In a
-    transaction of the caller it does not wait.
+    A group must not start above the settled offset, but the first number may be higher. The call waits up to
+    ``settle_for`` seconds until the end of the log is settled, but not in a transaction of the caller.
     """
     if start == "earliest":
         return 0, 0
@@ -144,18 +153,14 @@ def start_above(using: str, topic: str, start: Start, settle_for: float | None =
 
 
 CLOCK_SPREAD = timedelta(hours=1) // timedelta(milliseconds=1)
-"""Milliseconds by which ``published_at`` may be out of order. It rises with the offset, except if the server's clock
-was behind, or if statements overtook each other. Such an error is smaller than this, or has fewer than ``NEIGHBOURS``
-messages."""
+"""Milliseconds by which ``published_at`` may be out of order for more than ``NEIGHBOURS`` messages: the server's clock
+was behind."""
 
 NEIGHBOURS = 1000
 
 
 def last_before(using: str, topic: str, moment: int, upto: int, spread: int = CLOCK_SPREAD) -> int:
-    """Return the offset before the first message that was published at ``moment`` or later; ``upto`` if none was.
-
-    ``moment``: epoch milliseconds. ``spread``: milliseconds, as ``CLOCK_SPREAD``.
-    """
+    """Return the offset before the first message published at ``moment`` (ms) or later; ``upto`` if none was."""
     first = log.first_since(using, topic, _long_before(using, topic, moment, upto, spread), upto, moment)
     return upto if first is None else first - 1
 
@@ -167,11 +172,9 @@ def newest_before(using: str, topic: str, moment: int, upto: int, spread: int) -
 
 
 def start_before(using: str, topic: str, moment: int, settled: int) -> int:
-    """Return the offset above which a group begins whose start is ``moment`` (epoch milliseconds).
+    """Return the offset before the first message that was published at ``moment`` (epoch milliseconds) or later.
 
-    The group begins with the first message that was published at ``moment`` or later. It begins earlier if messages
-    before that message have times out of order. The clock was behind then, so these messages may be newer than their
-    times say.
+    It is lower if messages before that message have times out of order: the clock was behind, so they may be newer.
     """
     low = _long_before(using, topic, moment, settled, CLOCK_SPREAD)
     first = log.first_since(using, topic, low, settled, moment)
@@ -185,10 +188,10 @@ def _long_before(using: str, topic: str, moment: int, upto: int, spread: int) ->
 
 
 def _bisected(using: str, topic: str, upto: int, goes_on: Callable[[int, int], bool]) -> tuple[int, int]:
-    """Return two offsets, at most ``NEIGHBOURS`` apart. The offset that is searched for lies between them.
+    """Return two offsets, at most ``NEIGHBOURS`` apart, around the offset that is searched for.
 
-    ``goes_on`` gets the earliest and the latest time of the messages around an offset, and returns whether to search
-    above it. Each step reads the times of many messages, because the clock may have been wrong for some of them.
+    ``goes_on`` gets the earliest and latest time of many messages around an offset, because the clock may have been
+    wrong for some of them. It returns whether to search above it.
     """
     low, high = 0, upto
     while high - low > NEIGHBOURS:

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
-from ..exceptions import NotRegistered
 from ..policy import names
 from ..policy.batching import batches
-from ..policy.names import check_partition
-from ..store import leases, offsets
+from ..store import leases
 from ..store.connection import session
-from .registration import check_group, topic_limit
+from .registration import check_names, registration_of
 
 LOCK_WAIT_SECONDS = 2.0
 """Seconds for which ``release`` tries to release a lease that a claim or an ack has locked."""
@@ -39,15 +37,6 @@ class Released:
         return len(self.partitions)
 
 
-@dataclass(frozen=True)
-class Held:
-    """A lease that is held. ``owner``: the name of the subscriber. ``holder``: its incarnation."""
-
-    partition: str
-    owner: str
-    holder: str
-
-
 def held(
     topic: str,
     group: str,
@@ -56,16 +45,9 @@ def held(
     subscriber: str | None = None,
     holder: str | None = None,
     using: str | None = None,
-) -> list[Held]:
-    """Return the leases that ``release`` with the same arguments would release now, sorted by partition.
-
-    Raises the same exceptions.
-    """
-    alias = _checked(topic, group, partition, subscriber, holder, using)
-    with session.migration_errors(alias):
-        _registered(alias, topic, group)
-        seen = leases.find_held(alias, group, topic, partition, subscriber, holder)
-    return [Held(one.partition, one.owner, one.holder) for one in seen]
+) -> list[leases.Seen]:
+    """Return the leases that ``release`` would release now, by partition. Raises the same exceptions."""
+    return _find(topic, group, partition, subscriber, holder, conf.database(using))
 
 
 def release(
@@ -96,28 +78,23 @@ def release(
 
     Raises ``NotRegistered``, and ``TypeError`` or ``ValueError`` for invalid arguments.
     """
-    alias = _checked(topic, group, partition, subscriber, holder, using)
-    with session.migration_errors(alias):
-        _registered(alias, topic, group)
-        seen = leases.find_held(alias, group, topic, partition, subscriber, holder)
-        left, free, changed = list(seen), [], []
-        deadline = time.monotonic() + LOCK_WAIT_SECONDS
-        while left:
-            for some in batches(left):
-                free += _release(alias, some)
-            gone = {one.id for one in free}
-            still = leases.still(alias, [one for one in left if one.id not in gone])
-            changed += [one for one in left if one.id not in gone and one not in still]
-            left = still
-            if time.monotonic() > deadline or session.in_transaction(alias):
-                break
-            if left:
-                time.sleep(0.05)
-    return Released(
-        tuple(sorted(one.partition for one in free)),
-        tuple(sorted(one.partition for one in left)),
-        tuple(sorted(one.partition for one in changed)),
-    )
+    alias = conf.database(using)
+    left = _find(topic, group, partition, subscriber, holder, alias)
+    free: list[leases.Seen] = []
+    changed: list[leases.Seen] = []
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+    while left:
+        for some in batches(left):
+            free += _release(alias, some)
+        freed = set(free)
+        held = [one for one in left if one not in freed]
+        left = leases.still(alias, held)
+        changed += set(held).difference(left)
+        if time.monotonic() > deadline or session.in_transaction(alias):
+            break
+        if left:
+            time.sleep(0.05)
+    return Released(_partitions(free), _partitions(left), _partitions(changed))
 
 
 def _release(alias: str, some: Sequence[leases.Seen]) -> list[leases.Seen]:
@@ -127,28 +104,23 @@ def _release(alias: str, some: Sequence[leases.Seen]) -> list[leases.Seen]:
     return session.run(alias, work)
 
 
-def _registered(alias: str, topic: str, group: str) -> None:
-    if offsets.registration(alias, group, topic) is None:
-        raise NotRegistered(topic, group)
+def _partitions(found: Sequence[leases.Seen]) -> tuple[str, ...]:
+    return tuple(sorted(lease.partition for lease in found))
 
 
-def _checked(
-    topic: str,
-    group: str,
-    partition: str | None,
-    subscriber: str | None,
-    holder: str | None,
-    using: str | None,
-) -> str:
-    """Check the arguments. Return the database alias."""
-    names.check_topic(topic, topic_limit())
-    check_group(group)
+def _find(
+    topic: str, group: str, partition: str | None, subscriber: str | None, holder: str | None, alias: str
+) -> list[leases.Seen]:
+    """Check the arguments of ``release``, and return the leases that they select."""
+    check_names(topic, group)
     if partition is None and subscriber is None:
         raise TypeError("release needs a partition or a subscriber, to select the leases: give one of them")
     if partition is not None:
-        check_partition(partition)
+        names.check_partition(partition)
     if subscriber is not None:
         names.check_name("subscriber", subscriber, names.SUBSCRIBER_MAX)
     if holder is not None:
         names.check_name("holder", holder, INCARNATION_MAX)
-    return conf.database(using)
+    with session.migration_errors(alias):
+        registration_of(alias, topic, group)
+        return leases.find_held(alias, group, topic, partition, subscriber, holder)

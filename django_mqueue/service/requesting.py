@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-import time
+import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from datetime import timedelta
+from functools import cache
+from time import monotonic, sleep
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -66,7 +67,7 @@ def request(
     try:
         question.ask()
         while (found := question.look()) is None:
-            _pause.wait(question.pause)
+            sleep(question.pause)
         return found
     except BaseException:
         question.abandon()
@@ -122,22 +123,16 @@ class PendingRequest:
                 " commit, so no reply can arrive. Request before or after the transaction; in tests use"
                 " django_mqueue.testing.requests_answered"
             )
+        atomic = nullcontext() if self._here is None else transaction.atomic(using=self.using)
         with session.migration_errors(self.using):
             _sweep(self.using, self.topic)
-            if self._here is None:
-                published = session.run(self.using, self._publish)
-            else:
-                with transaction.atomic(using=self.using):
-                    published = session.run(self.using, self._publish)
-        self.id = published.id
+            with atomic:
+                self.id = session.run(self.using, self._publish).id
         if self._here is not None:
             self._here(self.topic, self.using)
 
     def look(self) -> Reply | None:
-        """Return the reply; None if there is none yet. Then wait ``pause`` seconds before the next call.
-
-        Raise ``RequestTimeout`` or ``RequestFailed`` if there will be none.
-        """
+        """Return the reply; None: look again after ``pause`` seconds. Raise an error if there will be none."""
         assert self._box is not None
         found = replies.look(self.using, self._box)
         is_open = found is not None and found.failures is None
@@ -163,9 +158,7 @@ class PendingRequest:
         """Delete the box. If the database cannot do it now, a worker or another requester deletes it later."""
         try:
             self._take()
-        except (
-            Error
-        ):  # A killed connection raises many kinds of errors, and its locks may last a moment longer.
+        except Error:
             if not session.in_transaction(self.using):
                 session.discard(self.using)
                 with suppress(Error):
@@ -183,15 +176,15 @@ class PendingRequest:
         for _ in range(LAST_LOOKS):
             if (found := self._take()) is not None:
                 return found
-            _pause.wait(LAST_PAUSE)
+            sleep(LAST_PAUSE)
         return None
 
     def _take_when_free(self) -> None:
-        """Take the box if it exists. Retry, because a busy server does not end a killed connection at once."""
+        """Take the box if it exists. Retry, because a killed connection may hold its locks a moment longer."""
         for _ in range(LOOKS_AFTER_A_LOSS):
             if self._take() is not None or self._box is None or replies.look(self.using, self._box) is None:
                 return
-            _pause.wait(LAST_PAUSE)
+            sleep(LAST_PAUSE)
 
     def _take(self) -> replies.Content | None:
         if (box := self._box) is None:
@@ -202,17 +195,13 @@ class PendingRequest:
         return found
 
 
-_swept: dict[tuple[str, str], tuple[ExpiredReplies, float]] = {}
+_swept: dict[tuple[str, str], float] = {}
+_expired_replies = cache(ExpiredReplies)
 
 
 def _sweep(using: str, topic: str) -> None:
     """Delete a page of expired boxes, once per ``GC_INTERVAL`` in this process. It is needed if no worker runs."""
-    leftovers, due = _swept.get((using, topic)) or (ExpiredReplies(using, topic), 0.0)
-    now = time.monotonic()
-    if now >= due or due == 0.0:
-        _swept[using, topic] = leftovers, now + float(conf.get("GC_INTERVAL", topic))
-        leftovers.sweep()
-
-
-_pause = threading.Event()
-"""An event that is never set: waiting on it sleeps."""
+    now = monotonic()
+    if now >= _swept.get((using, topic), -math.inf):
+        _swept[using, topic] = now + float(conf.get("GC_INTERVAL", topic))
+        _expired_replies(using, topic).sweep()

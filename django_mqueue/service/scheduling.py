@@ -12,9 +12,9 @@ from ..messages import ScheduledMessage
 from ..policy import encoding, names
 from ..policy.durations import due_of, moment, moment_ms
 from ..store.connection import session
-from ..store.log import MessageKey
 from ..store.message_rows import common_fields
 from ..store.scheduling import schedule
+from .storing import checked_place
 
 PAGE = 500
 
@@ -38,11 +38,11 @@ def scheduled(
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
     until = None if before is None else moment_ms("before", before)
     alias = conf.database(using)
+    if id is None and (key is not None or group is not None):
+        raise ValueError("key and group select one message together with its id: give id also")
     if id is None:
-        if key is not None or group is not None:
-            raise ValueError("key and group select one message together with its id: give id also")
         return _pages(alias, topic, until)
-    place = _place(topic, id, key, group)
+    place = checked_place(topic, id, key, group)
     with session.migration_errors(alias):
         found = schedule.by_place(alias, topic, place)
     return iter([_message(topic, row) for row in found if until is None or row["available_at"] < until])
@@ -87,20 +87,12 @@ def reschedule(
 
 def _change(topic: str, id: str, key: str | None, group: str | None, using: str | None, due: Any) -> bool:
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
-    place = _place(topic, id, key, group)
+    place = checked_place(topic, id, key, group)
     alias = conf.database(using)
     with session.migration_errors(alias):
         if due is None:
             return session.single(alias, lambda cursor: schedule.delete(cursor, topic, place), latest=True)
         return session.single(alias, lambda cursor: schedule.move(cursor, topic, place, due), latest=True)
-
-
-def _place(topic: str, id: str, key: str | None, group: str | None) -> MessageKey:
-    names.check_name("id", id, names.ID_MAX)
-    if key is not None:
-        names.check_name("key", key, names.KEY_MAX)
-    partition = key if key is not None else names.spread_partition(id, conf.get("SPREAD", topic))
-    return partition, id, "" if group is None else names.check_name("group", group, names.GROUP_MAX)
 
 
 def _pages(alias: str, topic: str, until: int | None) -> Iterator[ScheduledMessage]:

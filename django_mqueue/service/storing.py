@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
+from .. import conf
 from ..exceptions import NotRegistered
 from ..messages import Published
 from ..policy import names
@@ -24,6 +24,17 @@ from ..store.scheduling.schedule import ScheduledRow
 
 ROWS_PER_STATEMENT = 500
 BYTES_PER_STATEMENT = 4 * 1_048_576
+
+
+def checked_place(topic: str, id: str, key: str | None, group: str | None) -> MessageKey:
+    """Return where a message is stored. Raise ``TypeError`` or ``ValueError`` for invalid names."""
+    names.check_name("id", id, names.ID_MAX)
+    if key is not None:
+        names.check_name("key", key, names.KEY_MAX)
+    if group is not None:
+        names.check_name("group", group, names.GROUP_MAX)
+    partition = names.spread_partition(id, conf.get("SPREAD", topic)) if key is None else key
+    return partition, id, group or ""
 
 
 @contextmanager
@@ -91,105 +102,90 @@ def store_many(
     given: Sequence[bool],
 ) -> list[Published]:
     """Store messages, first those without a due time. Return a ``Published`` for each, in the given order."""
-    answers: dict[int, Published] = {}
     now = [place for place, due in enumerate(dues) if due is None]
     later = {place: ScheduledRow(rows[place], due) for place, due in enumerate(dues) if due is not None}
-    shelves: list[tuple[_Store, Sequence[int]]] = [
+    # If an id occurs twice, the first message counts.
+    scheduled = {row.place: row for row in reversed(later.values())}
+    answers: dict[int, Published] = {}
+    for store, places in (
         (_LogStore(cursor, topic), now),
-        # If an id occurs twice, the first message counts.
-        (_ScheduledStore(cursor, topic, {row.place: row for row in reversed(later.values())}), list(later)),
-    ]
-    for shelf, places in shelves:
-        stored = _store(shelf, topic, [(rows[place], given[place]) for place in places])
+        (_ScheduledStore(cursor, topic, scheduled), list(later)),
+    ):
+        stored = _store(store, [(rows[place], given[place]) for place in places])
         answers |= zip(places, stored, strict=True)
     return [answers[place] for place in range(len(rows))]
 
 
-class _Store(Protocol):
-    """A destination of rows: the log, or the scheduled messages."""
-
-    def existing(self, places: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]: ...
-
-    def insert(self, rows: Sequence[NewRow]) -> int: ...
-
-
 @dataclass
 class _LogStore:
+    """The log, as a destination of rows."""
+
     cursor: CursorWrapper
     topic: str
+    scheduled: Mapping[MessageKey, ScheduledRow] = field(default_factory=dict)
 
     def existing(self, places: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
         return log.existing_now(self.cursor, self.topic, places, locking=locking)
 
     def insert(self, rows: Sequence[NewRow]) -> int:
-        with naming_unknown_group(self.cursor, self.topic, rows):
-            return log.insert(self.cursor, self.topic, rows)
+        return log.insert(self.cursor, self.topic, rows)
 
 
-@dataclass
-class _ScheduledStore:
-    cursor: CursorWrapper
-    topic: str
-    scheduled: Mapping[MessageKey, ScheduledRow]
+class _ScheduledStore(_LogStore):
+    """The scheduled messages, as a destination of rows."""
 
     def existing(self, places: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
         """Read the scheduled messages first: a message that is promoted meanwhile is then in the log."""
         waiting = log.existing_now(self.cursor, names.scheduled_topic(self.topic), places, locking=locking)
-        return log.existing_now(self.cursor, self.topic, places, locking=locking) | waiting
+        return super().existing(places, locking=locking) | waiting
 
     def insert(self, rows: Sequence[NewRow]) -> int:
-        with naming_unknown_group(self.cursor, self.topic, rows):
-            return schedule.insert(self.cursor, self.topic, [self.scheduled[row.place] for row in rows])
+        return schedule.insert(self.cursor, self.topic, [self.scheduled[row.place] for row in rows])
 
 
 def _published(topic: str, row: NewRow, offset: int, created: bool, replaced: bool = False) -> Published:
     return Published(offset, row.id, topic, names.key_of(row.partition), created, replaced)
 
 
-def _store(shelf: _Store, topic: str, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
-    results: dict[MessageKey, Published] = {}
+def _store(store: _LogStore, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
+    """Store rows, each id once. ``rows``: each with whether the caller chose its id."""
+    offset_of: dict[MessageKey, int] = {}
     answers = []
     for chunk in batches_by_weight(rows, _weight, BYTES_PER_STATEMENT, ROWS_PER_STATEMENT):
-        keys = [row.place for row, was_given in chunk if was_given]
         fresh: dict[MessageKey, NewRow] = {}
         for row, _ in chunk:
-            if row.place not in results:
+            if row.place not in offset_of:
                 fresh.setdefault(row.place, row)
-        there = shelf.existing([key for key in dict.fromkeys(keys) if key in fresh])
-        stored = _insert_rest(shelf, fresh, there, keys)
+        given = list(dict.fromkeys(row.place for row, is_given in chunk if is_given and row.place in fresh))
+        there = store.existing(given)
+        stored = _insert_rest(store, fresh, there, given)
+        offset_of |= there | stored
         for row, _ in chunk:
-            key = row.place
-            if key in results:
-                answers.append(_published(topic, row, results[key].offset, False))
-                continue
-            offset = stored.get(key)
-            results[key] = _published(
-                topic, row, there[key] if offset is None else offset, offset is not None
-            )
-            answers.append(results[key])
+            # Only the first row of a new id has created its message.
+            created = stored.pop(row.place, None) is not None
+            answers.append(_published(store.topic, row, offset_of[row.place], created))
     return answers
 
 
 def _insert_rest(
-    shelf: _Store,
+    store: _LogStore,
     fresh: dict[MessageKey, NewRow],
     there: dict[MessageKey, int],
     given: list[MessageKey],
 ) -> dict[MessageKey, int]:
     """Insert the missing rows. Wait for a publisher that stores one of the ids meanwhile, and use its row."""
-    while True:
-        missing = [key for key in fresh if key not in there]
-        if not missing:
-            return {}
+    while missing := [key for key in fresh if key not in there]:
+        new = [fresh[key] for key in missing]
         try:
-            first = shelf.insert([fresh[key] for key in missing])
+            with naming_unknown_group(store.cursor, store.topic, new):
+                first = store.insert(new)
         except IntegrityError as error:
             if not errors.is_duplicate(error) or not given:
                 raise
-            asked = [key for key in dict.fromkeys(given) if key in fresh]
-            there.update(shelf.existing(asked, locking=True))
-            continue
-        return {key: first + place for place, key in enumerate(missing)}
+            there |= store.existing(given, locking=True)
+        else:
+            return {key: first + place for place, key in enumerate(missing)}
+    return {}
 
 
 def _weight(row: tuple[NewRow, bool]) -> int:

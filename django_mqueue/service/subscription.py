@@ -6,9 +6,9 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from datetime import timedelta
-from types import TracebackType
 
 from django.db import DatabaseError
 
@@ -25,7 +25,7 @@ from ..protocol.events import EventQueue
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
 from ..store.connection import errors, session
-from .registration import Start, check_group, check_start, subscribe, topic_limit
+from .registration import Start, check_names, check_start, subscribe
 
 BATCH_MAX = 1000
 
@@ -60,9 +60,8 @@ def check_count(argument: str, value: object, most: int | None = None) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{argument} must be an int, not {type(value).__name__}")
     if value < 1 or (most is not None and value > most):
-        raise ValueError(
-            f"{argument} must be at least 1{f' and at most {most}' if most else ''}, not {value}"
-        )
+        limit = f" and at most {most}" if most else ""
+        raise ValueError(f"{argument} must be at least 1{limit}, not {value}")
     return value
 
 
@@ -92,8 +91,7 @@ class Subscription:
         start: Start = "earliest",
         using: str | None = None,
     ) -> None:
-        names.check_topic(topic, topic_limit())
-        check_group(group)
+        check_names(topic, group)
         check_start(start)
         self.topic, self.group, self.start, self.using = topic, group, start, conf.database(using)
         self.name = default_name() if name is None else names.check_name("name", name, names.SUBSCRIBER_MAX)
@@ -112,9 +110,7 @@ class Subscription:
     def __enter__(self) -> Subscription:
         return self.open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def open(self) -> Subscription:
@@ -149,7 +145,7 @@ class Subscription:
         """
         check_count("max_messages", max_messages)
         refuse_in_transaction(self.using, "poll")
-        begun = tracing.now()
+        begun = time.time_ns()
         try:
             deliveries = self._deliveries(max_messages)
             tracing.received(deliveries, self.name, begun)
@@ -182,9 +178,8 @@ class Subscription:
         engine, _ = self._opened()
         for delivery in deliveries:
             if delivery.hold.acknowledger is not engine.acknowledger:
-                raise ValueError(
-                    f"delivery {delivery.topic}@{delivery.offset} belongs to another subscription"
-                )
+                place = f"{delivery.topic}@{delivery.offset}"
+                raise ValueError(f"delivery {place} belongs to another subscription")
         return engine.acknowledger.ack(deliveries)
 
     def _poll(self, engine: Subscriber, dispatch: ClaimScheduler, max_messages: int) -> list[Delivery]:

@@ -17,8 +17,7 @@ from ..exceptions import StaleDelivery
 from ..protocol.acknowledging.acknowledger import Acknowledger, is_long
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
-from .jobs import Outcome
-from .outcomes import Verdict
+from .jobs import Outcome, Verdict
 from .registry import Handler
 
 logger = logging.getLogger("django_mqueue")
@@ -36,9 +35,6 @@ class Completer:
         self.handlers = handlers
         self.finished: list[Outcome] = []
         self.counts: Counter[str] = Counter()
-        self._handler_of: dict[Acknowledger, Handler] = {
-            e.acknowledger: handler for e, handler in handlers.items()
-        }
         self._engine_of: dict[Acknowledger, Subscriber] = {engine.acknowledger: engine for engine in handlers}
         self._visible_at = -math.inf
         self._locked: dict[int, float] = {}
@@ -56,36 +52,29 @@ class Completer:
         """
         held: list[Delivery] = []
         for engine in self.handlers:
-            mine = engine.acknowledger
-            acks = [o for o in self.due() if o.verdict.verb == "ack" and o.delivery.hold.acknowledger is mine]
-            starting = [d for d in ahead if d.hold.acknowledger is mine]
+            acks = [o for o in self._due_of(engine) if o.verdict.verb == "ack"]
+            starting = [d for d in ahead if d.hold.acknowledger is engine.acknowledger]
             if (acks or starting) and not engine.resting:
                 with engine.resting_after_lock_wait():
                     locked = self._ack(engine, acks, starting)
-                    held += [delivery for delivery in starting if delivery in locked]
                     for delivery in starting:
-                        if delivery not in locked:
-                            start(delivery)
+                        (held.append if delivery in locked else start)(delivery)
         for alike in list(islice(self._failures_by_verdict(), AT_ONCE)):
             engine = self._engine_of[alike[0].delivery.hold.acknowledger]
             if not engine.resting:
                 with engine.resting_after_lock_wait():
-                    self._settle(alike, self._answer(alike))
+                    self._fail(engine, alike)
         return held
-
-    def _settle(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
-        """Remove settled outcomes. Outcomes of locked rows are settled again after ``LOCKED_FOR`` seconds."""
-        answered = {id(outcome) for outcome in outcomes if outcome.delivery not in locked}
-        self.finished = [o for o in self.finished if id(o) not in answered]
-        for outcome in outcomes:
-            self._locked.pop(id(outcome), None)
-            if outcome.delivery in locked:
-                self._locked[id(outcome)] = time.monotonic() + LOCKED_FOR
 
     def due(self) -> Iterator[Outcome]:
         """Return the outcomes, without outcomes whose rows were locked a moment ago."""
         now = time.monotonic()
         return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
+
+    def _due_of(self, engine: Subscriber) -> list[Outcome]:
+        return [
+            outcome for outcome in self.due() if outcome.delivery.hold.acknowledger is engine.acknowledger
+        ]
 
     def _failures_by_verdict(self) -> Iterator[list[Outcome]]:
         """Yield the failed outcomes in lists that can be settled together: the same verdict for the same group."""
@@ -93,29 +82,19 @@ class Completer:
         for outcome in self.due():
             if outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.acknowledger].resting:
                 continue
-            acknowledger, verdict = outcome.delivery.hold.acknowledger, outcome.verdict
-            same = (
-                id(outcome)
-                if self._needs_own_transaction(outcome)
-                else (acknowledger, verdict, outcome.overdue)
-            )
-            found.setdefault(same, []).append(outcome)
+            same: Hashable = (outcome.delivery.hold.acknowledger, outcome.verdict, outcome.overdue)
+            found.setdefault(id(outcome) if _needs_own_transaction(outcome) else same, []).append(outcome)
         yield from found.values()
 
-    def _needs_own_transaction(self, outcome: Outcome) -> bool:
-        """Return whether the message must be moved, in a separate transaction: it is dead-lettered or parked."""
-        hold, verdict = outcome.delivery.hold, outcome.verdict
-        context = hold.acknowledger.context
-        last = verdict.verb == "nack" and hold.failures + 1 >= context.options.max_attempts
-        return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))
-
-    def _ack(self, engine: Subscriber, acks: list[Outcome], starting: list[Delivery]) -> Sequence[Delivery]:
+    def _ack(self, engine: Subscriber, acks: list[Outcome], starting: list[Delivery]) -> list[Delivery]:
         """Acknowledge outcomes, and record that ``starting`` go to their handlers. Return the locked deliveries."""
-        acknowledger, deliveries = engine.acknowledger, [outcome.delivery for outcome in acks]
+        deliveries = [outcome.delivery for outcome in acks]
 
         def ack(free: list[Delivery]) -> Sequence[Delivery]:
             try:
-                acknowledger.ack([d for d in free if d not in starting], [d for d in free if d in starting])
+                engine.acknowledger.ack(
+                    [d for d in free if d not in starting], [d for d in free if d in starting]
+                )
             except StaleDelivery as stale:
                 logger.warning("%s: handled, but %s", self.handlers[engine].name, stale)
                 return list(stale.stale)
@@ -123,60 +102,61 @@ class Completer:
 
         locked: list[Delivery] = []
         if engine.careful:
-            locked, _ = acknowledger.if_free([*deliveries, *starting], ack)
+            locked, _ = engine.acknowledger.if_free([*deliveries, *starting], ack)
             engine.careful = bool(locked)
         else:
             ack([*deliveries, *starting])
-        self._settle(acks, locked)
+        self._settled(acks, locked)
         self.counts["ack"] += sum(delivery.hold.answer == "ack" for delivery in deliveries)
         return locked
 
-    def _answer(self, alike: list[Outcome]) -> list[Delivery]:
-        """Settle deliveries that have the same verdict. Return the locked deliveries, which are not settled."""
-        acknowledger, verdict = alike[0].delivery.hold.acknowledger, alike[0].verdict
-        deliveries = [outcome.delivery for outcome in alike]
+    def _fail(self, engine: Subscriber, alike: list[Outcome]) -> None:
+        """Settle failures that have the same verdict."""
+        deliveries, verdict = [outcome.delivery for outcome in alike], alike[0].verdict
+
+        def settle(free: list[Delivery]) -> list[Delivery]:
+            """Return the deliveries that no longer belong to this subscriber."""
+            try:
+                if len(free) == 1:
+                    verdict.settle(free[0])
+                else:
+                    error = verdict.error if verdict.verb == "nack" else None
+                    engine.acknowledger.put_back(free, verdict.delay, error)
+            except StaleDelivery as stale:
+                logger.warning("%s: %s", self.handlers[engine].name, stale)
+                return list(stale.stale)
+            return []
+
         locked: list[Delivery] = []
-
-        def answer(free: list[Delivery]) -> Sequence[Delivery]:
-            return self._give(free, verdict)
-
-        if alike[0].overdue or self._engine_of[acknowledger].careful:
-            locked, stale = acknowledger.if_free(deliveries, answer)
+        if alike[0].overdue or engine.careful:
+            locked, stale = engine.acknowledger.if_free(deliveries, settle)
         else:
-            stale = self._give(deliveries, verdict)
+            stale = settle(deliveries)
         for delivery in deliveries:
             if delivery not in stale and delivery not in locked:
-                self._note(delivery, verdict)
-        return locked
+                self._log(self.handlers[engine], delivery, verdict)
+        self._settled(alike, locked)
 
-    def _give(self, deliveries: list[Delivery], verdict: Verdict) -> list[Delivery]:
-        """Settle deliveries. Return the deliveries that no longer belong to this subscriber."""
-        first = deliveries[0]
-        try:
-            if verdict.verb == "reject":
-                first.reject(verdict.error)
-            elif len(deliveries) == 1 and verdict.verb == "nack":
-                first.nack(delay=verdict.delay, error=verdict.error)
-            else:
-                error = verdict.error if verdict.verb == "nack" else None
-                first.hold.acknowledger.put_back(deliveries, verdict.delay, error)
-        except StaleDelivery as stale:
-            logger.warning("%s: %s", self._handler_of[first.hold.acknowledger].name, stale)
-            return list(stale.stale)
-        return []
+    def _settled(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
+        """Remove settled outcomes. Outcomes of locked rows are settled again after ``LOCKED_FOR`` seconds."""
+        settled = {id(outcome) for outcome in outcomes if outcome.delivery not in locked}
+        self.finished = [o for o in self.finished if id(o) not in settled]
+        for outcome in outcomes:
+            self._locked.pop(id(outcome), None)
+            if outcome.delivery in locked:
+                self._locked[id(outcome)] = time.monotonic() + LOCKED_FOR
 
-    def _note(self, delivery: Delivery, verdict: Verdict) -> None:
+    def _log(self, handler: Handler, delivery: Delivery, verdict: Verdict) -> None:
+        """Count a failure, and log it unless it is postponed."""
         dead = delivery.hold.dead_lettered
         self.counts["dead-letter" if dead else verdict.verb] += 1
         if dead or verdict.verb == "nack":
             what = "dead-lettered" if dead else f"again in {verdict.delay:.3g} s"
-            first = on_a_line(
-                verdict.error.partition("\n")[0]
-            )  # The error may contain text from the message.
+            # The error may contain text from the message.
+            first = on_a_line(verdict.error.partition("\n")[0])
             logger.warning(
                 "%s: %s@%s attempt %s failed, %s: %s",
-                self._handler_of[delivery.hold.acknowledger].name, delivery.topic, delivery.offset, delivery.attempt,
-                what, first,
+                handler.name, delivery.topic, delivery.offset, delivery.attempt, what, first,
                 extra={"mqueue_key": delivery.key, "mqueue_id": delivery.id, "mqueue_group": delivery.group},
             )  # fmt: skip
 
@@ -185,10 +165,7 @@ class Completer:
         return max(self._visible_at - time.monotonic(), 0)
 
     def keep_visible(self) -> None:
-        """Extend deliveries that have used a third of their visibility timeout, while their handlers run.
-
-        Deliveries of atomic handlers are not extended, because their transactions may have read the same rows.
-        """
+        """Extend deliveries while their handlers run. An atomic handler's transaction may have read the same rows."""
         now = time.monotonic()
         if now < self._visible_at:
             return
@@ -201,3 +178,11 @@ class Completer:
             if aging:
                 with engine.resting_after_lock_wait():
                     engine.acknowledger.prolong(aging, handler.visible_ms)
+
+
+def _needs_own_transaction(outcome: Outcome) -> bool:
+    """Return whether the message must be moved, in a separate transaction: it is dead-lettered or parked."""
+    hold, verdict = outcome.delivery.hold, outcome.verdict
+    context = hold.acknowledger.context
+    last = verdict.verb == "nack" and hold.failures + 1 >= context.options.max_attempts
+    return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))

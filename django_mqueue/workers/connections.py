@@ -5,8 +5,12 @@ Django closes connections at the end of each request (``CONN_MAX_AGE``), but a w
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
+
 from django.db import Error, connections, reset_queries
-from django.db.backends.base.base import BaseDatabaseWrapper
+
+logger = logging.getLogger("django_mqueue")
 
 
 def before_use() -> None:
@@ -32,30 +36,18 @@ def after_use() -> bool:
     for connection in connections.all(initialized_only=True):
         if connection.connection is None:
             continue
-        by_itself = connection.settings_dict["AUTOCOMMIT"]
-        if connection.in_atomic_block or (by_itself and not connection.get_autocommit()):
-            well = False
-            connection.connection.close()
-            del connections[connection.alias]
-        elif not by_itself:
-            _roll_back(connection)
-        elif connection.errors_occurred:
-            _check(connection)
+        try:
+            is_autocommit = connection.settings_dict["AUTOCOMMIT"]
+            if connection.in_atomic_block or (is_autocommit and not connection.get_autocommit()):
+                well = False
+                del connections[connection.alias]
+                connection.connection.close()
+                continue
+            if not connection.get_autocommit():
+                with suppress(Error):  # The connection is broken, and its transaction is lost.
+                    connection.rollback()
+            connection.close_at = None  # ``CONN_MAX_AGE`` is for requests.
+            connection.close_if_unusable_or_obsolete()
+        except Exception:  # The next use reconnects.
+            logger.debug("a connection could not be checked", exc_info=True)
     return well
-
-
-def _roll_back(connection: BaseDatabaseWrapper) -> None:
-    try:
-        if not connection.get_autocommit():
-            connection.rollback()
-            return
-    except Error:  # The connection is broken, and its transaction is lost.
-        pass
-    connection.close()
-
-
-def _check(connection: BaseDatabaseWrapper) -> None:
-    if connection.is_usable():
-        connection.errors_occurred = False
-    else:
-        connection.close()

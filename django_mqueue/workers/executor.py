@@ -6,20 +6,20 @@ import asyncio
 import inspect
 import logging
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 from asgiref.sync import async_to_sync
 
 from .. import tracing
-from ..exceptions import BatchFailure, MQueueError, Postpone, StaleDelivery, TimeLimitExceeded
+from ..exceptions import BatchFailure, MQueueError, StaleDelivery, TimeLimitExceeded
 from ..messages import Message
 from ..protocol import events
 from ..protocol.acknowledging.transactional import atomically
 from ..protocol.delivery import Delivery
 from . import connections
-from .jobs import Job, Outcome
+from .jobs import DEFAULT_DELAY, Job, Outcome, Verdict, verdicts_on
 from .kinds import parsed
-from .outcomes import DEFAULT_DELAY, Verdict, verdicts_on
 from .registry import Handler
 
 logger = logging.getLogger("django_mqueue")
@@ -38,17 +38,15 @@ def call(job: Job) -> list[Outcome]:
         connections.before_use()
         events.delivered(job.deliveries)
         found = verdicts(job)
-    except BaseException:
-        # The exception cannot be formatted, or the retry policy exits: the attempt has failed.
-        logger.exception("cannot determine the outcome of handler %s", handler.name)
-        found = dict.fromkeys(job.deliveries, CANNOT_TELL)
-    try:
         if not connections.after_use():
             # The handler's writes are rolled back: an ack would lose them.
             lost = [d for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread]
             found |= verdicts_on(handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
-    except Exception:  # The next use reconnects.
-        logger.debug("a connection could not be checked", exc_info=True)
+    except BaseException:
+        # The exception cannot be formatted, or the retry policy exits: the attempt has failed.
+        logger.exception("cannot determine the outcome of handler %s", handler.name)
+        connections.after_use()
+        found = dict.fromkeys(job.deliveries, CANNOT_TELL)
     return [Outcome(delivery, found[delivery]) for delivery in job.deliveries]
 
 
@@ -79,7 +77,7 @@ def _verdicts(job: Job, span: tracing.Span) -> dict[Delivery, Verdict]:
             else:
                 given[delivery] = delivery if handler.kinds is None else parsed(delivery, handler.kinds)
         except BaseException as exception:
-            if not (handler.batch or isinstance(exception, Postpone)):
+            if not handler.batch:
                 span.failed(exception)
             job.judged |= verdicts_on(handler, [delivery], exception)
     return {**job.judged, **(_run(job, given, span) if given else {})}
@@ -89,8 +87,9 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
     handler, deliveries = job.handler, list(given)
     argument: Any = list(given.values()) if handler.batch else given[deliveries[0]]
     try:
-        span.watch(_handle, job, deliveries, argument)
+        _handle(job, deliveries, argument)
     except BaseException as exception:
+        span.failed(exception)
         if all(delivery.hold.answer == "ack" for delivery in deliveries):
             # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
             logger.exception("%s: failed after its commit; its messages are done", handler.name)
@@ -104,20 +103,19 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
 
 
 def _handle(job: Job, deliveries: list[Delivery], argument: Any) -> None:
-    if job.handler.atomic:
-        with atomically(deliveries):
-            _invoke(job, argument)
-    else:
-        _invoke(job, argument)
+    with atomically(deliveries) if job.handler.atomic else nullcontext():
+        result = job.handler.function(argument)
+        if inspect.isawaitable(result):
+            # With asyncio.run, database work would use other threads, whose connections are not checked.
+            async_to_sync(_await)(job, result)
 
 
 def _failed_in_part(
     handler: Handler, given: dict[Delivery, Message], failure: BatchFailure
 ) -> dict[Delivery, Verdict]:
-    """Return the verdicts after a ``BatchFailure``.
+    """Return the verdicts after a ``BatchFailure``. It names the failed messages.
 
-    A message that it names gets the verdict for its exception. The other messages are acknowledged. If the handler is
-    atomic, they were rolled back, and are delivered again.
+    The other messages are acknowledged. If the handler is atomic, they were rolled back, and are delivered again.
     """
     of_hold = {id(delivery.hold): delivery for delivery in given}
     found = dict.fromkeys(given, AGAIN if handler.atomic else ACK)
@@ -140,22 +138,12 @@ def _failed_in_part(
 def _lost_in_part(
     handler: Handler, deliveries: list[Delivery], stale: StaleDelivery
 ) -> dict[Delivery, Verdict]:
-    """Return the verdicts on an atomic batch of which some deliveries are stale.
-
-    The whole batch was rolled back. The other deliveries did not fail, and are delivered again.
-    """
+    """Return the verdicts on an atomic batch that was rolled back, because some of its deliveries are stale."""
     gone = {id(delivery) for delivery in stale.stale}
     found = verdicts_on(handler, [d for d in deliveries if id(d) in gone], stale)
     if not found:  # The stale deliveries are not from this batch.
         return verdicts_on(handler, deliveries, stale)
     return {**dict.fromkeys(deliveries, AGAIN), **found}
-
-
-def _invoke(job: Job, argument: Any) -> None:
-    result = job.handler.function(argument)
-    if inspect.isawaitable(result):
-        # With asyncio.run, database work would use other threads, whose connections are not checked.
-        async_to_sync(_await)(job, result)
 
 
 async def _await(job: Job, result: Any) -> None:

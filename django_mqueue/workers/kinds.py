@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ..exceptions import Reject
-from ..messages import Message
 
 Parser = Callable[[Any], Any]
 Kinds = Mapping[str, Any] | Iterable[str]
@@ -23,7 +22,7 @@ def kinds_of(kinds: Kinds | None) -> dict[str, Parser | None] | None:
         return None
     if isinstance(kinds, str):
         raise TypeError(
-            f"kinds must be a list of kinds or a mapping from kind to parser, not the one str {kinds!r}"
+            f"kinds must be a list of kinds or a mapping from kind to parser, not the str {kinds!r}"
         )
     given = dict(kinds) if isinstance(kinds, Mapping) else dict.fromkeys(kinds)
     if not given:
@@ -70,8 +69,4 @@ def parsed(message: Any, kinds: Mapping[str, Parser | None]) -> Any:
         raise Reject(
             f"the payload of kind {message.kind!r} does not parse: {type(error).__name__}: {error}"
         ) from error
-    return _with_payload(message, payload)
-
-
-def _with_payload(message: Message, payload: Any) -> Message:
     return replace(message, payload=payload)

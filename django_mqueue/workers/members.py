@@ -18,10 +18,8 @@ logger = logging.getLogger("django_mqueue")
 class Members:
     """The engines of a process. False if no engine is left that may work.
 
-    - ``joined``: the engines that work.
-    - ``starting``: the engines that could not join at the start, because another transaction had locked rows of their
-      group.
-    - ``ready``: the caller's list of the engines that may claim. This object changes it.
+    ``joined``: they work. ``starting``: another transaction had locked rows of their group at the start. ``ready``:
+    the caller's list of the engines that may claim. This object changes it.
     """
 
     def __init__(self, using: str, handlers: Mapping[Subscriber, Handler], ready: list[Subscriber]) -> None:

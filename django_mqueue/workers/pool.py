@@ -1,56 +1,59 @@
-"""The thread pool in which a worker's handlers run. A thread that hangs is given up and replaced."""
+"""The thread pool in which a worker's handlers run, and their time limits.
+
+A handler past its ``max_runtime`` has failed. Its thread is given up and replaced. A handler that seems to hang is
+logged.
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import TracebackType
+from functools import partial
 
 from django.db import connections
 
+from ..exceptions import TimeLimitExceeded
 from ..protocol.acknowledging.acknowledger import Acknowledger
 from .executor import CANNOT_TELL, call
-from .jobs import Job, Outcome
+from .jobs import Job, Outcome, describe, verdicts_on
 
 logger = logging.getLogger("django_mqueue")
 
 HANGING_LEAST = 4
+CANCEL_GRACE = 2.0
+"""Seconds that an ``async`` handler has to end after it was cancelled."""
+LOG_AFTER_TIMEOUTS = 10
+"""A handler without a limit is logged after this many visibility timeouts, and again when its time has doubled."""
 
 
 class HandlerPool:
-    """Up to ``size`` threads that work, plus the threads that hang.
-
-    ``jobs``: the running jobs. ``hanging``: jobs that were given up and still run. The threads are daemons, so they do
-    not keep the process from ending.
-    """
+    """Up to ``size`` daemon threads that work, and threads that hang: their jobs were given up and still run."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.jobs: dict[Job, None] = {}
         self.running: Counter[Acknowledger] = Counter()
         self.hanging: dict[Job, threading.Thread] = {}
+        self.hanging_limit = max(size, HANGING_LEAST)
+        """The number of hanging jobs at which the process must stop: each keeps a thread and connections."""
         self._tasks: queue.SimpleQueue[Job | Callable[[], None] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: dict[threading.Thread, Job | None] = {}
         self._lock = threading.Lock()
-        self._count = 0
-
-    @property
-    def most_hanging_exceeded(self) -> int:
-        """Return the number of hanging jobs at which the process must stop.
-
-        Each hanging job keeps a thread, memory and database connections.
-        """
-        return max(self.size, HANGING_LEAST)
+        self._numbers = itertools.count(1)
+        self._log_at: dict[Job, float] = {}
 
     def start(self, job: Job) -> None:
         """Run a job in a free thread. The caller ensures that a thread is free."""
         self.jobs[job] = None
-        self.running[_of(job)] += 1
+        self.running[job.acknowledger] += 1
         if len(self._threads) < min(len(self.jobs), self.size):
             self._start_thread()
         self._tasks.put(job)
@@ -62,7 +65,7 @@ class HandlerPool:
             while True:
                 if job is not None:
                     del self.jobs[job]
-                    self.running[_of(job)] -= 1
+                    self.running[job.acknowledger] -= 1
                     yield job
                 job = self._results.get_nowait()
         except queue.Empty:
@@ -94,12 +97,35 @@ class HandlerPool:
         self._start_thread()
         self._tasks.put(end)
 
+    def check_limits(self) -> None:
+        """Give up handlers that have run too long, and log handlers that seem to hang. Calls no code of the user."""
+        now = time.monotonic()
+        for job in self._started_jobs():
+            ran, long = now - job.started, LOG_AFTER_TIMEOUTS * job.handler.visible_ms / 1000
+            if ran >= _limit(job):
+                stack = job.stack()
+                logger.warning(
+                    "%s: has been running for %.1f s, and is given up (max_runtime is %g s); its stack now:\n%s",
+                    job, ran, job.handler.max_runtime, stack,
+                )  # fmt: skip
+                self.give_up(job, partial(_overdue, job, stack))
+            elif job.handler.max_runtime is None and ran >= self._log_at.get(job, long):
+                self._log_at[job] = 2 * ran
+                logger.warning("%s: has been running for %.1f s; its stack now:\n%s", job, ran, job.stack())
+        self._log_at = {job: at for job, at in self._log_at.items() if job in self.jobs}
+
+    def next_limit_in(self) -> float:
+        """Return the seconds until the next limit is reached."""
+        ends = [job.started + _limit(job) for job in self._started_jobs()]
+        return max(min(ends, default=math.inf) - time.monotonic(), 0)
+
+    def _started_jobs(self) -> list[Job]:
+        return [job for job in self.jobs if job.started < math.inf and not job.ended]
+
     def __enter__(self) -> HandlerPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Wait for all threads except the hanging threads."""
         with self._lock:
             threads = list(self._threads)
@@ -109,8 +135,8 @@ class HandlerPool:
             thread.join()
 
     def _start_thread(self) -> None:
-        self._count += 1
-        thread = threading.Thread(target=self._work, name=f"mqueue-handler_{self._count}", daemon=True)
+        name = f"mqueue-handler_{next(self._numbers)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
         with self._lock:
             self._threads[thread] = None
         thread.start()
@@ -140,5 +166,15 @@ class HandlerPool:
                 connections.close_all()
 
 
-def _of(job: Job) -> Acknowledger:
-    return job.deliveries[0].hold.acknowledger
+def _limit(job: Job) -> float:
+    limit = job.handler.max_runtime
+    return math.inf if limit is None else limit + (CANCEL_GRACE if job.cancels else 0)
+
+
+def _overdue(job: Job, stack: str) -> list[Outcome]:
+    """Return a failed outcome for each message that the handler was given. This calls the user's retry policy."""
+    error = TimeLimitExceeded(job.handler.max_runtime or 0)
+    judged = dict(job.judged)
+    given = [delivery for delivery in job.deliveries if delivery not in judged]
+    judged |= verdicts_on(job.handler, given, error, f"{describe(error)}\nIts stack then:\n{stack}")
+    return [Outcome(delivery, judged[delivery], overdue=delivery in given) for delivery in job.deliveries]

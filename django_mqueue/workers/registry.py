@@ -12,11 +12,11 @@ from django.utils.module_loading import autodiscover_modules
 
 from ..exceptions import HandlerError
 from ..messages import Message
-from ..policy import names
 from ..policy.backoff import ExponentialBackoff, Policy, RetryPolicy, policy_of
 from ..policy.durations import to_ms
 from ..policy.filters import Filter, filter_of
-from ..service.registration import Start, check_group, check_start, topic_limit
+from ..protocol.consumer_state import Options
+from ..service.registration import Start, check_names, check_start
 from ..service.subscription import BATCH_MAX, check_count
 from .kinds import Kinds, Parser, kinds_of
 
@@ -44,15 +44,18 @@ class Handler:
     filter: Callable[[Message], bool] | None = None
     kinds: dict[str, Parser | None] | None = None
 
-    def is_same_definition(self, other: Handler) -> bool:
-        """Return whether both are the same function, imported twice."""
-        mine, others = _definition(self.function), _definition(other.function)
-        return mine is not None and mine == others
+    def options(self, using: str, *, batch_size: int | None = None, eager: bool = False) -> Options:
+        """Return the options of the handler's engine. ``batch_size``: overrides the handler's."""
+        return Options(
+            using, batch_size or self.batch_size, self.strict, self.max_attempts, self.visible_ms, eager=eager,
+            batch=self.batch,
+        )  # fmt: skip
 
 
-def _definition(function: Any) -> tuple[str, str, int] | None:
+def _definition(function: Any) -> object:
+    """Return a value that is equal for the same function, imported twice."""
     code = getattr(function, "__code__", None)
-    return None if code is None else (code.co_filename, function.__qualname__, code.co_firstlineno)
+    return (code.co_filename, function.__qualname__, code.co_firstlineno) if code else object()
 
 
 _handlers: dict[tuple[str, str], Handler] = {}
@@ -105,8 +108,7 @@ def consumer(
     Raises ``TypeError`` or ``ValueError`` for invalid options, and ``HandlerError`` if the group has another handler
     for the topic.
     """
-    names.check_topic(topic, topic_limit())
-    check_group(group)
+    check_names(topic, group)
     check_start(start)
     check_count("batch_size", batch_size, BATCH_MAX)
     check_count("max_attempts", max_attempts)
@@ -130,25 +132,11 @@ def consumer(
             )
         shown = name or f"{function.__module__}.{getattr(function, '__qualname__', function)}"
         handler = Handler(
-            function,
-            topic,
-            group,
-            shown,
-            batch_size,
-            concurrency,
-            bool(strict),
-            max_attempts,
-            policy,
-            visible_ms,
-            start,
-            bool(atomic),
-            bool(batch),
-            limit,
-            wants,
-            takes,
-        )
+            function, topic, group, shown, batch_size, concurrency, bool(strict), max_attempts, policy, visible_ms,
+            start, bool(atomic), bool(batch), limit, wants, takes,
+        )  # fmt: skip
         before = _handlers.get((topic, group))
-        if before is not None and not before.is_same_definition(handler):
+        if before is not None and _definition(before.function) != _definition(function):
             raise HandlerError(
                 f"topic {topic!r} has a handler for group {group!r} already: {before.name}; {shown} needs another group"
             )
@@ -173,14 +161,12 @@ def handlers(chosen: list[str] | None = None) -> list[Handler]:
 
     Raises ``HandlerError`` for a name that no handler has.
     """
-    known = [_handlers[key] for key in sorted(_handlers)]
-    if not chosen:
-        return known
+    known = dict(sorted(_handlers.items()))
     picked: dict[tuple[str, str], Handler] = {}
-    for wanted in chosen:
-        found = [h for h in known if wanted in (h.topic, f"{h.topic}:{h.group}")]
+    for wanted in chosen or ():
+        found = {key: handler for key, handler in known.items() if wanted in (key[0], ":".join(key))}
         if not found:
-            there = ", ".join(f"{h.topic}:{h.group}" for h in known) or "none"
+            there = ", ".join(map(":".join, known)) or "none"
             raise HandlerError(f"no handler is registered for {wanted!r}; registered are: {there}")
-        picked.update({(h.topic, h.group): h for h in found})
-    return list(picked.values())
+        picked |= found
+    return list((picked if chosen else known).values())

@@ -10,7 +10,8 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from django.db import DatabaseError
 
@@ -19,7 +20,6 @@ from ..exceptions import MQueueError, NotRegistered, TooManyHanging
 from ..policy.quarantine import Quarantine
 from ..protocol.claim_scheduler import ClaimScheduler, jobs
 from ..protocol.claiming import UNLIMITED
-from ..protocol.consumer_state import Options
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
@@ -29,19 +29,36 @@ from ..store.connection.timeouts import worker_timeouts
 from .completer import Completer
 from .jobs import Job
 from .members import Members
-from .options import RunOptions as RunOptions
 from .pool import HandlerPool
 from .registry import Handler
 from .sharing import Sharing
 from .signal_dispatcher import SignalDispatcher
-from .time_limits import Limits
 
 logger = logging.getLogger("django_mqueue")
 
 RECONNECT_MAX = 2.0
 PAUSE_LEAST = 0.02
-LOCKED_PATIENCE = 10.0
+SETTLE_LOCKED_FOR = 10.0
 """Seconds for which a stopping worker tries to settle deliveries that another transaction has locked."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of a worker. None means the value of each handler or setting. Times are in seconds.
+
+    ``drain``: stop when nothing is left to do now. ``drain_timeout``: the wait for messages that other workers have
+    leased; None: two lease durations.
+    """
+
+    threads: int = 4
+    name: str | None = None
+    batch_size: int | None = None
+    poll_interval: float | None = None
+    drain: bool = False
+    drain_timeout: float | None = None
+    max_messages: int | None = None
+    max_seconds: float | None = None
+    using: str | None = None
 
 
 class Runner:
@@ -50,25 +67,21 @@ class Runner:
     def __init__(self, handlers: Sequence[Handler], options: RunOptions) -> None:
         self.options, self.using = options, conf.database(options.using)
         self._stopping = False
-        self._announcer = SignalDispatcher()
-        self._feed = Tailer(self.using, self._announcer)
+        self._signals = SignalDispatcher()
+        self._tailer = Tailer(self.using, self._signals)
         self._handlers: dict[Subscriber, Handler] = {}
         name = options.name or default_name()
         for handler in handlers:
-            engine_options = Options(
-                self.using, options.batch_size or handler.batch_size, handler.strict, handler.max_attempts,
-                handler.visible_ms, batch=handler.batch,
-            )  # fmt: skip
-            engine = Subscriber(handler.topic, handler.group, name, engine_options, self._feed, expires=False)
+            its_options = handler.options(self.using, batch_size=options.batch_size)
+            engine = Subscriber(handler.topic, handler.group, name, its_options, self._tailer, expires=False)
             self._handlers[engine] = handler
         self._dispatch = ClaimScheduler(list(self._handlers), Quarantine(), self._at_work)
-        self._crew = HandlerPool(options.threads)
-        self._sharing = Sharing(self._dispatch.engines, self._handlers, self._crew)
-        self._limits = Limits(self._crew)
+        self._pool = HandlerPool(options.threads)
+        self._sharing = Sharing(self._dispatch.engines, self._handlers, self._pool)
         self._members = Members(self.using, self._handlers, self._dispatch.engines)
         self._joined = self._members.joined
         self._error: MQueueError | None = None
-        self._answers = Completer(self._handlers)
+        self._completer = Completer(self._handlers)
         self._started = 0
         self._feed_at = -math.inf
         self._failures, self._last_success = 0, time.monotonic()
@@ -79,17 +92,17 @@ class Runner:
     @property
     def counts(self) -> Counter[str]:
         """Return the number of settled messages by verb."""
-        return self._answers.counts
+        return self._completer.counts
 
     @property
     def hanging(self) -> int:
         """Return the number of handlers that were given up and still run. Their threads cannot be ended."""
-        return len(self._crew.hanging)
+        return len(self._pool.hanging)
 
     def stop(self) -> None:
         """Claim nothing new, and finish what runs. May be called from a signal handler or another thread."""
         self._stopping = True
-        self._crew.wake()
+        self._pool.wake()
 
     def run(self) -> None:
         """Work until stopped, drained, or one of the limits is reached.
@@ -97,17 +110,16 @@ class Runner:
         Raises the error that stopped the worker: ``MQueueError``, or ``DatabaseError`` if waiting does not help.
         """
         refuse_in_transaction(self.using, "run consumers")
-        deadline = None if self.options.max_seconds is None else time.monotonic() + self.options.max_seconds
+        most = self.options.max_seconds
+        deadline = math.inf if most is None else time.monotonic() + most
         with (
-            self._announcer,
-            worker_timeouts(self.using, self._silence()) as self._see_to_connection,
-            self._crew,
+            self._signals,
+            worker_timeouts(self.using, self._idle_timeout()) as self._check_connection,
+            self._pool,
         ):
             try:
-                self._protected(self._start)
-                while not (self._stopping or self._reached_limit()):
-                    if deadline is not None and time.monotonic() >= deadline:
-                        break
+                self._protected(self._members.start)
+                while not self._stopping and self._messages_left > 0 and time.monotonic() < deadline:
                     if self._protected(self._cycle):
                         break
             finally:
@@ -115,22 +127,21 @@ class Runner:
         if self._error:
             raise self._error
 
-    def _start(self) -> bool:
-        self._members.start()
-        return False
+    @property
+    def _messages_left(self) -> int:
+        """The number of messages that may still start."""
+        most = self.options.max_messages
+        return UNLIMITED if most is None else most - self._started
 
-    def _reached_limit(self) -> bool:
-        return self.options.max_messages is not None and self._started >= self.options.max_messages
-
-    def _protected(self, step: object) -> bool:
+    def _protected(self, step: Callable[[], bool | None]) -> bool:
         """Run a step of the loop, and return its result. If the database fails, wait and repeat the step.
 
         While the worker stops, return True instead of repeating, so that the caller ends.
         """
         while True:
             try:
-                self._see_to_connection()
-                result = bool(step())  # type: ignore[operator]
+                self._check_connection()
+                result = bool(step())
                 if self._failures:
                     logger.info("the database is back")
                 self._failures, self._last_success = 0, time.monotonic()
@@ -152,26 +163,29 @@ class Runner:
         self._answer()
         now = time.monotonic()
         if now >= self._feed_at or self._more:
-            self._more = self._feed.tick()
+            self._more = self._tailer.tick()
             self._feed_at = now + self._interval()
         self._tick_engines()
         if not self._members:
             return True
-        self._answers.keep_visible()
+        self._completer.keep_visible()
         claimed = self._claim()
         if claimed or self._more or self._sharing.can_start(self._free()):
             self._collect(0)
             return False
-        if not self._busy() and self.options.drain and self._is_drained():
+        is_idle = not (self._pool.jobs or self._sharing.waiting or self._completer.finished)
+        if is_idle and self.options.drain and self._is_drained():
             return True
-        self._collect(min(max(self._feed_at - time.monotonic(), 0), self._limits.next_in(), self._due_in()))
+        self._collect(
+            min(max(self._feed_at - time.monotonic(), 0), self._pool.next_limit_in(), self._due_in())
+        )
         return False
 
     def _due_in(self) -> float:
         """Return the seconds until a heartbeat, a renewal or an extension is due, independent of the poll interval."""
         due = [engine.membership.due_in() for engine in self._joined]
-        if self._crew.jobs:
-            due.append(self._answers.due_in())
+        if self._pool.jobs:
+            due.append(self._completer.due_in())
         return max(min(due, default=math.inf), PAUSE_LEAST)
 
     def _tick_engines(self, *, membership_only: bool = False) -> None:
@@ -189,10 +203,7 @@ class Runner:
             self._members.join_if_due()
 
     def _retire(self, engine: Subscriber, error: MQueueError) -> None:
-        """Stop an engine. If its name is fenced, stop the process, because another worker has the name now.
-
-        If its group was unsubscribed, the engine can join again.
-        """
+        """Stop an engine. If another worker has its name, stop the process. An unsubscribed group may return."""
         logger.error("%s stops: %s", self._handlers[engine].name, error)
         self._members.retire(engine, may_return=isinstance(error, NotRegistered))
         self._sharing.ahead[engine].clear()
@@ -206,36 +217,28 @@ class Runner:
             return self.options.poll_interval
         return min(float(conf.get("POLL_INTERVAL", h.topic)) for h in self._handlers.values())
 
-    def _silence(self) -> float:
-        """Return the seconds without a statement after which the server ends this worker's connection.
-
-        The worker's leases have expired by then.
-        """
+    def _idle_timeout(self) -> float:
+        """Return the seconds without a statement after which the server may end the connection: leases have expired."""
         beats = max(float(conf.get("DISCOVERY_INTERVAL", h.topic)) for h in self._handlers.values())
         return max(2 * min(self._interval(), beats), self._lease())
 
     def _lease(self) -> float:
         return max(float(conf.get("LEASE_DURATION", handler.topic)) for handler in self._handlers.values())
 
-    def _busy(self) -> int:
-        return len(self._crew.jobs) + self._sharing.waiting + len(self._answers.finished)
-
     def _at_work(self) -> int:
         """Count handlers that run or may start now. A handler that has ended does not count."""
-        overdue = sum(outcome.overdue for outcome in self._answers.finished)  # Their handlers may still run.
-        return len(self._crew.jobs) + self._sharing.startable + overdue
+        overdue = sum(
+            outcome.overdue for outcome in self._completer.finished
+        )  # Their handlers may still run.
+        return len(self._pool.jobs) + self._sharing.startable + overdue
 
     def _free(self) -> int:
-        free = 0 if self._dispatch.alone() else self.options.threads - len(self._crew.jobs)
-        if self.options.max_messages is not None:
-            free = min(free, self.options.max_messages - self._started)
-        return max(free, 0)
+        free = 0 if self._dispatch.alone() else self.options.threads - len(self._pool.jobs)
+        return max(min(free, self._messages_left), 0)
 
     def _claim(self) -> int:
         """Claim messages for the free threads, and claim ahead for quick handlers."""
-        free, most = self._free(), UNLIMITED
-        if self.options.max_messages is not None:
-            most = self.options.max_messages - self._started - self._sharing.waiting
+        free, most = self._free(), self._messages_left - self._sharing.waiting
         claims = self._sharing.claims(free)
         if not claims and not any(engine.has_quarantined for engine in self._joined):
             return 0
@@ -268,44 +271,43 @@ class Runner:
     def _submit(self, deliveries: list[Delivery]) -> None:
         self._started += len(deliveries)
         handler = self._handlers[self._sharing.engine_of(deliveries[0])]
-        self._crew.start(Job(handler, deliveries))
+        self._pool.start(Job(handler, deliveries))
 
     def _collect(self, timeout: float) -> None:
         """Collect the jobs that have ended. Wait up to ``timeout`` seconds for the first."""
-        for job in self._crew.finished(timeout):
+        for job in self._pool.finished(timeout):
             self._sharing.ended(job)
-            self._answers.finished += job.outcomes
+            self._completer.finished += job.outcomes
 
     def _answer(self) -> None:
         """Settle the outcomes, and start messages that were claimed ahead."""
         self._collect(0)
-        self._look_at_limits()
-        returning = {self._sharing.engine_of(outcome.delivery) for outcome in self._answers.due()}
+        self._check_limits()
+        returning = {self._sharing.engine_of(outcome.delivery) for outcome in self._completer.due()}
         starting = [] if self._stopping else self._sharing.starting(self._free(), returning)
-        for delivery in self._answers.give(starting, self._start_ahead):
+        for delivery in self._completer.give(starting, self._start_ahead):
             self._sharing.hold_back(self._sharing.engine_of(delivery))
-        for outcome in self._answers.finished:
+        for outcome in self._completer.finished:
             if outcome.delivery.hold.alone and not outcome.overdue:
-                self._dispatch.let_others_run(
-                    outcome.delivery
-                )  # Its handler has ended, but it is not settled.
+                # Its handler has ended, but it is not settled.
+                self._dispatch.let_others_run(outcome.delivery)
 
     def _start_ahead(self, delivery: Delivery) -> None:
         self._sharing.ahead[self._sharing.engine_of(delivery)].remove(delivery)
         if not delivery.hold.lost:
             self._submit([delivery])
 
-    def _look_at_limits(self) -> None:
+    def _check_limits(self) -> None:
         """Give up handlers that run too long. If too many hang, stop: only a restart ends their threads."""
-        self._limits.look()
-        if self.hanging >= self._crew.most_hanging_exceeded and self._error is None:
+        self._pool.check_limits()
+        if self.hanging >= self._pool.hanging_limit and self._error is None:
             self._error = TooManyHanging(self.hanging)
             self._stopping = True
             logger.error("%s", self._error)
 
     def _is_drained(self) -> bool:
         """Return whether no work is left, after a search of the tail, all partitions and free leases."""
-        if self._feed.tick():
+        if self._tailer.tick():
             return False
         work = False
         for engine in list(self._joined):
@@ -323,10 +325,7 @@ class Runner:
         return self._has_waited_for(left)
 
     def _has_waited_for(self, left: int) -> bool:
-        """Return whether to give up ``left`` messages that other workers have leased.
-
-        If such a worker is dead, this worker soon takes over its leases.
-        """
+        """Return whether to give up ``left`` messages that other, perhaps dead, workers have leased."""
         if self._left_since is None:
             logger.info("drain: waiting for messages that other workers have leased: %s", left)
             self._left_since = time.monotonic()
@@ -338,14 +337,16 @@ class Runner:
     def _finish(self) -> None:
         """Let running handlers end, settle their deliveries, give back the other deliveries, and leave the groups."""
         deadline = math.inf
-        while self._crew.jobs or not self._answers.all_locked:
+        while self._pool.jobs or not self._completer.all_locked:
             if self._protected(self._wind_up):
                 break
-            if not self._crew.jobs:
-                deadline = min(deadline, time.monotonic() + LOCKED_PATIENCE)
+            if not self._pool.jobs:
+                deadline = min(deadline, time.monotonic() + SETTLE_LOCKED_FOR)
             if time.monotonic() > deadline:
-                logger.error("%s deliveries are not settled: another transaction has locked their rows",
-                             len(self._answers.finished))  # fmt: skip
+                count = len(self._completer.finished)
+                logger.error(
+                    "%s deliveries are not settled: another transaction has locked their rows", count
+                )
                 break
         for engine in self._joined:
             try:
@@ -355,18 +356,15 @@ class Runner:
                 session.discard(self.using)
 
     def _is_too_late(self) -> bool:
-        """Return whether the leases have expired during an outage of the database, and nothing runs.
-
-        The outcomes that wait are then stale.
-        """
+        """Return whether nothing runs, and all outcomes are stale: the leases have expired during an outage."""
         away = time.monotonic() - self._last_success
-        return away > self._lease() and not self._crew.jobs
+        return away > self._lease() and not self._pool.jobs
 
     def _wind_up(self) -> bool:
         self._stopping = True
         self._answer()
         self._tick_engines(membership_only=True)
-        self._answers.keep_visible()
-        if self._crew.jobs or self._answers.finished:
-            self._collect(min(0.2, self._limits.next_in()))
+        self._completer.keep_visible()
+        if self._pool.jobs or self._completer.finished:
+            self._collect(min(0.2, self._pool.next_limit_in()))
         return False

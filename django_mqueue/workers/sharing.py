@@ -26,19 +26,19 @@ REST = 0.02
 
 
 class Sharing:
-    """Shares the threads of ``crew`` by the time that handlers use. ``engines``: the handlers that run now.
+    """Shares the threads of ``pool`` by the time that handlers use. ``engines``: the handlers that run now.
 
     Only messages that were claimed ahead can start without a claim. So a thread stays free for a handler that has its
     turn but no claimed message. Such a handler has slow calls, takes batches, or has just got work.
     """
 
     def __init__(
-        self, engines: Sequence[Subscriber], handlers: Mapping[Subscriber, Handler], crew: HandlerPool
+        self, engines: Sequence[Subscriber], handlers: Mapping[Subscriber, Handler], pool: HandlerPool
     ) -> None:
-        self.engines, self.handlers, self.crew = engines, handlers, crew
+        self.engines, self.handlers, self.pool = engines, handlers, pool
         self.ahead: dict[Subscriber, deque[Delivery]] = {engine: deque() for engine in engines}
         self._engine_of = {engine.acknowledger: engine for engine in engines}
-        self._turns: Turns[Subscriber] = Turns(crew.size)
+        self._turns: Turns[Subscriber] = Turns(pool.size)
         self._rest_until: dict[Subscriber, float] = {}
         self._held_until: dict[Subscriber, float] = {}
 
@@ -90,15 +90,10 @@ class Sharing:
             if most > 0:
                 contenders[engine] = Contender(most, claimed)
         shares = self._turns.share(free, contenders, self._running())
-        return [
-            delivery for engine, share in shares.items() for delivery in islice(self.ahead[engine], share)
-        ]
+        return [one for engine, share in shares.items() for one in islice(self.ahead[engine], share)]
 
     def claims(self, free: int, but: Collection[Subscriber] = ()) -> dict[Subscriber, tuple[int, int]]:
-        """Return the handlers that may claim, in order, each with two numbers: for the ``free`` threads, and ahead.
-
-        ``but``: handlers whose claim got less than their share.
-        """
+        """Return (messages to start now, messages ahead) by handler, in order. ``but``: their claims got too little."""
         working = [engine for engine in self.engines if engine not in but and self._has_work(engine)]
         contenders = {
             engine: Contender(0 if self.ahead[engine] else self._room(engine))
@@ -128,10 +123,8 @@ class Sharing:
         A handler with more than half of its own limit claimed ahead gets 0. So does a handler without a ``share`` if
         more than half of the process's limit is claimed ahead.
         """
-        most, claimed = self._most_ahead(engine), len(self.ahead[engine])
-        own = (
-            most * min(self.handlers[engine].concurrency or self.crew.size, self.crew.size) // self.crew.size
-        )
+        most, claimed, size = self._most_ahead(engine), len(self.ahead[engine]), self.pool.size
+        own = most * min(self.handlers[engine].concurrency or size, size) // size
         if not most or claimed > own // 2 or (filled > 0.5 and not share):
             return 0
         room = most if share else int(most * (1 - filled))
@@ -139,21 +132,15 @@ class Sharing:
 
     def _filled(self) -> float:
         """Return the part of the process's limit that is claimed ahead, without handlers at their concurrency limit."""
-        return sum(
-            len(self.ahead[engine]) / most
-            for engine in self.engines
-            if self._room(engine) > 0 and (most := self._most_ahead(engine))
-        )
+        limits = {engine: self._most_ahead(engine) for engine in self.engines if self._room(engine) > 0}
+        return sum(len(self.ahead[engine]) / most for engine, most in limits.items() if most)
 
     def _most_ahead(self, engine: Subscriber) -> int:
-        """Return the maximum number of messages to claim ahead: 0 for slow handlers and batch handlers.
-
-        Another worker may be free before a slow handler is.
-        """
+        """Return how many messages to claim ahead at most: 0 for batches, and if another worker may be faster."""
         average = self._turns.average(engine)
         if engine.batch or average >= AHEAD_SECONDS:
             return 0
-        return min(int(self.crew.size * AHEAD_SECONDS / max(average, 1e-6)), AHEAD_MAX)
+        return min(int(self.pool.size * AHEAD_SECONDS / max(average, 1e-6)), AHEAD_MAX)
 
     def _has_work(self, engine: Subscriber) -> bool:
         return self._rest_until.get(engine, -math.inf) <= time.monotonic() and engine.has_work
@@ -164,12 +151,12 @@ class Sharing:
             return 0
         concurrency = self.handlers[engine].concurrency
         return (
-            UNLIMITED if concurrency is None else max(concurrency - self.crew.running[engine.acknowledger], 0)
+            UNLIMITED if concurrency is None else max(concurrency - self.pool.running[engine.acknowledger], 0)
         )
 
     def _running(self) -> dict[Subscriber, list[float]]:
         """Return the seconds for which each handler's calls have been running."""
         now, found = time.monotonic(), dict[Subscriber, list[float]]()
-        for job in self.crew.jobs:
+        for job in self.pool.jobs:
             found.setdefault(self.engine_of(job.deliveries[0]), []).append(max(now - job.started, 0.0))
         return found

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import queue
 import threading
 import time
-from collections import deque
-from types import TracebackType
+from contextlib import suppress
 
 from django.db import connections as django_connections
 
-from ..protocol.events import EventQueue
-from ..signals import Event
+from ..protocol.events import Event
 from . import connections
 
 logger = logging.getLogger("django_mqueue")
@@ -21,10 +20,10 @@ SIZE = 10_000
 """Maximum number of events that wait for slow receivers. Later events are dropped."""
 LINGER = 5.0
 """Seconds that a stopping worker waits for its receivers. It has already left its groups."""
-SAY_EVERY = 10.0
+LOG_EVERY = 10.0
 
 
-class SignalDispatcher(EventQueue):
+class SignalDispatcher:
     """Sends events in their order in one thread. Other threads only add events, and never wait for receivers.
 
     A receiver that is slow, raises or never returns delays later events; some are dropped and counted. It delays no
@@ -32,93 +31,69 @@ class SignalDispatcher(EventQueue):
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.dropped = 0
-        self._events: deque[Event] = deque()
-        self._news = threading.Condition()
+        self._events: queue.Queue[Event | None] = queue.Queue(SIZE)
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._closing = self._abandoned = False
-        self._said_at = -math.inf
-
-    def __enter__(self) -> SignalDispatcher:
-        self._closing = self._abandoned = False
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._logged_at = -math.inf
 
     def put(self, event: Event) -> None:
-        with self._news:
-            taken = not self._closing and len(self._events) < SIZE and self._is_running()
-            if taken:
-                self._events.append(event)
-                self._news.notify()
-            else:
-                self.dropped += 1
-        if not taken:
-            self._say()
+        with self._lock:
+            try:
+                self._start_thread()
+                self._events.put_nowait(event)
+                return
+            except queue.Full:
+                pass
+            except RuntimeError:
+                logger.exception("cannot start the thread for signal receivers")
+            self.dropped += 1
+        now = time.monotonic()
+        if now - self._logged_at >= LOG_EVERY:
+            self._logged_at = now
+            logger.warning("signal receivers are too slow: %s signals were dropped", self.dropped)
 
     def send(self) -> None:
         """Do nothing: the thread sends the events."""
 
-    def close(self) -> None:
-        """Take no more events, and wait up to ``LINGER`` seconds until the receivers have got all events."""
-        with self._news:
-            thread, self._closing = self._thread, True
-            self._news.notify()
-        if thread is None:
+    def __enter__(self) -> SignalDispatcher:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Wait up to ``LINGER`` seconds until the receivers have got all events. Drop the rest."""
+        if self._thread is None:
             return
-        thread.join(LINGER)
-        with self._news:
-            self._abandoned, left = True, len(self._events)
-            self.dropped += left
-            self._events.clear()
-            self._news.notify()
+        deadline = time.monotonic() + LINGER
+        with suppress(queue.Full):
+            self._events.put(None, timeout=LINGER)
+        self._thread.join(max(deadline - time.monotonic(), 0))
+        with suppress(queue.Empty):
+            while True:
+                self.dropped += self._events.get_nowait() is not None
+        self._events.put(None)  # Ends the thread when its receiver returns.
         if self.dropped:
             logger.warning("signal receivers are too slow: %s signals were dropped in total", self.dropped)
 
-    def _is_running(self) -> bool:
-        """Start the thread on the first call. Return False if the system gives no thread."""
+    def _start_thread(self) -> None:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="mqueue-signals", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                logger.exception("cannot start the thread for signal receivers")
-                return False
+            thread.start()
             self._thread = thread
-        return True
 
     def _run(self) -> None:
         try:
-            while event := self._next():
-                self._send(event)
+            while event := self._events.get():
+                _send(event)
         finally:
             django_connections.close_all()
 
-    def _next(self) -> Event | None:
-        with self._news:
-            while not (self._events or self._closing):
-                self._news.wait()
-            return self._events.popleft() if self._events and not self._abandoned else None
 
-    def _send(self, event: Event) -> None:
-        """Send an event. The receivers have database connections as in a handler, which are cleaned up afterwards."""
-        try:
-            connections.before_use()
-            event.send()
-        except BaseException:  # Also SystemExit: a receiver cannot stop the worker.
-            logger.exception("a signal receiver failed")
-        try:
-            if not connections.after_use():
-                logger.warning("a signal receiver left a transaction open; its writes were rolled back")
-        except Exception:  # The next use reconnects.
-            logger.debug("a connection could not be checked", exc_info=True)
-
-    def _say(self) -> None:
-        now = time.monotonic()
-        if now - self._said_at >= SAY_EVERY:
-            self._said_at = now
-            logger.warning("signal receivers are too slow: %s signals were dropped", self.dropped)
+def _send(event: Event) -> None:
+    """Send an event. The receivers have database connections as in a handler, which are cleaned up afterwards."""
+    try:
+        connections.before_use()
+        event()
+    except BaseException:  # Also SystemExit: a receiver cannot stop the worker.
+        logger.exception("a signal receiver failed")
+    if not connections.after_use():
+        logger.warning("a signal receiver left a transaction open; its writes were rolled back")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -26,47 +26,34 @@ class Contender:
     claimed: int = 0
 
 
-@dataclass
-class _Account:
-    used: float = 0.0
-    average: float | None = None
-
-
 class Turns(Generic[Key]):
-    """Accounts of the time that handlers use. The handler that has used least comes first.
-
-    A handler without work saves up one turn at most.
-    """
+    """The time that handlers use: which handler comes first. A handler without work saves up one turn at most."""
 
     def __init__(self, threads: int) -> None:
         self._turn = TURN * threads
-        self._accounts: dict[Key, _Account] = {}
+        self._used: defaultdict[Key, float] = defaultdict(float)
+        self._average: dict[Key, float] = {}
         self._contending: set[Key] = set()
         self._level = 0.0
 
     def charge(self, key: Key, seconds: float) -> None:
         """Count time that the process has spent for a handler."""
-        self._account(key).used += seconds
+        self._used[key] += seconds
 
     def ended(self, key: Key, seconds: float) -> None:
         """Count a call of a handler that has ended."""
-        account = self._account(key)
-        account.used += max(seconds, LEAST)
-        before = account.average
-        account.average = seconds if before is None else before + WEIGHT * (seconds - before)
+        self.charge(key, max(seconds, LEAST))
+        before = self._average.get(key, seconds)
+        self._average[key] = before + WEIGHT * (seconds - before)
 
     def average(self, key: Key) -> float:
         """Return the seconds that a call takes, as far as known."""
-        average = self._account(key).average
-        return UNKNOWN if average is None else average
+        return self._average.get(key, UNKNOWN)
 
     def spent(self, key: Key, running: Mapping[Key, list[float]], claimed: int = 0) -> float:
-        """Return what a handler will have used once its running and ``claimed`` calls have ended.
-
-        ``running``: for how many seconds each call runs.
-        """
+        """Return what a handler will have used when its ``running`` (for so many seconds) and ``claimed`` calls end."""
         cost = self._cost(key)
-        return self._account(key).used + sum(max(r, cost) for r in running.get(key, ())) + claimed * cost
+        return self._used[key] + sum(max(r, cost) for r in running.get(key, ())) + claimed * cost
 
     def turn_of(self, spent: float) -> int:
         """Return the number of the turn of a handler that has ``spent`` so many seconds."""
@@ -89,38 +76,31 @@ class Turns(Generic[Key]):
         used = {key: self._admitted(key, running) for key in contenders}
         self._contending = set(contenders)
         places = {key: place for place, key in enumerate(contenders)}
-        shares: dict[Key, int] = {}
+        spent = {key: self.spent(key, running) for key in contenders}
+        shares: Counter[Key] = Counter()
 
-        def rank(key: Key, spent: float) -> tuple[tuple[int, bool, int, int, int], float, Key]:
-            given, contender = shares.get(key, 0), contenders[key]
-            claimed = given < contender.claimed
-            calls = 0 if claimed else given + len(running.get(key, ()))
-            return (self.turn_of(spent), not claimed, calls, contender.most, places[key]), spent, key
+        def rank(key: Key) -> tuple[int, bool, int, int, int]:
+            contender = contenders[key]
+            needs_claim = shares[key] >= contender.claimed
+            calls = shares[key] + len(running.get(key, ())) if needs_claim else 0
+            return self.turn_of(spent[key]), needs_claim, calls, contender.most, places[key]
 
-        heap = [rank(key, self.spent(key, running)) for key in contenders if contenders[key].most > 0]
-        heapq.heapify(heap)
         for _ in range(free):
-            if not heap:
+            able = [key for key in contenders if shares[key] < contenders[key].most]
+            if not able:
                 break
-            _, spent, key = heapq.heappop(heap)
-            self._level = max(self._level, used[key])
-            shares[key] = shares.get(key, 0) + 1
-            if shares[key] < contenders[key].most:
-                heapq.heappush(heap, rank(key, spent + self._cost(key)))
-        return shares
+            first = min(able, key=rank)
+            self._level = max(self._level, used[first])
+            shares[first] += 1
+            spent[first] += self._cost(first)
+        return dict(shares)
 
     def _admitted(self, key: Key, running: Mapping[Key, list[float]]) -> float:
-        """Return the time that a handler has used, including running calls.
-
-        A handler that had no work until now counts as at most one turn behind the handler that started last.
-        """
+        """Return the time that a handler has used. A handler with new work is at most one turn behind the others."""
         runs = sum(running.get(key, ()))
         if key not in self._contending:
-            self.charge(key, max(self._level - self._turn - self._account(key).used - runs, 0))
-        return self._account(key).used + runs
+            self.charge(key, max(self._level - self._turn - self._used[key] - runs, 0))
+        return self._used[key] + runs
 
     def _cost(self, key: Key) -> float:
         return max(self.average(key), LEAST)
-
-    def _account(self, key: Key) -> _Account:
-        return self._accounts.setdefault(key, _Account())

@@ -148,11 +148,11 @@ def test_imports_are_seen_at_all() -> None:
     assert any(STATEMENT.search(text) for _, text in texts(PACKAGE / "store" / "leases.py"))
 
 
-def test_the_public_face_loads_nothing_before_it_is_asked() -> None:
+def test_the_public_face_loads_no_models_before_it_is_asked() -> None:
     """Django imports the package before the apps are ready. An import of models at that moment fails."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
-    eager = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.level]
-    assert eager == []
+    eager = {str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom) and node.level}
+    assert eager <= {"exceptions", "messages", "policy.backoff"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import fields
 from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
@@ -50,29 +51,22 @@ class Command(BaseCommand):
     _runner: Runner | None = None
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "handlers", nargs="*", metavar="TOPIC[:GROUP]", help="Default: every registered handler."
+        add = parser.add_argument
+        add("handlers", nargs="*", metavar="TOPIC[:GROUP]", help="Default: every registered handler.")
+        add("--threads", type=positive, default=4, help="Number of handlers that run at once (default 4).")
+        add("--name", help="Name of this worker; must be unique (default: generated).")
+        help = "Messages of a partition at once; overrides the handlers' batch_size."
+        add("--batch-size", type=positive, help=help)
+        add("--poll-interval", type=seconds, help="Seconds between polls when idle.")
+        add("--drain", action="store_true", help="Stop when nothing is left to do now.")
+        help = (
+            "With --drain: seconds to wait for messages that other workers, perhaps dead ones, have leased"
+            " (default: two lease durations). If some are left then, the exit code is 3."
         )
-        parser.add_argument(
-            "--threads", type=positive, default=4, help="Number of handlers that run at once (default 4)."
-        )
-        parser.add_argument("--name", help="Name of this worker; must be unique (default: generated).")
-        parser.add_argument(
-            "--batch-size",
-            type=positive,
-            help="Messages of a partition at once; overrides the handlers' batch_size.",
-        )
-        parser.add_argument("--poll-interval", type=seconds, help="Seconds between polls when idle.")
-        parser.add_argument("--drain", action="store_true", help="Stop when nothing is left to do now.")
-        parser.add_argument(
-            "--drain-timeout",
-            type=seconds,
-            help="With --drain: seconds to wait for messages that other workers, perhaps dead ones, have leased"
-            " (default: two lease durations). If some are left then, the exit code is 3.",
-        )
-        parser.add_argument("--max-messages", type=positive, help="Stop after this many messages.")
-        parser.add_argument("--max-seconds", type=seconds, help="Stop after this time.")
-        parser.add_argument("--database", help='Alias of the queue\'s database (default MQUEUE["DATABASE"]).')
+        add("--drain-timeout", type=seconds, help=help)
+        add("--max-messages", type=positive, help="Stop after this many messages.")
+        add("--max-seconds", type=seconds, help="Stop after this time.")
+        add("--database", help='Alias of the queue\'s database (default MQUEUE["DATABASE"]).')
 
     def handle(self, *args: Any, **options: Any) -> None:
         autodiscover()
@@ -91,15 +85,8 @@ class Command(BaseCommand):
             if problem.level >= ERROR:
                 raise CommandError(str(problem))
             self.stderr.write(self.style.WARNING(str(problem)))
-        runner = self._runner = Runner(
-            chosen,
-            RunOptions(
-                threads=options["threads"], name=options["name"], batch_size=options["batch_size"],
-                poll_interval=options["poll_interval"], drain=options["drain"],
-                drain_timeout=options["drain_timeout"], max_messages=options["max_messages"],
-                max_seconds=options["max_seconds"], using=alias,
-            ),
-        )  # fmt: skip
+        given = {field.name: options[field.name] for field in fields(RunOptions) if field.name != "using"}
+        runner = self._runner = Runner(chosen, RunOptions(**given, using=alias))
         before = self._listen(runner)
         try:
             if options["verbosity"] > 0:
@@ -114,11 +101,8 @@ class Command(BaseCommand):
             for number, handler_before in before.items():
                 signal.signal(number, handler_before)
         if options["verbosity"] > 0:
-            done = (
-                ", ".join(f"{verb} {count}" for verb, count in sorted(runner.counts.items()))
-                or "nothing to do"
-            )
-            self.stdout.write(f"stopped: {done}")
+            done = ", ".join(f"{verb} {count}" for verb, count in sorted(runner.counts.items()))
+            self.stdout.write(f"stopped: {done or 'nothing to do'}")
         if runner.left:
             raise CommandError(
                 f"--drain: {runner.left} messages are left in partitions that other workers have leased. If those"
@@ -158,11 +142,8 @@ class Command(BaseCommand):
                 if not errors.is_temporary(error):
                     raise
                 if not errors.is_perhaps_mistaken(error):
-                    self.stderr.write(
-                        self.style.WARNING(
-                            f"database {alias!r} is not available yet, waiting for it: {error}"
-                        )
-                    )
+                    text = f"database {alias!r} is not available yet, waiting for it: {error}"
+                    self.stderr.write(self.style.WARNING(text))
                     return []
                 if time.monotonic() >= deadline:
                     raise CommandError(

@@ -12,7 +12,7 @@ from django.db import OperationalError, connection, transaction
 from django_mqueue import BatchFailure, Delivery, publish
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.protocol.subscriber import Subscriber
-from django_mqueue.workers.outcomes import UNCOUNTED_WAIT
+from django_mqueue.workers.jobs import UNCOUNTED_WAIT
 from tests.support.running import registered, run
 from tests.support.shop.models import Door, Sale
 from tests.support.threads import raw_connection
@@ -137,7 +137,7 @@ def test_a_message_whose_handler_always_meets_a_deadlock_is_dead_lettered() -> N
             raise OperationalError(DEADLOCK, "Deadlock found when trying to get lock")
 
     with (
-        patch("django_mqueue.workers.outcomes.UNCOUNTED_MOST", 2),
+        patch("django_mqueue.workers.jobs.UNCOUNTED_MOST", 2),
         registered("t", handle, atomic=True, retry=[0], max_attempts=2),
     ):
         run(drain=False, threads=1, max_messages=5)
@@ -168,7 +168,7 @@ def test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_aga
         tick(engine)
 
     with (
-        patch("django_mqueue.workers.outcomes.UNCOUNTED_MOST", 2),
+        patch("django_mqueue.workers.jobs.UNCOUNTED_MOST", 2),
         patch.object(Subscriber, "tick", read_again_and_tick),
         registered("t", handle, atomic=True, retry=[0], max_attempts=2),
     ):

@@ -350,7 +350,7 @@ def test_large_payloads_go_in_smaller_pages() -> None:
         ({"filter": {"failed_after": 5}}, TypeError, "failed_after must be an aware datetime"),
         ({"filter": {"failed_before": datetime(2026, 1, 1)}}, ValueError, "failed_before must be an aware"),
         ({"edit": 5}, TypeError, "edit must be a callable"),
-        ({"limit": 0}, ValueError, "limit must be a whole number"),
+        ({"limit": 0}, ValueError, "limit must be at least 1"),
         ({"rate": 0}, ValueError, "rate must be more than 0"),
     ],
 )

@@ -120,14 +120,13 @@ def test_a_reply_that_commits_while_the_requester_takes_its_last_looks_is_got() 
             assert held.result() is True
             looks = []
 
-            class Committing:
-                def wait(self, seconds: float) -> None:
-                    looks.append(seconds)
-                    if len(looks) == 2:
-                        held.commit()
+            def commit(seconds: float) -> None:
+                looks.append(seconds)
+                if len(looks) == 2:
+                    held.commit()
 
             with pytest.MonkeyPatch.context() as patch, later(61):
-                patch.setattr(requesting, "_pause", Committing())
+                patch.setattr(requesting, "sleep", commit)
                 assert asking.look() == Reply("just")
     assert len(looks) == 2
     assert boxes("prices") == []

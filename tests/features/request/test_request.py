@@ -148,12 +148,11 @@ def test_an_async_caller_that_is_cancelled_leaves_nothing() -> None:
 
 
 def test_a_requester_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupting:
-        def wait(self, seconds: float) -> None:
-            assert len(boxes("prices")) == 1
-            raise KeyboardInterrupt
+    def interrupt(seconds: float) -> None:
+        assert len(boxes("prices")) == 1
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(requesting, "_pause", Interrupting())
+    monkeypatch.setattr(requesting, "sleep", interrupt)
     with pytest.raises(KeyboardInterrupt):
         request("prices", 1)
     assert boxes("prices") == []

@@ -14,7 +14,7 @@ from django.test import override_settings
 
 from django_mqueue import Message, OutgoingMessage, Postpone, Reject, Retry, publish, publish_many, signals
 from django_mqueue.models import DeliveryState, PartitionLease
-from django_mqueue.signals import Event
+from django_mqueue.protocol.events import Event
 from django_mqueue.workers import signal_dispatcher
 from django_mqueue.workers.signal_dispatcher import SignalDispatcher
 from tests.support.processes import FAST
@@ -191,7 +191,7 @@ def test_more_events_than_there_is_room_for_are_dropped_and_counted(
     leave, put, original = threading.Event(), list[str](), SignalDispatcher.put
 
     def note(self: SignalDispatcher, event: Event) -> None:
-        put.append(event.arguments["id"])
+        put.append(event.keywords["id"])
         original(self, event)
 
     monkeypatch.setattr(SignalDispatcher, "put", note)
@@ -321,13 +321,13 @@ def test_a_process_that_can_start_no_thread_goes_on_without(
     telling = SignalDispatcher()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", no_thread)
-        telling.put(Event(signals.acked, "t", {}))
+        telling.put(partial(signals.acked.tell, "t"))
     assert telling.dropped == 1
     heard = Heard()
     signals.acked.connect(heard)
     try:
         with telling:
-            telling.put(Event(signals.acked, "t", {}))
+            telling.put(partial(signals.acked.tell, "t"))
     finally:
         signals.acked.disconnect(heard)
     assert len(heard.calls) == 1

@@ -50,7 +50,7 @@ def test_past_it_the_attempt_has_failed_and_comes_again(hanging: Hanging) -> Non
     )
     assert "hanging.hang()" in error
     assert "self.go.wait(PATIENCE)" in error
-    assert "_invoke" not in error.partition("Its stack then")[2], "none of the worker's own frames"
+    assert "_handle" not in error.partition("Its stack then")[2], "none of the worker's own frames"
 
 
 def test_out_of_attempts_it_is_dead_lettered(hanging: Hanging) -> None:

@@ -111,11 +111,10 @@ def test_where_it_is_not_installed_nothing_is_imported_and_nothing_added() -> No
     assert tracing.carried({}) == {}
     done = tracing.sending(lambda topic: Published(1, "one", topic, None, True))("t")
     assert done.offset == 1
-    with tracing.Span("send", "publish", "t", {}) as span:
+    with tracing.Span("publish", "t") as span:
         span.set(message__id="one")
-        assert span.watch(int, "7") == 7
         span.outcome("ack", 0, last=False)
-    tracing.received([], "me", tracing.now())
+    tracing.received([], "me", 0)
     assert not [name for name in sys.modules if name.startswith("opentelemetry")]
     """
     subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(program)], check=True, timeout=60)

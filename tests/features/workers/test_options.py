@@ -17,9 +17,8 @@ from django.test import override_settings
 from django_mqueue import Message, OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from django_mqueue.workers import runner as runner_module
-from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
-from django_mqueue.workers.runner import Runner
+from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import let_die, poll_until

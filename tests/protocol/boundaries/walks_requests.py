@@ -126,10 +126,9 @@ def sweep(scene: Scene) -> Iterator[None]:
 def request_that_is_answered(scene: Scene) -> Iterator[None]:
     """A mock fills the box between the first two looks. The walk ``reply`` covers the subscriber's side."""
 
-    class Pause:
-        def wait(self, seconds: float) -> None:
-            assert Message.objects.filter(topic=f"{scene.topic}_replies").update(failure_count=ANSWERED) == 1
+    def fill(seconds: float) -> None:
+        assert Message.objects.filter(topic=f"{scene.topic}_replies").update(failure_count=ANSWERED) == 1
 
     yield
-    with mock.patch.object(requesting, "_pause", Pause()):
+    with mock.patch.object(requesting, "sleep", fill):
         assert request(scene.topic, 0, key="k").payload is None

@@ -74,12 +74,11 @@ class Scene:
             (delivery,) = poll_until(subscription, 1)
             assert delivery.reply("answer")
 
-        class Pause:
-            def wait(self, seconds: float) -> None:
-                with Background(answer) as answering:
-                    answering.result()
+        def pause(seconds: float) -> None:
+            with Background(answer) as answering:
+                answering.result()
 
-        self._stack.enter_context(mock.patch.object(requesting, "_pause", Pause()))
+        self._stack.enter_context(mock.patch.object(requesting, "sleep", pause))
 
 
 @dataclass(frozen=True)

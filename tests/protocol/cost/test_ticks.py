@@ -13,9 +13,8 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, OutgoingMessage, StaleDelivery, Subscription, publish_many, subscribe
 from django_mqueue.models import PartitionLease
-from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
-from django_mqueue.workers.runner import Runner
+from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.processes import wait_until
 from tests.support.running import Seen, registered
 from tests.support.statements import Cost, counted

@@ -26,11 +26,10 @@ from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartb
 from django_mqueue.policy.quarantine import Quarantine
 from django_mqueue.protocol import claim_scheduler, subscriber
 from django_mqueue.protocol.subscriber import Subscriber
+from django_mqueue.workers import pool
 from django_mqueue.workers import runner as runner_module
-from django_mqueue.workers import time_limits
-from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
-from django_mqueue.workers.runner import Runner
+from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import consume, poll_until
 from tests.support.transactions import PATIENCE, Background, HeldTransaction, wait_until
@@ -199,7 +198,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
     """
     monkeypatch.setattr(runner_module, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
-    monkeypatch.setattr(time_limits, "_limit", lambda job: 0.0 if is_held.is_set() else math.inf)
+    monkeypatch.setattr(pool, "_limit", lambda job: 0.0 if is_held.is_set() else math.inf)
     subscribe("tb", "B")
     publish("tb", "suspect", key="suspect")
     with (
@@ -213,7 +212,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
             wait_until(lambda: a.messages, "A's handler runs")
             with HeldTransaction(HELD["reset"]) as held:
                 is_held.set()
-                wait_until(lambda: runner._answers.finished, "its time is over")
+                wait_until(lambda: runner._completer.finished, "its time is over")
                 gone.close()
                 second = engine_of(runner, "B")
                 wait_until(lambda: second.has_quarantined, "B's suspect waits")

@@ -23,9 +23,8 @@ from django_mqueue import (
 from django_mqueue.inspect import remove, send_to_front
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from django_mqueue.protocol import subscriber
-from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
-from django_mqueue.workers.runner import Runner
+from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered
 from tests.support.subscribers import QUICK, consume, consume_rest

@@ -15,9 +15,8 @@ from django_mqueue.models import DeliveryState, Offset
 from django_mqueue.protocol import subscriber
 from django_mqueue.protocol.retention.removing import Removal
 from django_mqueue.store import removal
-from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
-from django_mqueue.workers.runner import Runner
+from django_mqueue.workers.runner import Runner, RunOptions
 from tests.protocol.interleavings.workers import GROUP, STILL, TOPIC, claim, claim_suspect, run_out, worker
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered

@@ -17,9 +17,8 @@ from django.test import override_settings
 from django_mqueue import Message, OutgoingMessage, Reject, Retry, publish, publish_many, subscribe
 from django_mqueue.models import Message as Row
 from django_mqueue.models import PartitionLease
-from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
-from django_mqueue.workers.runner import Runner
+from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.running import registered
 from tests.support.transactions import Background, wait_until
 

@@ -16,9 +16,8 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, Released, StaleDelivery, Subscription, publish, release
 from django_mqueue.models import DeliveryState, PartitionLease
-from django_mqueue.workers.options import RunOptions
 from django_mqueue.workers.registry import handlers
-from django_mqueue.workers.runner import Runner
+from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered
 from tests.support.shop.models import Sale

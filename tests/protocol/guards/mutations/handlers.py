@@ -53,8 +53,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker fails a hanging handler without waiting for its locks",
         "the worker hangs with it and loses all its leases",
         "workers/completer.py",
-        "        if alike[0].overdue or self._engine_of[acknowledger].careful:\n",
-        "        if self._engine_of[acknowledger].careful:\n",
+        "        if alike[0].overdue or engine.careful:\n",
+        "        if engine.careful:\n",
         f"{_HANGING}::test_a_handler_with_open_transactions_of_its_own",
     ),
     mutation(
@@ -86,8 +86,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a handler that uses less than its share saves at most one turn",
         "when it gets more work, it takes all threads until it has used hours of saved time",
         "workers/turns.py",
-        "self._level - self._turn - self._account(key).used - runs",
-        "-self._account(key).used - runs",
+        "self._level - self._turn - self._used[key] - runs",
+        "-self._used[key] - runs",
         f"{_TURNS}::test_a_handler_that_could_not_use_its_share_has_saved_up_no_more_than_a_turn",
     ),
     mutation(

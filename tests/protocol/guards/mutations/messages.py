@@ -157,8 +157,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a redriven message has a new id",
         "if it fails again while the log still holds its first redrive, it cannot be sent back",
         "service/redrive.py",
-        'Return(row["partition"], uuid7(), row["failed_group"]',
-        'Return(row["partition"], row["original_id"], row["failed_group"]',
+        'row["partition"], uuid7(), row["failed_group"]',
+        'row["partition"], row["original_id"], row["failed_group"]',
         f"{_REDRIVE}::test_it_may_fail_again_and_again",
     ),
     mutation(
@@ -212,7 +212,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
             Edit(
                 "service/group_positions.py",
-                "paused = _registration(alias, topic, group).paused",
+                "paused = registration_of(alias, topic, group).paused",
                 "paused = getattr(offsets.registration(alias, group, topic), 'paused', False)",
             ),
         ),

@@ -61,7 +61,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a quarantined message waits until an unrelated transaction ends",
         "workers/runner.py",
         "startable + overdue",
-        "startable + len(self._answers.finished)",
+        "startable + len(self._completer.finished)",
         f"{_WAITING}[it rests]",
     ),
     mutation(
