@@ -154,7 +154,7 @@ class Membership:
         if known and generation != known:
             context.drop(list(context.partitions))  # Memory is of an earlier registration.
             context.doubt, self._scan_at = True, -math.inf
-        elif registration.changed != context.changed:
+        elif generation == known and registration.changed != context.changed:
             read_anew(context)
         context.registration_generation, context.start = generation, registration.start
         context.paused, context.resetting = registration.is_held, registration.resetting
