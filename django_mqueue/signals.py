@@ -45,12 +45,12 @@ class TopicSignal(Signal):
         try:
             self.send_robust(topic, topic=topic, **arguments)
         except Exception:
-            logger.exception("a signal of topic %s could not be sent", topic)
+            logger.exception("signal not sent: topic %s", topic)
 
     def _log_robust_failure(self, receiver: Callable[..., Any], err: BaseException) -> None:
         """Log the exception of a receiver. Django's method fails for partials and objects."""
         name = getattr(receiver, "__qualname__", type(receiver).__qualname__)
-        logger.error("a receiver of a signal failed: %s", name, exc_info=err)
+        logger.error("signal receiver failed: %s", name, exc_info=err)
 
 
 published = TopicSignal()

@@ -137,7 +137,7 @@ class _Drain:
         for delivery, verdict in found.items():
             if verdict.verb != "ack":
                 logger.warning(
-                    "%s: %s@%s: %s: %s",
+                    "handler failed: %s: %s@%s: %s: %s",
                     handler.name, delivery.topic, delivery.offset, verdict.verb, verdict.error,
                 )  # fmt: skip
             verdict.settle(delivery)

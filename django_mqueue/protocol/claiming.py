@@ -245,7 +245,9 @@ class Claiming:
     def _undecodable(self, receipt: Receipt, failures: int, error: Exception) -> None:
         """Dead-letter a message that cannot be decoded. If that fails, quarantine it, so that it is retried."""
         context, partition = self.context, self.context.partitions[receipt.partition]
-        logger.error("%s@%s cannot be decoded: %s", context.topic, receipt.offset, error)
+        logger.error(
+            "message cannot be decoded: topic %s, offset %s: %s", context.topic, receipt.offset, error
+        )
         partition.in_flight.discard(receipt.offset)
         done: bool | None = None
         with suppress(DatabaseError):

@@ -290,7 +290,7 @@ class Membership:
         self._load(fresh)
         if fresh:
             logger.info(
-                "%s: group %s, topic %s: took %s partitions, has %s now",
+                "partitions leased: subscriber %s, group %s, topic %s, %s new, %s in all",
                 context.holder.name, context.group, context.topic, len(fresh), len(context.partitions),
             )  # fmt: skip
         return len(fresh)
@@ -321,7 +321,7 @@ class Membership:
             context.drop(left, "shared")
             self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
             logger.info(
-                "%s: group %s, topic %s: left %s partitions to others",
+                "partitions released: subscriber %s, group %s, topic %s, %s left to others",
                 context.holder.name, context.group, context.topic, len(left),
             )  # fmt: skip
 

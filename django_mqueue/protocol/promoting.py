@@ -77,7 +77,7 @@ class Promoter:
         self._rows = min(8 * self._rows, ROWS)
         for row, reason in result.dropped.items():
             logger.warning(
-                "%s: scheduled message %r (key %r) is dropped: %s",
+                "scheduled message dropped: topic %s, id %r, key %r: %s",
                 self.topic, row.id, names.key_of(row.partition), reason,
             )  # fmt: skip
         return result

@@ -115,7 +115,7 @@ class Subscriber:
                 raise
             self._rest_until, self.careful = time.monotonic() + REST, True
             logger.warning(
-                "group %s, topic %s: waits %s s, because another transaction has locked its rows: %s",
+                "group waits for a lock: group %s, topic %s, for %s s; another transaction has locked its rows: %s",
                 self.context.group, self.context.topic, REST, error,
             )  # fmt: skip
 

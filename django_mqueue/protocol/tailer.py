@@ -188,9 +188,9 @@ class Tailer:
         settler = tail.settler
         if settler.went_back or (settler.ends_early and not is_kept(tail.topic)):
             logger.warning(
-                "topic %s: the log no longer has messages that this worker read. The database was restored to an"
-                " earlier state (from a backup or an older replica), or the newest message was deleted. The worker"
-                " reads the whole log again",
+                "the log lost messages that this worker has read: topic %s. The database was restored to an earlier"
+                " state (from a backup or an older replica), or the newest message was deleted. The worker reads the"
+                " whole log again",
                 tail.topic,
             )
             return True

@@ -96,7 +96,7 @@ class Completer:
                     [d for d in free if d not in starting], [d for d in free if d in starting]
                 )
             except StaleDelivery as stale:
-                logger.warning("%s: handled, but %s", self.handlers[engine].name, stale)
+                logger.warning("delivery was stale: %s: handled, but %s", self.handlers[engine].name, stale)
                 return list(stale.stale)
             return []
 
@@ -123,7 +123,7 @@ class Completer:
                     error = verdict.error if verdict.verb == "nack" else None
                     engine.acknowledger.put_back(free, verdict.delay, error)
             except StaleDelivery as stale:
-                logger.warning("%s: %s", self.handlers[engine].name, stale)
+                logger.warning("delivery was stale: %s: %s", self.handlers[engine].name, stale)
                 return list(stale.stale)
             return []
 
@@ -155,7 +155,7 @@ class Completer:
             # The error may contain text from the message.
             first = on_a_line(verdict.error.partition("\n")[0])
             logger.warning(
-                "%s: %s@%s attempt %s failed, %s: %s",
+                "attempt failed: %s: %s@%s attempt %s, %s: %s",
                 handler.name, delivery.topic, delivery.offset, delivery.attempt, what, first,
                 extra={"mqueue_key": delivery.key, "mqueue_id": delivery.id, "mqueue_group": delivery.group},
             )  # fmt: skip

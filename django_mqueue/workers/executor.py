@@ -44,7 +44,7 @@ def call(job: Job) -> list[Outcome]:
             found |= verdicts_on(handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
     except BaseException:
         # The exception cannot be formatted, or the retry policy exits: the attempt has failed.
-        logger.exception("cannot determine the outcome of handler %s", handler.name)
+        logger.exception("handler's outcome unknown: %s", handler.name)
         connections.after_use()
         found = dict.fromkeys(job.deliveries, CANNOT_TELL)
     return [Outcome(delivery, found[delivery]) for delivery in job.deliveries]
@@ -92,7 +92,7 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
         span.failed(exception)
         if all(delivery.hold.answer == "ack" for delivery in deliveries):
             # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
-            logger.exception("%s: failed after its commit; its messages are done", handler.name)
+            logger.exception("handler failed after its commit: %s; its messages are done", handler.name)
             return dict.fromkeys(deliveries, ACK)
         if handler.batch and isinstance(exception, BatchFailure):
             return _failed_in_part(handler, given, exception)

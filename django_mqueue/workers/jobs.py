@@ -182,7 +182,7 @@ def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseExce
     partition.uncounted |= dict.fromkeys((delivery.offset for delivery in deliveries), times)
     wait = UNCOUNTED_WAIT(times)
     logger.warning(
-        "%s: the server ended the handler's transaction, and the attempt is not counted (%s of at most %s):"
+        "attempt not counted: %s: the server ended the handler's transaction (%s of at most %s):"
         " topic %s, partition %s, offset %s, %s messages; delivered again in %.3g s: %s",
         handler.name, times, UNCOUNTED_MOST, deliveries[0].topic, partition.name, deliveries[0].offset,
         len(deliveries), wait, on_a_line(str(exception)),
@@ -202,7 +202,7 @@ def _backoff(handler: Handler, attempt: int, exception: BaseException) -> float 
         wait = handler.retry(attempt, exception)
         return None if wait is None else _seconds(wait)
     except Exception:
-        logger.exception("%s: the retry policy failed; waiting %s s", handler.name, DEFAULT_DELAY)
+        logger.exception("retry policy failed: %s; waiting %s s", handler.name, DEFAULT_DELAY)
         return DEFAULT_DELAY
 
 
@@ -210,5 +210,5 @@ def _seconds(delay: Any) -> float:
     try:
         return to_ms("delay", delay) / 1000
     except (TypeError, ValueError):
-        logger.exception("a handler asked for an impossible delay (%r); waiting %s s", delay, DEFAULT_DELAY)
+        logger.exception("handler asked for an impossible delay: %r; waiting %s s", delay, DEFAULT_DELAY)
         return DEFAULT_DELAY

@@ -68,7 +68,7 @@ class Members:
                 self._ready.append(engine)
                 self.starting.pop(engine, None)
                 if self._unsubscribed.pop(engine, is_new) is None:
-                    logger.info("%s: resumes, because its group is subscribed again", handler.name)
+                    logger.info("handler resumes: %s: its group is subscribed again", handler.name)
 
     def _join(self, engine: Subscriber) -> None:
         handler = self._handlers[engine]

@@ -90,7 +90,7 @@ class HandlerPool:
             try:
                 job.outcomes = judge()
             except BaseException:  # A retry policy may exit.
-                logger.exception("cannot determine the outcome of %s", job)
+                logger.exception("handler's outcome unknown: %s", job)
                 job.outcomes = [Outcome(d, CANNOT_TELL, overdue=True) for d in job.deliveries]
             self._results.put(job)
 
@@ -105,13 +105,15 @@ class HandlerPool:
             if ran >= _limit(job):
                 stack = job.stack()
                 logger.warning(
-                    "%s: has been running for %.1f s, and is given up (max_runtime is %g s); its stack now:\n%s",
+                    "handler exceeded max_runtime: %s: running for %.1f s (max_runtime is %g s); its stack now:\n%s",
                     job, ran, job.handler.max_runtime, stack,
                 )  # fmt: skip
                 self.give_up(job, partial(_overdue, job, stack))
             elif job.handler.max_runtime is None and ran >= self._log_at.get(job, long):
                 self._log_at[job] = 2 * ran
-                logger.warning("%s: has been running for %.1f s; its stack now:\n%s", job, ran, job.stack())
+                logger.warning(
+                    "handler still running: %s: for %.1f s; its stack now:\n%s", job, ran, job.stack()
+                )
         self._log_at = {job: at for job, at in self._log_at.items() if job in self.jobs}
 
     def next_limit_in(self) -> float:
@@ -158,7 +160,7 @@ class HandlerPool:
                     else:
                         self.hanging.pop(task, None)
                 if not in_time:
-                    logger.warning("%s: its handler has ended after the worker stopped waiting for it", task)
+                    logger.warning("handler ended after max_runtime: %s", task)
                     return
                 self._results.put(task)
         finally:

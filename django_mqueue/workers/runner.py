@@ -204,7 +204,7 @@ class Runner:
 
     def _retire(self, engine: Subscriber, error: MQueueError) -> None:
         """Stop an engine. If another worker has its name, stop the process. An unsubscribed group may return."""
-        logger.error("%s stops: %s", self._handlers[engine].name, error)
+        logger.error("handler stops: %s: %s", self._handlers[engine].name, error)
         self._members.retire(engine, may_return=isinstance(error, NotRegistered))
         self._sharing.ahead[engine].clear()
         if not isinstance(error, NotRegistered):
@@ -303,7 +303,7 @@ class Runner:
         if self.hanging >= self._pool.hanging_limit and self._error is None:
             self._error = TooManyHanging(self.hanging)
             self._stopping = True
-            logger.error("%s", self._error)
+            logger.error("worker stops: %s", self._error)
 
     def _is_drained(self) -> bool:
         """Return whether no work is left, after a search of the tail, all partitions and free leases."""
@@ -344,9 +344,7 @@ class Runner:
                 deadline = min(deadline, time.monotonic() + SETTLE_LOCKED_FOR)
             if time.monotonic() > deadline:
                 count = len(self._completer.finished)
-                logger.error(
-                    "%s deliveries are not settled: another transaction has locked their rows", count
-                )
+                logger.error("deliveries not settled: %s; another transaction has locked their rows", count)
                 break
         for engine in self._joined:
             try:

@@ -94,6 +94,6 @@ def _send(event: Event) -> None:
         connections.before_use()
         event()
     except BaseException:  # Also SystemExit: a receiver cannot stop the worker.
-        logger.exception("a signal receiver failed")
+        logger.exception("signal receiver failed")
     if not connections.after_use():
-        logger.warning("a signal receiver left a transaction open; its writes were rolled back")
+        logger.warning("signal receiver left a transaction open; its writes were rolled back")

@@ -119,7 +119,7 @@ def test_a_mask_that_fails_hides_all(mask: Any, caplog: pytest.LogCaptureFixture
     assert found.headers == {}
     assert [one.error for one in found.errors] == [FAILED]
     assert "5105105105105100" not in repr(found) + caplog.text
-    assert "The mask of topic 'orders' failed" in caplog.text
+    assert "mask failed: topic 'orders'" in caplog.text
 
 
 @pytest.mark.parametrize("mask", ["no.such.mask", 5])

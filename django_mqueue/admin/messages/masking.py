@@ -55,7 +55,7 @@ def masked(message: Inspected) -> Inspected:
             message = _taken(message, mask(replace(message, topic=topic)))
         return message
     except Exception as error:  # The mask may raise anything. The text may hold secrets.
-        logger.error("The mask of topic %r failed: %s", message.topic, type(error).__name__)
+        logger.error("mask failed: topic %r: %s", message.topic, type(error).__name__)
         return _hidden(message, FAILED)
 
 

@@ -121,7 +121,9 @@ def test_one_that_blocks_its_loop_is_given_up_like_a_plain_one(
     with registered("t", handle, max_runtime=LIMIT, retry=AT_ONCE):
         assert "ack 1, nack 1" in run(threads=1)
         hanging.let_go()
-    (told,) = [record.message for record in caplog.records if "is given up" in record.message]
+    (told,) = [
+        record.message for record in caplog.records if "handler exceeded max_runtime" in record.message
+    ]
     assert "hanging.hang()" in told
     assert states() == [(True, 1, 1)]
 
@@ -140,7 +142,7 @@ def test_one_without_a_limit_is_told_of_with_what_it_awaits(caplog: pytest.LogCa
     with registered("t", handle, visibility_timeout=0.01), running():
 
         def told() -> list[str]:
-            return [r.message for r in caplog.records if "has been running for" in r.message]
+            return [r.message for r in caplog.records if "handler still running" in r.message]
 
         wait_until(told, "a warning")
         go.set()
