@@ -80,7 +80,8 @@ class ConnectionParameters:
 
 
 def connecting(options: Mapping[str, str]) -> ConnectionParameters:
-    """Return the address that the options give. ``options``: by names in lower case. Raises ``OptionError``."""
+    """Return the address that the options give. Option names are case-insensitive. Raises ``OptionError``."""
+    options = {name.lower(): value for name, value in options.items()}
     names = {
         "host": "host", "user": "user", "database": "database", "unixsocket": "unix_socket",
         "defaultsfile": "read_default_file", "defaultsgroup": "read_default_group",

@@ -78,7 +78,7 @@ def fixed(options: Mapping[str, str]) -> dict[str, str]:
 
     Raises ``OptionError``.
     """
-    how = connecting({name.lower(): value for name, value in options.items()})
+    how = connecting(options)
     rest = {name: value for name, value in options.items() if name.lower() != OPTION.lower()}
     return {**rest, OPTION: suffixes_of(options, how).option()}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_mqueue.spark import launching, remote
+from django_mqueue.spark import launching
 from django_mqueue.spark.errors import NoSpark
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_a_pyspark_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("ending", ["", "/;use_ssl=true", "/;token=secret;use_ssl=true"])
 def test_a_server_that_does_not_answer_is_said_soon(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     """PySpark would try for ten minutes. The error names TLS as a possible cause and shows no token."""
-    monkeypatch.setattr(remote, "PATIENCE", 0.5)
+    monkeypatch.setattr(launching, "SERVER_TIMEOUT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"  # This server never answers.
         with pytest.raises(NoSpark) as caught:

@@ -11,25 +11,26 @@ import sys
 import threading
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from ..errors import OptionError
 from ..explaining import explained
 from ..launching import check_pyspark, plain_session, register, submitted
-from .connection import connection_options
+from .arguments import connection_options, parser_of
 from .ending import by_end_of_java, end, end_now
 from .output import Output
-from .parser import parser_of
-from .signals import Signals
 from .verb import BadArguments, Job, Stopped, Verb
-from .verbs import known_verbs
+from .verbs import VERBS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROGRAM = "python -m django_mqueue.spark"
+NUMBERS = (signal.SIGTERM, signal.SIGINT)
 _LOG, _JAVA_OPTIONS = Path(__file__).with_name("log4j2.properties"), "spark.driver.extraJavaOptions"
 _LIGHT = "-XX:TieredStopAtLevel=1"
 """Java then uses only its quick compiler. The other compiler is worth its cost only if rows pass through Java."""
@@ -39,12 +40,9 @@ _AT_START = "stopped while Spark was starting: nothing was done"
 _STOPPING = b"stopping after what is under way; once more stops at once\n"
 
 
-def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] | None = None) -> int:
-    """Run ``python -m django_mqueue.spark`` and return the exit code.
-
-    ``arguments``: without the program's name.
-    """
-    parsed = parser_of(PROGRAM, known_verbs() if verbs is None else verbs).parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] = VERBS) -> int:
+    """Run ``python -m django_mqueue.spark`` and return the exit code. ``arguments``: without the program's name."""
+    parsed = parser_of(PROGRAM, verbs).parse_args(arguments)
     output = Output()
 
     def fail(line: str) -> None:
@@ -63,28 +61,19 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
 
     An error that is a bug of this package is raised.
     """
-    stopping = threading.Event()
     ours = OwnedSpark(arguments)
-
-    def first() -> None:
-        stopping.set()
-        os.write(2, _STOPPING)  # not to a Python stream: the signal may interrupt its write
-
-    def second(number: int) -> None:
-        end_now(ours.spark, 128 + number)
-
-    signals = Signals(first, second)
+    signals = Signals(ours)
 
     def start() -> SparkSession:
         try:
             found = ours.start()
         except Exception as error:  # The same signal may have ended Java.
-            if stopping.is_set():
+            if signals.stopping.is_set():
                 raise Stopped(_AT_START) from error
             raise
         finally:
             signals.listen()
-        if stopping.is_set():
+        if signals.stopping.is_set():
             raise Stopped(_AT_START)
         return found
 
@@ -100,10 +89,10 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
         fail(line)
         return 128 + (signals.number or signal.SIGINT)
 
-    with signals.heard():
+    with signals.handled():
         try:
             _check_launching(arguments)
-            return int(arguments.run(Job(arguments, options, start, output, stopping)))
+            return int(arguments.run(Job(arguments, options, start, output, signals.stopping)))
         except Stopped as error:
             return stopped(str(error))
         except Exception as error:
@@ -116,7 +105,6 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
             return 2 if isinstance(error, BadArguments | OptionError) else 1
         except KeyboardInterrupt:  # PySpark's own handler of SIGINT, while Spark starts
             if signals.number is None:
-                signals.number = signal.SIGINT
                 return stopped(_AT_START)
             fail(_AT_START)
             return 128 + signal.SIGINT
@@ -142,19 +130,54 @@ class OwnedSpark:
             return running
         self._begun = True
         given = self._arguments
-        self.spark = plain_session(
-            f"mqueue {given.verb}",
-            given.master or "local[*]",
-            given.memory or "1g",
-            _config(given),
-            given.remote,
-        )
+        master, memory = given.master or "local[*]", given.memory or "1g"
+        self.spark = plain_session(f"mqueue {given.verb}", master, memory, _config(given), given.remote)
         register(self.spark)
         return self.spark
 
     def end(self) -> None:
         if self._begun:
             end(self.spark)
+
+
+class Signals:
+    """Handles SIGTERM and SIGINT.
+
+    The first signal sets ``stopping``, so that the run stops after its current step. The second signal ends the run at
+    once. ``number``: the number of the first signal.
+    """
+
+    def __init__(self, ours: OwnedSpark) -> None:
+        self._ours = ours
+        self.stopping = threading.Event()
+        self.number: int | None = None
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle signals in this block, and restore the old handlers at the end."""
+        if threading.current_thread() is not threading.main_thread():  # Python signals only the main thread.
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in NUMBERS}
+        self.listen()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Install the handlers. Call it again after Spark has started: Spark replaces the handler of SIGINT."""
+        if threading.current_thread() is threading.main_thread():
+            for number in NUMBERS:
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None:
+            end_now(self._ours.spark, 128 + number)
+        self.number = number
+        self.stopping.set()
+        os.write(2, _STOPPING)  # not to a Python stream: the signal may interrupt its write
 
 
 def _config(arguments: Namespace) -> dict[str, str]:
