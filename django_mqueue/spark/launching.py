@@ -58,36 +58,33 @@ def session(
     Raises ``NoSpark`` if PySpark or Java is missing or has a wrong version. Raises ``OptionError`` for a ``config``
     that would hold the database's password.
     """
-    spark = plain_session(name, master, memory, config or {}, remote)
-    register(spark)
-    return spark
-
-
-def plain_session(
-    name: str, master: str, memory: str, config: Mapping[str, str], remote: str | None
-) -> SparkSession:
-    """Return a session as ``session`` does, but without the format. No Python process of Spark has started yet."""
-    check_configuration(config)
+    check_configuration(config or {})
     check_pyspark()
     from pyspark.sql import SparkSession
 
+    settings, variables = dict(config or {}), dict[str, str]()
     builder = SparkSession.builder.appName(name)
     if remote:
         check_client()
         check_server(remote)
         builder = builder.remote(remote)
-        settings = dict(config)
-    elif submitted():
-        settings = dict(config)
-    else:
+    elif not submitted():
         builder = builder.master(master)
-        settings = _settings(master, memory, config)
+        local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings = {
+            "spark.driver.memory": memory,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            **(local if master.startswith("local") else {}),
+            **settings,
+        }
+        variables = environment()
     for key, value in {ADAPTIVE_STREAMS: "false", **settings}.items():
         builder = builder.config(key, value)
-    if remote or submitted():
-        return _started(builder.getOrCreate)
-    with environment_variables(environment()):
-        return _started(builder.getOrCreate)
+    with environment_variables(variables):
+        spark = _started(builder.getOrCreate)
+    register(spark)
+    return spark
 
 
 @contextmanager
@@ -113,14 +110,11 @@ def register(spark: SparkSession) -> None:
 
 
 def submitted() -> bool:
-    """Return whether this process is the application of ``spark-submit``.
-
-    Then ``spark-submit`` has started Java (pyspark/java_gateway.py).
-    """
+    """Return whether this process is the application of ``spark-submit``, which has started Java then."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _started(start: Callable[[], Any]) -> Any:
+def _started(start: Callable[[], SparkSession]) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
 
     try:
@@ -134,22 +128,8 @@ def _started(start: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _settings(master: str, memory: str, config: Mapping[str, str]) -> dict[str, str]:
-    local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return {
-        "spark.driver.memory": memory,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        **(local if master.startswith("local") else {}),
-        **config,
-    }
-
-
 def check_pyspark() -> None:
-    """Raise ``NoSpark`` if PySpark or a package that it needs for Arrow is missing.
-
-    Also raise it if the version of PySpark is not supported.
-    """
+    """Raise ``NoSpark`` if PySpark has another version, or if it or a package that it needs for Arrow is missing."""
     for module in ("pyspark", "pyarrow", "pandas"):
         if find_spec(module) is None:
             raise NoSpark(f"{module} is not installed: {_INSTALL}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import OptionError
 from ..explaining import explained
-from ..launching import check_pyspark, plain_session, register, submitted
+from ..launching import check_pyspark, register, session, submitted
 from .arguments import connection_options, parser_of
 from .ending import by_end_of_java, end, end_now
 from .output import Output
@@ -130,9 +130,13 @@ class OwnedSpark:
             return running
         self._begun = True
         given = self._arguments
-        master, memory = given.master or "local[*]", given.memory or "1g"
-        self.spark = plain_session(f"mqueue {given.verb}", master, memory, _config(given), given.remote)
-        register(self.spark)
+        self.spark = session(
+            f"mqueue {given.verb}",
+            master=given.master or "local[*]",
+            memory=given.memory or "1g",
+            config=_config(given),
+            remote=given.remote,
+        )
         return self.spark
 
     def end(self) -> None:

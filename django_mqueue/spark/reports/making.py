@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ..configuring import session_settings
-from .backlogs import AFTER, BEFORE, Backlogs, Pair, Row, by, total
+from . import counting
+from .backlogs import Backlogs, Pair, Row, by, by_step, total
+from .extents import TABLES, Extent
 from .figures import (
     ACCURACY,
     EXACT_BELOW,
@@ -19,24 +22,23 @@ from .figures import (
     StepFigures,
     Times,
     TopicTotals,
-)
-from .reading import Extent, Read, read
+)  # fmt: skip
+from .reading import ONCE, Read, read
 from .requests import ReportRequest, report_request
 from .result import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .counting import Counted
-
 SHUFFLES = "spark.sql.shuffle.partitions"
 ROWS_IN_PART = 50_000
 
-PARTS = 3 + 11
+PARTS = len(TABLES) + counting.PARTS
 """The number of tables that are read, plus the number of tables that are counted."""
 
-ONCE = ("new", "back")
-"""Values of ``came`` that count as published. Retries, and copies that give a group the past, do not count."""
+_EVERYWHERE = ("finished", "dead", "removed", "failures", "attempts", "retried")
+_IN_TOTAL = (*_EVERYWHERE, "errors_not_kept", "several_deliveries", "in_flight", "waiting")
+"""Counts that are columns of steps and groups, and of groups alone."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -90,159 +92,120 @@ def build_report(
 
     ``step`` is called ``PARTS`` times, after each part of the work. An exception that it raises ends the work.
     """
-    from .counting import counted
-
     found = read(spark, asked, step)
-    with _shuffles_for(spark, found.rows):
-        counts = counted(spark, found, asked, step)
+    # Spark's 200 shuffle partitions take longer than the counting of a small log.
+    most = int(spark.conf.get(SHUFFLES) or 200)
+    with session_settings(spark, {SHUFFLES: str(min(most, max(2, found.rows // ROWS_IN_PART)))}):
+        counts = counting.counted(spark, found, asked, step)
     return _ReportBuilder(asked, found, counts).report()
 
 
-def _shuffles_for(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
-    """Use no more shuffle partitions than so many rows need.
-
-    Spark's 200 take longer than the counting of a small log.
-    """
-    most = int(spark.conf.get(SHUFFLES) or 200)
-    return session_settings(spark, {SHUFFLES: str(min(most, max(2, rows // ROWS_IN_PART)))})
-
-
 class _ReportBuilder:
-    def __init__(self, asked: ReportRequest, found: Read, counts: Counted) -> None:
+    def __init__(self, asked: ReportRequest, found: Read, counts: counting.Counted) -> None:
         self.asked, self.extents, self.counts = asked, found.extents, counts
         self.gaps = found.gaps
         self.at = datetime.now(UTC) if found.at is None else _moment(found.at)
         self.published = by(counts.published, "topic")
-        self.delivered, self.ended, self.failed, self.letters, self.totals = (
-            by(rows, "topic", "reader")
-            for rows in (counts.delivered, counts.ended, counts.failures, counts.letters, counts.totals)
-        )
+        self.events = by(counts.events, "topic", "reader")
+        self.times = by(counts.times, "topic", "reader")
         self.key_totals = by(counts.key_totals, "topic")
-        self.apart = found.apart.by_group()
-        self.standing = Backlogs(found.extents, counts)
-        self.pairs = self._pairs()
+        self.parked = Counter((topic, group) for topic, _, group in found.parked)
+        self.backlogs = Backlogs(found.extents, self.published, self.events)
+        registered = {(topic, group) for topic, extent in self.extents.items() for group in extent.groups}
+        self.pairs = sorted(registered | self.events.keys())
 
     def report(self) -> Report:
+        asked = self.asked
         groups = [self._group(pair) for pair in self.pairs]
         steps = sorted(self._steps(), key=lambda one: (one.topic, one.group or "", one.start))
         return Report(
             at=self.at,
-            by=self.asked.by,
-            since=None if self.asked.since is None else _moment(self.asked.since),
-            until=None if self.asked.until is None else _moment(self.asked.until),
-            archive=self.asked.archive,
-            live=self.asked.live,
+            by=asked.by,
+            since=None if asked.since is None else _moment(asked.since),
+            until=None if asked.until is None else _moment(asked.until),
+            archive=asked.archive,
+            live=asked.live,
             topics=[self._topic(topic, extent) for topic, extent in self.extents.items()],
             groups=groups,
             steps=steps,
-            errors=[_error(row) for row in sorted(self.counts.errors, key=_place)],
+            errors=[
+                _error(row) for row in sorted(self.counts.errors, key=itemgetter("topic", "reader", "place"))
+            ],
             keys=self._keys(),
             notes=self._notes(groups, steps),
         )
 
-    def _pairs(self) -> list[Pair]:
-        """Return the pairs of topic and group that are registered, or about which something is known."""
-        pairs = {(topic, group) for topic, extent in self.extents.items() for group in extent.groups}
-        return sorted(pairs | {*self.totals, *self.letters})
-
     def _topic(self, topic: str, extent: Extent) -> TopicTotals:
         rows = [row for row in self.published.get(topic, ()) if row["step"] >= 0]
         firsts = [row for row in rows if row["came"] in ONCE]
-        keys: Row = next(iter(self.key_totals.get(topic, ())), {})
-        archived = extent.archived.get("messages")
-        live = extent.live.get("messages")
+        (keys,) = self.key_totals.get(topic, [{"keys": 0, "without_key": 0}])
+        archived, live = extent.archived.get("messages"), extent.live.get("messages")
         return TopicTotals(
             topic,
-            total(firsts),
-            total(row for row in firsts if row["target"] and row["came"] != "back"),
-            total(row for row in firsts if row["came"] == "back"),
-            total(row for row in rows if row["came"] == "retry"),
-            _moment(min(row["low"] for row in firsts)) if firsts else None,
-            _moment(max(row["high"] for row in firsts)) if firsts else None,
-            keys.get("keys", 0),
-            keys.get("without_key", 0),
-            archived,
-            None if live is None else archived or 0,
-            live,
-            total(row for row in rows if row["came"] == "copy"),
+            published=total(firsts),
+            targeted=total(row for row in firsts if row["target"] and row["came"] != "back"),
+            sent_back=total(row for row in firsts if row["came"] == "back"),
+            retries=total(row for row in rows if row["came"] == "retry"),
+            first_published=_moment(min(row["low"] for row in firsts)) if firsts else None,
+            last_published=_moment(max(row["high"] for row in firsts)) if firsts else None,
+            keys=keys["keys"],
+            without_key=keys["without_key"],
+            archived_upto=archived,
+            live_above=None if live is None else archived or 0,
+            live_upto=live,
+            copies=total(row for row in rows if row["came"] == "copy"),
         )
 
     def _group(self, pair: Pair) -> GroupTotals:
-        topic, group = pair
-        registered = self.extents[topic].groups.get(group)
-        ends: Row = next(iter(self.totals.get(pair, ())), {})
-        mine = [row for row in self.standing.mine(topic, group) if row["step"] >= 0 and row["came"] in ONCE]
+        registered = self.extents[pair[0]].groups.get(pair[1])
+        received = [row for row in self.backlogs.received(*pair) if row["step"] >= 0 and row["came"] in ONCE]
+        rows = [row for row in self.events.get(pair, ()) if row["step"] is None or row["step"] >= 0]
+        counts = {name: sum(row[name] for row in rows) for name in _IN_TOTAL}
+        counts["waiting"] += self.parked[pair]
+        (times,) = self.times.get(pair, [{}])
         return GroupTotals(
-            topic,
-            group,
-            registered is not None if self.asked.live else None,
-            registered is not None and registered.reads_log,
-            total(mine),
-            total(row for row in mine if row["target"]),
-            ends.get("finished", 0),
-            ends.get("dead", 0) + sum(row["dead"] for row in self.letters.get(pair, ())),
-            ends.get("removed", 0),
-            sum(row["failures"] for row in self.failed.get(pair, ())),
-            ends.get("not_kept", 0),
-            ends.get("attempts", 0),
-            ends.get("most_attempts", 0),
-            ends.get("retried", 0),
-            _times(ends.get("waited"), ends.get("waited_of", 0)),
-            ends.get("several", 0),
-            _times(ends.get("took"), ends.get("took_of", 0)),
-            ends.get("in_flight", 0),
-            ends.get("waiting", 0) + self.apart.get(pair, 0),
-            self.standing.lag(pair),
+            *pair,
+            registered=registered is not None if self.asked.live else None,
+            reads_log=registered is not None and registered.reads_log,
+            published=total(received),
+            targeted=total(row for row in received if row["target"]),
+            most_attempts=max((row["most_attempts"] for row in rows), default=0),
+            first_delivery=_times(times, "first_delivery"),
+            ack=_times(times, "ack"),
+            lag=self.backlogs.lag(pair),
+            **counts,
         )
 
     def _steps(self) -> Iterable[StepFigures]:
+        """Yield the steps in which anything happened, each with the backlog at its end."""
         for topic in self.extents.keys() - {topic for topic, _ in self.pairs}:
-            yield from self._nobodys(topic)
+            for step, rows in by_step(
+                row for row in self.published.get(topic, ()) if row["came"] in ONCE
+            ).items():
+                if step >= 0:
+                    yield StepFigures(topic, None, self._start(step), rows)
         for topic, group in self.pairs:
             registered = self.extents[topic].groups.get(group)
             if registered is None or not registered.reads_log:
                 yield from self._of((topic, group))
 
-    def _nobodys(self, topic: str) -> Iterable[StepFigures]:
-        found: dict[int, int] = {}
-        for row in self.published.get(topic, ()):
-            if row["step"] >= 0 and row["came"] in ONCE:
-                found[row["step"]] = found.get(row["step"], 0) + row["rows"]
-        for step, rows in found.items():
-            yield StepFigures(topic, None, self._start(step), rows)
-
     def _of(self, pair: Pair) -> Iterable[StepFigures]:
-        """Yield the steps in which anything happened, each with the backlog at its end."""
-        topic, group = pair
-        delivered, ended, failed, letters = (
-            {row["step"]: row for row in rows.get(pair, ())}
-            for rows in (self.delivered, self.ended, self.failed, self.letters)
-        )
-        published: dict[int, int] = {}
-        for row in self.standing.mine(topic, group):
-            if row["came"] in ONCE:
-                published[row["step"]] = published.get(row["step"], 0) + row["rows"]
-        changes = self.standing.changes(pair) or {}
-        steps = {*delivered, *ended, *failed, *letters, *published, *changes} - {BEFORE, AFTER}
-        backlogs = self.standing.backlogs(pair, steps)
+        events = {row["step"]: row for row in self.events.get(pair, ()) if row["shown"]}
+        published = by_step(row for row in self.backlogs.received(*pair) if row["came"] in ONCE)
+        steps = {step for step in (*events, *published, *self.backlogs.changes(pair)) if (step or 0) >= 0} - {
+            None
+        }
+        backlogs = self.backlogs.backlogs(pair, steps)
         for step in sorted(steps):
-            end: Row = ended.get(step, {})
-            first: Row = delivered.get(step, {})
+            row = events.get(step)
             yield StepFigures(
-                topic,
-                group,
-                self._start(step),
-                published.get(step, 0),
-                end.get("finished", 0),
-                end.get("dead", 0) + letters.get(step, {}).get("dead", 0),
-                end.get("removed", 0),
-                failed.get(step, {}).get("failures", 0),
-                end.get("attempts", 0),
-                end.get("most_attempts", 0),
-                end.get("retried", 0),
-                _times(first.get("waited"), first.get("of", 0)),
-                _times(end.get("took"), end.get("took_of", 0)),
-                backlogs[step],
+                *pair,
+                start=self._start(step),
+                published=published[step],
+                first_delivery=_times(row, "first_delivery"),
+                ack=_times(row, "ack"),
+                backlog=backlogs[step],
+                **({name: row[name] for name in (*_EVERYWHERE, "most_attempts")} if row else {}),
             )
 
     def _keys(self) -> list[KeyFigures]:
@@ -250,18 +213,15 @@ class _ReportBuilder:
             topic: total(row for row in rows if row["step"] >= 0 and row["came"] in ONCE)
             for topic, rows in self.published.items()
         }
-        rows = sorted(self.counts.keys, key=lambda row: (row["topic"], row["place"]))
         return [
             KeyFigures(row["topic"], row["key"], row["count"], row["count"] / published[row["topic"]])
-            for row in rows
+            for row in sorted(self.counts.keys, key=itemgetter("topic", "place"))
         ]
 
     def _notes(self, groups: Sequence[GroupTotals], steps: Sequence[StepFigures]) -> list[str]:
         notes = list(self.gaps)
-        times = [(one.ack, one.first_delivery) for one in groups] + [
-            (one.ack, one.first_delivery) for one in steps
-        ]
-        if not all(one.exact for pair in times for one in pair):
+        rows: list[GroupTotals | StepFigures] = [*groups, *steps]
+        if not all(one.ack.exact and one.first_delivery.exact for one in rows):
             notes.append(
                 f"Percentiles of {EXACT_BELOW:,} times and more are estimates. Their rank differs from the exact rank"
                 f" by at most 1/{ACCURACY:,} of the number of times, rounded up. All others are exact."
@@ -280,7 +240,7 @@ class _ReportBuilder:
                 "Groups that read the log by themselves have no deliveries: only their lag is known."
             )
         given = [(one.topic, one.group) for one in groups if not one.reads_log]
-        if unknown := sum(sum(self.standing.unknown(pair).values()) for pair in given):
+        if unknown := sum(sum(self.backlogs.unknown(pair).values()) for pair in given):
             notes.append(
                 f"{unknown:,} messages were archived with incomplete history and then deleted. It is unknown when a"
                 " group was done with them, or whether it received them. The backlog of such a group ends before the"
@@ -299,10 +259,6 @@ class _ReportBuilder:
         return _moment(step * self.asked.step)
 
 
-def _place(row: Row) -> tuple[str, str, int]:
-    return row["topic"], row["reader"], row["place"]
-
-
 def _error(row: Row) -> ErrorFigures:
     return ErrorFigures(
         row["topic"], row["reader"], row["error"], row["is_class"], row["count"], _moment(row["first"]),
@@ -310,8 +266,11 @@ def _error(row: Row) -> ErrorFigures:
     )  # fmt: skip
 
 
-def _times(points: list[int] | None, of: int) -> Times:
-    return Times(points[0], points[1], points[2], of) if points else Times()
+def _times(row: Row | None, name: str) -> Times:
+    if not row or not row[name]:
+        return Times()
+    p50, p95, p99 = row[name]
+    return Times(p50, p95, p99, row[f"{name}_of"])
 
 
 def _moment(milliseconds: int) -> datetime:

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...archives.places import check_place
 from ...archives.requests import (
-    BATCH_ROWS, HISTORY_AFTER, KEEP_HOURS, archive_request, check_clean, check_keep,
+    BATCH_ROWS,
+    HISTORY_AFTER,
+    KEEP_HOURS,
+    archive_request,
+    check_clean,
+    check_keep,
 )  # fmt: skip
 from ..arguments import add_allow_gaps, add_json, add_topics, whole
 from ..verb import Job, Stopped, Verb
