@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -60,6 +60,7 @@ def session(
     """
     check_configuration(config or {})
     check_pyspark()
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     settings, variables = dict(config or {}), dict[str, str]()
@@ -79,10 +80,17 @@ def session(
             **settings,
         }
         variables = environment()
-    for key, value in {ADAPTIVE_STREAMS: "false", **settings}.items():
-        builder = builder.config(key, value)
-    with environment_variables(variables):
-        spark = _started(builder.getOrCreate)
+    builder = builder.config(map={ADAPTIVE_STREAMS: "false", **settings})
+    try:
+        with environment_variables(variables):
+            spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise NoSpark(
+            "Java ended before Spark started; its output is above. Check that the memory is available and that the"
+            " configuration is right"
+        ) from error
     register(spark)
     return spark
 
@@ -112,20 +120,6 @@ def register(spark: SparkSession) -> None:
 def submitted() -> bool:
     """Return whether this process is the application of ``spark-submit``, which has started Java then."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
-def _started(start: Callable[[], SparkSession]) -> SparkSession:
-    from pyspark.errors import PySparkRuntimeError
-
-    try:
-        return start()
-    except PySparkRuntimeError as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
-            raise
-        raise NoSpark(
-            "Java ended before Spark started; its output is above. Check that the memory is available and that the"
-            " configuration is right"
-        ) from error
 
 
 def check_pyspark() -> None:
@@ -159,11 +153,11 @@ def check_client() -> None:
     """Raise ``NoSpark`` if a package is missing that a client of Spark Connect needs."""
     for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
         try:
-            found = find_spec(module)
-        except ModuleNotFoundError:
-            found = None
-        if found is None:
-            raise NoSpark(f"Spark Connect: {module} is not installed: pip install 'pyspark[connect]'")
+            import_module(module)
+        except ImportError:
+            raise NoSpark(
+                f"Spark Connect: {module} is not installed: pip install 'pyspark[connect]'"
+            ) from None
 
 
 def check_server(url: str) -> None:

@@ -1,4 +1,4 @@
-"""The arguments of the command: for the database, for Spark, and those that several verbs have."""
+"""The arguments of the command: for the database, for Spark, and for several verbs."""
 
 from __future__ import annotations
 
@@ -116,9 +116,11 @@ def add_launching(parser: ArgumentParser) -> None:
     master = (
         "Where Spark runs (default local[*]: on this machine). Under spark-submit, give it to spark-submit."
     )
-    add("--master", type=_master, help=master)
+    masters = "local[N], spark://HOST:PORT, k8s://… or yarn"  # Spark Connect is --remote.
+    add("--master", type=_matching(r"local(\[.+\])?|yarn|(spark|k8s)://.+", masters), help=master)
     remote, server = os.environ.get("SPARK_REMOTE"), "The address of a Spark Connect server."
-    add("--remote", type=_remote, metavar="sc://HOST", default=remote, help=server)
+    address = _matching("sc://.*", "like sc://HOST:15002")
+    add("--remote", type=address, metavar="sc://HOST", default=remote, help=server)
     memory = "Memory of the driver; with a local master, of all of Spark (default 1g)."
     add("--memory", type=_memory, help=memory)
     setting = "A Spark configuration setting; can be repeated."
@@ -129,18 +131,15 @@ def add_launching(parser: ArgumentParser) -> None:
     add("--traceback", action="store_true", default=SUPPRESS, help="Show the traceback of an error.")
 
 
-def _master(text: str) -> str:
-    if not re.fullmatch(r"local(\[.+\])?|yarn|(spark|k8s)://.+", text):
-        raise ArgumentTypeError(
-            f"must be local[N], spark://HOST:PORT, k8s://… or yarn, not {text!r} (Spark Connect is --remote)"
-        )
-    return text
+def _matching(pattern: str, rule: str) -> Callable[[str], str]:
+    """Return a function that returns a text if it matches the pattern."""
 
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ArgumentTypeError(f"must be {rule}, not {text!r}")
+        return text
 
-def _remote(text: str) -> str:
-    if not text.startswith("sc://"):
-        raise ArgumentTypeError(f"must be like sc://HOST:15002, not {text!r}")
-    return text
+    return check
 
 
 def _memory(text: str) -> str:

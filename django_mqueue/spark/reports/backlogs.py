@@ -31,14 +31,14 @@ class Backlogs:
     ) -> None:
         self._extents, self._published, self._events = extents, published, events
 
-    def received(self, topic: str, group: str) -> Iterable[Row]:
+    def received(self, topic: str, group: str | None) -> Iterable[Row]:
         """Yield the counts of messages that a group gets: those for all groups, and those for this group alone.
 
         For a group that reads the log by itself, yield all counts: no message is deleted before the group has passed
-        it.
+        it. Also yield all counts if the topic has no group.
         """
-        found = self._extents[topic].groups.get(group)
-        reads_all = found is not None and found.reads_log
+        found = self._extents[topic].groups.get(group or "")
+        reads_all = group is None or (found is not None and found.reads_log)
         return (row for row in self._published.get(topic, ()) if reads_all or row["target"] in ("", group))
 
     def lag(self, pair: Pair) -> int | None:

@@ -50,13 +50,13 @@ PARTS = 6
 """The number of tables that are counted."""
 
 
-def counted(spark: SparkSession, read: Read, wanted: ReportRequest, step: Callable[[], None]) -> Counted:
+def counted(spark: SparkSession, read: Read, request: ReportRequest, step: Callable[[], None]) -> Counted:
     """Return all counts. Raises ``OptionError`` if a table has too many rows."""
 
     def collected(frame: DataFrame) -> Rows:
         rows = collect_all(frame.limit(ROWS_MAX + 1))
         if len(rows) > ROWS_MAX:
-            days = "by='day', " if wanted.by == "hour" else ""
+            days = "by='day', " if request.by == "hour" else ""
             raise OptionError(
                 f"the report would have more than {ROWS_MAX:,} rows in one of its tables: ask for {days}fewer topics,"
                 " or a shorter time (since, until)"
@@ -66,24 +66,18 @@ def counted(spark: SparkSession, read: Read, wanted: ReportRequest, step: Callab
 
     facts, letters = facts_of(spark, read).persist(), letters_alone(read).persist()
     try:
-        events = _events(spark, read, facts, letters, wanted)
+        events = _events(spark, read, facts, letters, request)
         within = events.where("step >= 0")
+        timed = within.where("waited IS NOT NULL OR took IS NOT NULL")
+        each_key = _each_key(read, request)
+        without_key = "coalesce(sum(count) FILTER (WHERE key IS NULL), 0) AS without_key"
         return Counted(
-            published=collected(_published(spark, read, wanted)),
+            published=collected(_published(spark, read, request)),
             events=collected(_grouped(events, ["topic", "reader", "step"], *_COUNTS, *_TIMES)),
-            times=collected(_grouped(within, ["topic", "reader"], *_TIMES)),
-            errors=collected(_errors(within, wanted)),
-            keys=collected(
-                _top(_each_key(read, wanted).where("key IS NOT NULL"), "topic", "key", wanted.top)
-            ),
-            key_totals=collected(
-                _grouped(
-                    _each_key(read, wanted),
-                    ["topic"],
-                    "count(key) AS keys",
-                    "coalesce(sum(count) FILTER (WHERE key IS NULL), 0) AS without_key",
-                )
-            ),
+            times=collected(_grouped(timed, ["topic", "reader"], *_TIMES)),
+            errors=collected(_errors(within, request)),
+            keys=collected(_top(each_key.where("key IS NOT NULL"), "topic", "key", request.top)),
+            key_totals=collected(_grouped(each_key, ["topic"], "count(key) AS keys", without_key)),
         )
     finally:
         letters.unpersist()
@@ -180,7 +174,7 @@ def letters_alone(read: Read) -> DataFrame:
 
 
 def _events(
-    spark: SparkSession, read: Read, facts: DataFrame, letters: DataFrame, wanted: ReportRequest
+    spark: SparkSession, read: Read, facts: DataFrame, letters: DataFrame, request: ReportRequest
 ) -> DataFrame:
     """Return a row for each event of a group: ``what`` happened in which ``step``, with what ``_COUNTS`` needs of it.
 
@@ -226,7 +220,7 @@ def _events(
     for part in parts[1:]:
         found = found.unionByName(part, allowMissingColumns=True)
     # A group with nothing else than errors outside of the requested time is not in the report.
-    return found.selectExpr("*", f"{_step('at', wanted)} AS step").where(
+    return found.selectExpr("*", f"{_step('at', request)} AS step").where(
         "step >= 0 OR what NOT IN ('failed', 'letter')"
     )
 
@@ -268,27 +262,27 @@ _TIMES = (
 )
 
 
-def _step(moment: str, wanted: ReportRequest) -> str:
+def _step(moment: str, request: ReportRequest) -> str:
     """Return an SQL expression: the number of the step that contains a moment."""
-    found = f"CAST(floor({moment} / {wanted.step}) AS BIGINT)"
-    if wanted.until is not None:
-        found = f"IF({moment} >= {wanted.until}, {AFTER}L, {found})"
-    if wanted.since is not None:
-        found = f"IF({moment} < {wanted.since}, {BEFORE}L, {found})"
+    found = f"CAST(floor({moment} / {request.step}) AS BIGINT)"
+    if request.until is not None:
+        found = f"IF({moment} >= {request.until}, {AFTER}L, {found})"
+    if request.since is not None:
+        found = f"IF({moment} < {request.since}, {BEFORE}L, {found})"
     return found
 
 
-def _published(spark: SparkSession, read: Read, wanted: ReportRequest) -> DataFrame:
+def _published(spark: SparkSession, read: Read, request: ReportRequest) -> DataFrame:
     """Count messages. ``above``: the number of distinct starts of the topic's groups that lie below them."""
     starts = _grouped(starts_of(spark, read), ["topic"], "collect_set(start) AS starts").hint("broadcast")
     rows = standing(read).join(starts, "topic", "left")
     columns = ["topic", "target", "step", "came", "there", "above"]
     above = f"{size('filter(starts, start -> start < `offset`)')} AS above"
-    rows = rows.selectExpr("*", f"{_step('published', wanted)} AS step", above)
+    rows = rows.selectExpr("*", f"{_step('published', request)} AS step", above)
     return _grouped(rows, columns, "count(*) AS rows", "min(published) AS low", "max(published) AS high")
 
 
-def _errors(events: DataFrame, wanted: ReportRequest) -> DataFrame:
+def _errors(events: DataFrame, request: ReportRequest) -> DataFrame:
     """Return the most frequent kinds of errors for each group."""
     failed = events.where("what = 'failed'").select("topic", "reader", "at", "error")
     schema = "topic STRING, reader STRING, at BIGINT, error STRING, is_class BOOLEAN, line STRING"
@@ -300,11 +294,11 @@ def _errors(events: DataFrame, wanted: ReportRequest) -> DataFrame:
         "max(at) AS last",
         "max_by(line, at) AS example",
     )
-    return _top(each, "topic, reader", "error", wanted.top)
+    return _top(each, "topic, reader", "error", request.top)
 
 
-def _each_key(read: Read, wanted: ReportRequest) -> DataFrame:
-    messages = read.tables["messages"].where(f"came IN {ONCE} AND {_step('published', wanted)} >= 0")
+def _each_key(read: Read, request: ReportRequest) -> DataFrame:
+    messages = read.tables["messages"].where(f"came IN {ONCE} AND {_step('published', request)} >= 0")
     return _grouped(messages, ["topic", "key"], "count(*) AS count")
 
 

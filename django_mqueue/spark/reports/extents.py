@@ -57,38 +57,38 @@ class Extent:
         return min((group.start for group in self.groups.values()), default=upto), upto
 
 
-def open_archive(wanted: ReportRequest) -> Archive | None:
-    if wanted.archive is None:
+def open_archive(request: ReportRequest) -> Archive | None:
+    if request.archive is None:
         return None
     from ..archives.catalog import Archive
 
-    return Archive.open(wanted.archive, as_of=wanted.as_of)
+    return Archive.open(request.archive, as_of=request.as_of)
 
 
 def extents_of(
-    wanted: ReportRequest, archive: Archive | None
+    request: ReportRequest, archive: Archive | None
 ) -> tuple[dict[str, Extent], int | None, set[Retry]]:
     """Return the extents of the topics, sorted by name, the time by the database's clock, and the parked retries."""
     found: dict[str, Extent] = {}
     retries: set[Retry] = set()
     if archive is not None:
-        for topic in filter(wanted.matches, archive.topics()):
+        for topic in filter(request.matches, archive.topics()):
             found[topic] = Extent(archived={table: archive.upto(topic, table) for table in TABLES})
     at = None
-    if wanted.live:
-        with connected(connecting(wanted.options)) as using:
+    if request.live:
+        with connected(connecting(request.options)) as using:
             at = samples.now_ms(using)
-            there = _live_topics(using, wanted, found)
+            there = _live_topics(using, request, found)
             retries = parked_retries(using, {*there, *found})
             for topic in there:
-                _read_live_extent(using, wanted, topic, found.setdefault(topic, Extent()))
-    elif unknown := [topic for topic in wanted.topics if topic not in found]:
+                _read_live_extent(using, request, topic, found.setdefault(topic, Extent()))
+    elif unknown := [topic for topic in request.topics if topic not in found]:
         raise NoSuchTopic(
-            f"the archive {wanted.archive} has no topic {', '.join(map(repr, unknown))};"
+            f"the archive {request.archive} has no topic {', '.join(map(repr, unknown))};"
             f" it has {', '.join(archive.topics() if archive else ()) or 'none'}"
         )
     if not found:
-        raise NoSuchTopic(f"no topic matches {wanted.pattern!r}")
+        raise NoSuchTopic(f"no topic matches {request.pattern!r}")
     return dict(sorted(found.items())), at, retries
 
 
@@ -102,19 +102,19 @@ def parked_retries(using: str, topics: Iterable[str]) -> set[Retry]:
     return found
 
 
-def gaps_of(wanted: ReportRequest, archive: Archive | None, extents: Mapping[str, Extent]) -> list[str]:
+def gaps_of(request: ReportRequest, archive: Archive | None, extents: Mapping[str, Extent]) -> list[str]:
     """Return sentences about topics for which the log may lack messages above the end of the archive.
 
     For such a topic, no group has held back deletion all the time. If nothing was ever settled above the end of the
     archive, nothing can be missing. But then the log may hold other messages than the archive, or may not have them
     yet. Raises ``LogGap`` unless the request allows gaps.
     """
-    if archive is None or not wanted.live:
+    if archive is None or not request.live:
         return []
     from ..archives.topic_state import check_held
 
     gaps = []
-    with connected(connecting(wanted.options)) as using:
+    with connected(connecting(request.options)) as using:
         for topic, extent in extents.items():
             upto = min(extent.archived.get(table, 0) for table in ("messages", "deliveries"))
             end = extent.archived.get("messages", 0)
@@ -131,7 +131,7 @@ def gaps_of(wanted: ReportRequest, archive: Archive | None, extents: Mapping[str
             try:
                 check_held(using, archive, topic, upto)
             except LogGap as gap:
-                if wanted.strict:
+                if request.strict:
                     raise
                 gaps.append(
                     str(gap).partition(": messages")[0] + ": messages above that offset may be missing here."
@@ -139,21 +139,21 @@ def gaps_of(wanted: ReportRequest, archive: Archive | None, extents: Mapping[str
     return gaps
 
 
-def _live_topics(using: str, wanted: ReportRequest, archived: Collection[str]) -> list[str]:
+def _live_topics(using: str, request: ReportRequest, archived: Collection[str]) -> list[str]:
     """Return the topics that the log holds, or for which a group is registered.
 
     A named topic must be in the log or in the archive: otherwise this raises ``NoSuchTopic``.
     """
-    if wanted.pattern is not None:
-        return topics_of(using, read_options({**wanted.options, "subscribePattern": wanted.pattern}))
-    for topic in wanted.topics:
+    if request.pattern is not None:
+        return topics_of(using, read_options({**request.options, "subscribePattern": request.pattern}))
+    for topic in request.topics:
         if topic not in archived:
-            topics_of(using, read_options({**wanted.options, "topic": topic}))
-    return [topic for topic in wanted.topics if bulk.topics(using, topic)]
+            topics_of(using, read_options({**request.options, "topic": topic}))
+    return [topic for topic in request.topics if bulk.topics(using, topic)]
 
 
-def _read_live_extent(using: str, wanted: ReportRequest, topic: str, extent: Extent) -> None:
-    options = read_options({**wanted.options, "topic": topic})
+def _read_live_extent(using: str, request: ReportRequest, topic: str, extent: Extent) -> None:
+    options = read_options({**request.options, "topic": topic})
     dead_topic = options.suffixes.letters(topic)
     last = readable(using, [topic, dead_topic], options)
     extent.live = {"messages": last[topic], "deliveries": last[topic], "dead_letters": last[dead_topic]}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..configuring import session_settings
 from . import counting
-from .backlogs import Backlogs, Pair, Row, by, by_step, total
+from .backlogs import Backlogs, Row, by, by_step, total
+from .counting import AFTER, BEFORE
 from .extents import TABLES, Extent
 from .figures import (
     ACCURACY,
@@ -77,32 +78,27 @@ def report(
     Raises ``OptionError``, ``NoSuchTopic``, ``NoConnection``, ``NoArchive``, or ``LogGap`` if messages may be missing.
     ``LogGap`` also means that the archive grew while the report read it.
     """
-    return build_report(
-        spark,
-        report_request(
-            topics, pattern, archive, live, since, until, by, top, options, fail_on_data_loss, as_of
-        ),
+    request = report_request(
+        topics, pattern, archive, live, since, until, by, top, options, fail_on_data_loss, as_of
     )
+    return build_report(spark, request)
 
 
 def build_report(
-    spark: SparkSession, asked: ReportRequest, step: Callable[[], None] = lambda: None
+    spark: SparkSession, request: ReportRequest, step: Callable[[], None] = lambda: None
 ) -> Report:
-    """Return the report.
-
-    ``step`` is called ``PARTS`` times, after each part of the work. An exception that it raises ends the work.
-    """
-    found = read(spark, asked, step)
+    """Return the report. Call ``step`` after each of the ``PARTS``; an exception that it raises ends the work."""
+    found = read(spark, request, step)
     # Spark's 200 shuffle partitions take longer than the counting of a small log.
     most = int(spark.conf.get(SHUFFLES) or 200)
     with session_settings(spark, {SHUFFLES: str(min(most, max(2, found.rows // ROWS_IN_PART)))}):
-        counts = counting.counted(spark, found, asked, step)
-    return _ReportBuilder(asked, found, counts).report()
+        counts = counting.counted(spark, found, request, step)
+    return _ReportBuilder(request, found, counts).report()
 
 
 class _ReportBuilder:
-    def __init__(self, asked: ReportRequest, found: Read, counts: counting.Counted) -> None:
-        self.asked, self.extents, self.counts = asked, found.extents, counts
+    def __init__(self, request: ReportRequest, found: Read, counts: counting.Counted) -> None:
+        self.request, self.extents, self.counts = request, found.extents, counts
         self.gaps = found.gaps
         self.at = datetime.now(UTC) if found.at is None else _moment(found.at)
         self.published = by(counts.published, "topic")
@@ -115,23 +111,23 @@ class _ReportBuilder:
         self.pairs = sorted(registered | self.events.keys())
 
     def report(self) -> Report:
-        asked = self.asked
-        groups = [self._group(pair) for pair in self.pairs]
-        steps = sorted(self._steps(), key=lambda one: (one.topic, one.group or "", one.start))
+        request = self.request
+        topics = [self._topic(topic, extent) for topic, extent in self.extents.items()]
+        groups = [self._group(*pair) for pair in self.pairs]
+        steps = [one for pair in self._pairs_with_steps() for one in self._steps(*pair)]
+        errors = sorted(self.counts.errors, key=itemgetter("topic", "reader", "place"))
         return Report(
             at=self.at,
-            by=asked.by,
-            since=None if asked.since is None else _moment(asked.since),
-            until=None if asked.until is None else _moment(asked.until),
-            archive=asked.archive,
-            live=asked.live,
-            topics=[self._topic(topic, extent) for topic, extent in self.extents.items()],
+            by=request.by,
+            since=None if request.since is None else _moment(request.since),
+            until=None if request.until is None else _moment(request.until),
+            archive=request.archive,
+            live=request.live,
+            topics=topics,
             groups=groups,
             steps=steps,
-            errors=[
-                _error(row) for row in sorted(self.counts.errors, key=itemgetter("topic", "reader", "place"))
-            ],
-            keys=self._keys(),
+            errors=[_error(row) for row in errors],
+            keys=self._keys({one.topic: one.published for one in topics}),
             notes=self._notes(groups, steps),
         )
 
@@ -156,51 +152,54 @@ class _ReportBuilder:
             copies=total(row for row in rows if row["came"] == "copy"),
         )
 
-    def _group(self, pair: Pair) -> GroupTotals:
-        registered = self.extents[pair[0]].groups.get(pair[1])
-        received = [row for row in self.backlogs.received(*pair) if row["step"] >= 0 and row["came"] in ONCE]
-        rows = [row for row in self.events.get(pair, ()) if row["step"] is None or row["step"] >= 0]
+    def _group(self, topic: str, group: str) -> GroupTotals:
+        registered = self.extents[topic].groups.get(group)
+        received = [
+            row for row in self.backlogs.received(topic, group) if row["step"] >= 0 and row["came"] in ONCE
+        ]
+        rows = [row for row in self.events.get((topic, group), ()) if row["step"] is None or row["step"] >= 0]
         counts = {name: sum(row[name] for row in rows) for name in _IN_TOTAL}
-        counts["waiting"] += self.parked[pair]
-        (times,) = self.times.get(pair, [{}])
+        counts["waiting"] += self.parked[topic, group]
+        (times,) = self.times.get((topic, group), [{}])
         return GroupTotals(
-            *pair,
-            registered=registered is not None if self.asked.live else None,
+            topic,
+            group,
+            registered=registered is not None if self.request.live else None,
             reads_log=registered is not None and registered.reads_log,
             published=total(received),
             targeted=total(row for row in received if row["target"]),
             most_attempts=max((row["most_attempts"] for row in rows), default=0),
             first_delivery=_times(times, "first_delivery"),
             ack=_times(times, "ack"),
-            lag=self.backlogs.lag(pair),
+            lag=self.backlogs.lag((topic, group)),
             **counts,
         )
 
-    def _steps(self) -> Iterable[StepFigures]:
-        """Yield the steps in which anything happened, each with the backlog at its end."""
-        for topic in self.extents.keys() - {topic for topic, _ in self.pairs}:
-            for step, rows in by_step(
-                row for row in self.published.get(topic, ()) if row["came"] in ONCE
-            ).items():
-                if step >= 0:
-                    yield StepFigures(topic, None, self._start(step), rows)
-        for topic, group in self.pairs:
-            registered = self.extents[topic].groups.get(group)
-            if registered is None or not registered.reads_log:
-                yield from self._of((topic, group))
+    def _pairs_with_steps(self) -> list[tuple[str, str | None]]:
+        """Return the pairs of topic and group whose steps are in the report. The group is None if there is none."""
+        topics = self.extents.keys() - {topic for topic, _ in self.pairs}
+        groups = [
+            (topic, group)
+            for topic, group in self.pairs
+            if (found := self.extents[topic].groups.get(group)) is None or not found.reads_log
+        ]
+        return sorted(
+            [*groups, *((topic, None) for topic in topics)], key=lambda pair: (pair[0], pair[1] or "")
+        )
 
-    def _of(self, pair: Pair) -> Iterable[StepFigures]:
+    def _steps(self, topic: str, group: str | None) -> Iterable[StepFigures]:
+        """Yield the steps in which anything happened, each with the backlog at its end."""
+        pair = topic, group or ""
         events = {row["step"]: row for row in self.events.get(pair, ()) if row["shown"]}
-        published = by_step(row for row in self.backlogs.received(*pair) if row["came"] in ONCE)
-        steps = {step for step in (*events, *published, *self.backlogs.changes(pair)) if (step or 0) >= 0} - {
-            None
-        }
+        published = by_step(row for row in self.backlogs.received(topic, group) if row["came"] in ONCE)
+        steps = {*events, *published, *self.backlogs.changes(pair)} - {None, BEFORE, AFTER}
         backlogs = self.backlogs.backlogs(pair, steps)
         for step in sorted(steps):
             row = events.get(step)
             yield StepFigures(
-                *pair,
-                start=self._start(step),
+                topic,
+                group,
+                start=_moment(step * self.request.step),
                 published=published[step],
                 first_delivery=_times(row, "first_delivery"),
                 ack=_times(row, "ack"),
@@ -208,11 +207,7 @@ class _ReportBuilder:
                 **({name: row[name] for name in (*_EVERYWHERE, "most_attempts")} if row else {}),
             )
 
-    def _keys(self) -> list[KeyFigures]:
-        published = {
-            topic: total(row for row in rows if row["step"] >= 0 and row["came"] in ONCE)
-            for topic, rows in self.published.items()
-        }
+    def _keys(self, published: Mapping[str, int]) -> list[KeyFigures]:
         return [
             KeyFigures(row["topic"], row["key"], row["count"], row["count"] / published[row["topic"]])
             for row in sorted(self.counts.keys, key=itemgetter("topic", "place"))
@@ -246,17 +241,14 @@ class _ReportBuilder:
                 " group was done with them, or whether it received them. The backlog of such a group ends before the"
                 " first of these messages."
             )
-        if self.asked.archive is None:
+        if self.request.archive is None:
             notes.append("The report covers only what the log still holds: deleted messages are not counted.")
-        elif not self.asked.live:
+        elif not self.request.live:
             notes.append(
                 "The report covers only the archive: lag is unknown, and deliveries have the state in which they"
                 " were archived."
             )
         return notes
-
-    def _start(self, step: int) -> datetime:
-        return _moment(step * self.asked.step)
 
 
 def _error(row: Row) -> ErrorFigures:

@@ -113,21 +113,21 @@ class Read:
     held: dict[Table, DataFrame]
 
 
-def read(spark: SparkSession, wanted: ReportRequest, step: Callable[[], None]) -> Read:
+def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) -> Read:
     """Return the tables. ``step`` is called after each table.
 
     Raises ``NoSuchTopic``, ``NoArchive`` or ``NoConnection``. Raises ``LogGap`` if rows were archived while the log was
     read, or if messages may be missing.
     """
-    archive = open_archive(wanted)
-    extents, at, parked = extents_of(wanted, archive)
-    gaps = gaps_of(wanted, archive, extents)
+    archive = open_archive(request)
+    extents, at, parked = extents_of(request, archive)
+    gaps = gaps_of(request, archive, extents)
     rows = 0
     tables: dict[Table, DataFrame] = {}
     held: dict[Table, DataFrame] = {}
     for table in TABLES:
-        here = _live(spark, wanted, table, _HELD, extents, Extent.held) if table in _HELD else []
-        frames = _live(spark, wanted, table, _COLUMNS, extents, Extent.above)
+        here = _live(spark, request, table, _HELD, extents, Extent.held) if table in _HELD else []
+        frames = _live(spark, request, table, _COLUMNS, extents, Extent.above)
         rows += sum(frame.count() for frame in (*here, *frames))
         if here:
             held[table] = _together(here)
@@ -145,12 +145,12 @@ def read(spark: SparkSession, wanted: ReportRequest, step: Callable[[], None]) -
             parts = [spark.createDataFrame([], schema).selectExpr(*columns, "false AS archived")]
         tables[table] = _together(parts)
         step()
-    if wanted.live:
-        with connected(connecting(wanted.options)) as using:
+    if request.live:
+        with connected(connecting(request.options)) as using:
             parked |= parked_retries(using, extents)
-    if archive is not None and wanted.live:
-        check_unmoved(open_archive(wanted), extents)
-        gaps = gaps_of(wanted, archive, extents)  # What was held back until now was there.
+    if archive is not None and request.live:
+        check_unmoved(open_archive(request), extents)
+        gaps = gaps_of(request, archive, extents)  # What was held back until now was there.
     return Read(extents, at, tables, rows, parked, gaps, held)
 
 
@@ -160,7 +160,7 @@ def _together(parts: Sequence[DataFrame]) -> DataFrame:
 
 def _live(
     spark: SparkSession,
-    wanted: ReportRequest,
+    request: ReportRequest,
     table: Table,
     columns: Mapping[Table, tuple[str, tuple[str, ...]]],
     extents: Mapping[str, Extent],
@@ -180,7 +180,7 @@ def _live(
     found = []
     for option, some in selections:
         options = {
-            **wanted.options,
+            **request.options,
             option: ",".join(some),
             "table": table,
             "includeTargeted": "true",

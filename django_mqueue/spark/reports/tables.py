@@ -87,7 +87,7 @@ def sections(report: Report) -> Iterator[Section]:
           one.last_published) for one in report.topics),
     )  # fmt: skip
     yield _section(
-        "Groups", "Topic, Group, Published, Finished, Dead, Failures, Attempts, To first delivery, To ack, In flight,"
+        "Groups", "Topic, Group, Published, Finished, Dead, Failures, Attempts, First delivery, Ack, In flight,"
         " Waiting, Lag", ("Topic", "Group"),
         ((one.topic, one.group, one.published, *([None] * 8 if one.reads_log else (
             one.finished, one.dead, one.failures, one.attempts, one.first_delivery, one.ack, one.in_flight, one.waiting
@@ -98,7 +98,7 @@ def sections(report: Report) -> Iterator[Section]:
     older = len(report.steps) - len(steps)
     yield _section(
         f"By {report.by}",
-        "From, Topic, Group, Published, Finished, Dead, Failures, To first delivery, To ack, Backlog",
+        "From, Topic, Group, Published, Finished, Dead, Failures, First delivery, Ack, Backlog",
         ("From", "Topic", "Group"),
         ((one.start, one.topic, one.group or "(none)", one.published, one.finished, one.dead, one.failures,
           one.first_delivery, one.ack, one.backlog) for one in steps),
