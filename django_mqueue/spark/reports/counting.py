@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,10 @@ from ...policy.outcomes import REMOVED_BY_HAND
 from ..collecting import collect_all
 from ..errors import OptionError
 from .figures import ACCURACY, PERCENTILES
-from .reading import ONCE, Read, never_broadcast
+from .reading import ONCE, Read, never_broadcast, together
 from .requests import ReportRequest
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_MAX = 200_000
@@ -216,12 +215,11 @@ def _events(
             .where("`offset` > start")
         )
         parts.append(held.selectExpr("topic", "reader", "ended AS at", "'held' AS what"))
-    found = parts[0]
-    for part in parts[1:]:
-        found = found.unionByName(part, allowMissingColumns=True)
     # A group with nothing else than errors outside of the requested time is not in the report.
-    return found.selectExpr("*", f"{_step('at', request)} AS step").where(
-        "step >= 0 OR what NOT IN ('failed', 'letter')"
+    return (
+        together(parts)
+        .selectExpr("*", f"{_step('at', request)} AS step")
+        .where("step >= 0 OR what NOT IN ('failed', 'letter')")
     )
 
 
@@ -284,10 +282,12 @@ def _published(spark: SparkSession, read: Read, request: ReportRequest) -> DataF
 
 def _errors(events: DataFrame, request: ReportRequest) -> DataFrame:
     """Return the most frequent kinds of errors for each group."""
-    failed = events.where("what = 'failed'").select("topic", "reader", "at", "error")
-    schema = "topic STRING, reader STRING, at BIGINT, error STRING, is_class BOOLEAN, line STRING"
+    from pyspark.sql import functions as f
+
+    kind = f.udf(kind_of, "error STRING, is_class BOOLEAN, line STRING")("error").alias("kind")
+    failed = events.where("what = 'failed'").select("topic", "reader", "at", kind)
     each = _grouped(
-        failed.mapInArrow(kinds, schema),
+        failed.select("topic", "reader", "at", "kind.*"),
         ["topic", "reader", "error", "is_class"],
         "count(*) AS count",
         "min(at) AS first",
@@ -308,23 +308,11 @@ def _top(frame: DataFrame, of: str, name: str, most: int) -> DataFrame:
     return frame.selectExpr("*", place).where(f"place <= {most}")
 
 
-def kinds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Replace errors by their class. An error without a class becomes its first line, with # for numbers.
+def kind_of(error: str | None) -> tuple[str, bool, str]:
+    """Return the kind of an error, whether it is a class, and the error's first line with # for numbers.
 
-    This runs on executors.
+    The kind is the error's class; for an error without a class, its first line. This runs on executors.
     """
-    import pyarrow as pa
-
-    for batch in batches:
-        found = [alike_errors.alike(error) for error in batch.column("error").to_pylist()]
-        classes = [alike_errors.is_class(one.name) for one in found]
-        names = [one.name if is_class else one.line for one, is_class in zip(found, classes, strict=True)]
-        yield pa.RecordBatch.from_arrays(
-            [
-                *(batch.column(name) for name in ("topic", "reader", "at")),
-                pa.array(names, pa.string()),
-                pa.array(classes, pa.bool_()),
-                pa.array([one.line for one in found], pa.string()),
-            ],
-            ["topic", "reader", "at", "error", "is_class", "line"],
-        )
+    alike = alike_errors.alike(error)
+    is_class = alike_errors.is_class(alike.name)
+    return alike.name if is_class else alike.line, is_class, alike.line

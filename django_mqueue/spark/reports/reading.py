@@ -130,7 +130,7 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
         frames = _live(spark, request, table, _COLUMNS, extents, Extent.above)
         rows += sum(frame.count() for frame in (*here, *frames))
         if here:
-            held[table] = _together(here)
+            held[table] = together(here)
         parts = [frame.selectExpr("*", "false AS archived") for frame in frames]
         topics = [topic for topic, extent in extents.items() if extent.archived.get(table)]
         if archive is not None and topics:
@@ -143,7 +143,7 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
         if not parts:
             schema, columns = _COLUMNS[table]
             parts = [spark.createDataFrame([], schema).selectExpr(*columns, "false AS archived")]
-        tables[table] = _together(parts)
+        tables[table] = together(parts)
         step()
     if request.live:
         with connected(connecting(request.options)) as using:
@@ -154,8 +154,8 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
     return Read(extents, at, tables, rows, parked, gaps, held)
 
 
-def _together(parts: Sequence[DataFrame]) -> DataFrame:
-    return reduce(lambda one, other: one.unionByName(other), parts)
+def together(parts: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
 
 
 def _live(
