@@ -209,10 +209,10 @@ ERASE = ("erase", "--topic", "orders")
 def test_each_verbs_bad_arguments_are_refused_before_spark_starts(
     words: tuple[str, ...], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def start(ours: program.OwnedSpark) -> Any:
+    def start(ours: program.Run) -> Any:
         raise AssertionError("Spark was to be started")
 
-    monkeypatch.setattr(program.OwnedSpark, "start", start)
+    monkeypatch.setattr(program.Run, "start", start)
     try:
         code: object = program.main([*words, "--host", "db", "--database", "shop"])
     except SystemExit as end:

@@ -39,12 +39,12 @@ def pysparks() -> None:
 def start_with(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], Any]) -> None:
     """Replace the start of Spark by these steps."""
 
-    def start(ours: program.OwnedSpark) -> str:
+    def start(ours: program.Run) -> str:
         for step in steps:
             step()
         return "a session"
 
-    monkeypatch.setattr(program.OwnedSpark, "start", start)
+    monkeypatch.setattr(program.Run, "start", start)
 
 
 def java_ends() -> None:

@@ -85,6 +85,8 @@ def test_workers_run_the_python_of_this_process(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_starting_spark_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Java gets the variables. The process that starts it keeps its own."""
+    from pyspark.sql import SparkSession
+
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     seen: dict[str, str] = {}
@@ -93,7 +95,7 @@ def test_starting_spark_leaves_the_environment_as_it_was(monkeypatch: pytest.Mon
         seen.update(os.environ)
         raise NoSpark("it did not start")
 
-    monkeypatch.setattr(launching, "_started", lambda _: start())
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: start())
     before = dict(os.environ)
     with pytest.raises(NoSpark, match="did not start"):
         launching.session("another")

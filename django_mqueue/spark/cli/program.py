@@ -61,21 +61,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
 
     An error that is a bug of this package is raised.
     """
-    ours = OwnedSpark(arguments)
-    signals = Signals(ours)
-
-    def start() -> SparkSession:
-        try:
-            found = ours.start()
-        except Exception as error:  # The same signal may have ended Java.
-            if signals.stopping.is_set():
-                raise Stopped(_AT_START) from error
-            raise
-        finally:
-            signals.listen()
-        if signals.stopping.is_set():
-            raise Stopped(_AT_START)
-        return found
+    own = Run(arguments)
 
     def stopped(line: str) -> int:
         """Report the stop, and return the exit code.
@@ -87,12 +73,12 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
             output.say(line)
             return 0
         fail(line)
-        return 128 + (signals.number or signal.SIGINT)
+        return 128 + (own.number or signal.SIGINT)
 
-    with signals.handled():
+    with own.signals_handled():
         try:
             _check_launching(arguments)
-            return int(arguments.run(Job(arguments, options, start, output, signals.stopping)))
+            return int(arguments.run(Job(arguments, options, own.session, output, own.stopping)))
         except Stopped as error:
             return stopped(str(error))
         except Exception as error:
@@ -104,21 +90,42 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
             fail(line)
             return 2 if isinstance(error, BadArguments | OptionError) else 1
         except KeyboardInterrupt:  # PySpark's own handler of SIGINT, while Spark starts
-            if signals.number is None:
+            if own.number is None:
                 return stopped(_AT_START)
             fail(_AT_START)
             return 128 + signal.SIGINT
         finally:
-            ours.end()
+            if own.begun:
+                end(own.spark)
 
 
-class OwnedSpark:
-    """The Spark that this run starts, if it starts one."""
+class Run:
+    """The Spark of one run, and its signals.
+
+    The first SIGTERM or SIGINT sets ``stopping``, so that the run stops after its current step. The second one ends the
+    run at once. ``number``: the number of the first signal. ``begun``: whether this run has started Spark.
+    """
 
     def __init__(self, arguments: Namespace) -> None:
         self._arguments = arguments
-        self._begun = False
+        self.begun = False
         self.spark: SparkSession | None = None
+        self.stopping = threading.Event()
+        self.number: int | None = None
+
+    def session(self) -> SparkSession:
+        """Return a session. Raises ``Stopped`` if the first signal came while Spark was starting."""
+        try:
+            found = self.start()
+        except Exception as error:  # The same signal may have ended Java.
+            if self.stopping.is_set():
+                raise Stopped(_AT_START) from error
+            raise
+        finally:
+            self._listen()  # Spark replaces the handler of SIGINT.
+        if self.stopping.is_set():
+            raise Stopped(_AT_START)
+        return found
 
     def start(self) -> SparkSession:
         """Return a session. A session that already runs in this process belongs to other code, and is not ended."""
@@ -128,7 +135,7 @@ class OwnedSpark:
         if (running := SparkSession.getActiveSession()) is not None:
             register(running)
             return running
-        self._begun = True
+        self.begun = True
         given = self._arguments
         self.spark = session(
             f"mqueue {given.verb}",
@@ -139,49 +146,34 @@ class OwnedSpark:
         )
         return self.spark
 
-    def end(self) -> None:
-        if self._begun:
-            end(self.spark)
-
-
-class Signals:
-    """Handles SIGTERM and SIGINT.
-
-    The first signal sets ``stopping``, so that the run stops after its current step. The second signal ends the run at
-    once. ``number``: the number of the first signal.
-    """
-
-    def __init__(self, ours: OwnedSpark) -> None:
-        self._ours = ours
-        self.stopping = threading.Event()
-        self.number: int | None = None
-
     @contextmanager
-    def handled(self) -> Iterator[None]:
+    def signals_handled(self) -> Iterator[None]:
         """Handle signals in this block, and restore the old handlers at the end."""
-        if threading.current_thread() is not threading.main_thread():  # Python signals only the main thread.
-            yield
-            return
         before = {number: signal.getsignal(number) for number in NUMBERS}
-        self.listen()
+        self._listen()
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            if _in_main_thread():
+                for number, handler in before.items():
+                    signal.signal(number, handler)
 
-    def listen(self) -> None:
-        """Install the handlers. Call it again after Spark has started: Spark replaces the handler of SIGINT."""
-        if threading.current_thread() is threading.main_thread():
+    def _listen(self) -> None:
+        if _in_main_thread():
             for number in NUMBERS:
                 signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
-            end_now(self._ours.spark, 128 + number)
+            end_now(self.spark, 128 + number)
         self.number = number
         self.stopping.set()
         os.write(2, _STOPPING)  # not to a Python stream: the signal may interrupt its write
+
+
+def _in_main_thread() -> bool:
+    """Return whether this is the main thread: Python allows handlers of signals only there."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _config(arguments: Namespace) -> dict[str, str]:

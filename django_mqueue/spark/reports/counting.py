@@ -284,8 +284,8 @@ def _errors(events: DataFrame, request: ReportRequest) -> DataFrame:
     """Return the most frequent kinds of errors for each group."""
     from pyspark.sql import functions as f
 
-    kind = f.udf(kind_of, "error STRING, is_class BOOLEAN, line STRING")("error").alias("kind")
-    failed = events.where("what = 'failed'").select("topic", "reader", "at", kind)
+    kind = f.udf(kind_of, "error STRING, is_class BOOLEAN, line STRING", useArrow=False)
+    failed = events.where("what = 'failed'").select("topic", "reader", "at", kind("error").alias("kind"))
     each = _grouped(
         failed.select("topic", "reader", "at", "kind.*"),
         ["topic", "reader", "error", "is_class"],
