@@ -255,7 +255,6 @@ def test_the_commands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(program.Run, "start", lambda ours: states.spark)
-    monkeypatch.setattr(program.Run, "end", lambda ours: None)
     place, version, time = str(states.place), str(states.versions[0]), states.times[1].isoformat()
     source = ("report", "--topic", "orders", "--from-archive", place)
     assert main(*source, "--no-live", "--as-of", version, "--json", "-") == 0

@@ -450,7 +450,6 @@ def test_wrong_arguments_of_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(program.Run, "start", lambda ours: spark)
-    monkeypatch.setattr(program.Run, "end", lambda ours: None)
     assert main(*arguments) == code
     out, err = capsys.readouterr()
     assert text in err
