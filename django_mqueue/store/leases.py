@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
-from ..models import PartitionLease
 from .connection import errors, session
 from .connection.dialect import NOW_MS, flat, marks, sharing
 from .offsets import REMOVING
@@ -289,6 +288,8 @@ def find_held(
     using: str, group: str, topic: str, partition: str | None, name: str | None, holder: str | None
 ) -> list[Seen]:
     """Return the held leases of a group: of a partition, a subscriber's name, an incarnation, if given."""
+    from ..models import PartitionLease  # Spark's processes use this module without Django's settings.
+
     given = {"partition_key": partition, "leased_by": name, "holder": holder}
     wanted = {column: value for column, value in given.items() if value is not None}
     rows = PartitionLease.objects.using(using).filter(consumer_group=group, topic=topic, **wanted)
@@ -298,6 +299,8 @@ def find_held(
 
 def still(using: str, seen: Sequence[Seen]) -> list[Seen]:
     """Return the leases whose holder has not changed since they were read. They may be locked."""
+    from ..models import PartitionLease  # Spark's processes use this module without Django's settings.
+
     rows = PartitionLease.objects.using(using).filter(id__in=[one.id for one in seen])
     now = dict(rows.values_list("id", "holder"))
     return [one for one in seen if now.get(one.id) == one.holder]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from ..models import Offset
 from .connection import session
 from .connection.dialect import NOW_MS, marks
 from .connection.second_connection import outside_snapshot
@@ -281,6 +280,8 @@ def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: 
 
 def pauses(using: str, topic: str) -> dict[str, bool]:
     """Return whether each group of a topic is paused, by name. Groups that read the log directly are left out."""
+    from ..models import Offset  # Spark's processes use this module without Django's settings.
+
     rows = Offset.objects.using(using).filter(topic=topic, partition_key="", consumer_group__gt="")
     delivered = rows.exclude(scan_offset=READS_LOG).order_by("consumer_group")
     return dict(delivered.values_list("consumer_group", "paused"))
