@@ -47,24 +47,7 @@ _HOME = {
     "verify": "archives.verifying",
 }
 
-__all__ = [
-    "Archive",
-    "MQueueDataSource",
-    "Report",
-    "archive",
-    "backfill",
-    "collect_all",
-    "compact",
-    "erase",
-    "explained",
-    "export",
-    "keep_order",
-    "replay",
-    "report",
-    "session",
-    "settings_options",
-    "verify",
-]
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

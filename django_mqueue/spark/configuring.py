@@ -5,27 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass
-class _Changed:
-    """A setting that blocks have changed and not restored yet.
-
-    ``before``: the value before the first of these blocks. ``wanted``: the value that each block has set, the newest
-    last.
-    """
-
-    before: str | None
-    wanted: dict[object, str] = field(default_factory=dict)
-
-
 _lock = threading.Lock()
-_changed: dict[tuple[Hashable, str], _Changed] = {}
+_values: dict[tuple[Hashable, str], dict[object, str | None]] = {}
+"""For each setting that blocks have changed: the value before them, and the value of each block, the newest last."""
 
 
 @contextmanager
@@ -45,26 +33,22 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
 def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     key, use = (_identity(spark), name), object()
     with _lock:
-        if key not in _changed:
-            before = spark.conf.get(name, None)
-            spark.conf.set(name, value)
-            _changed[key] = _Changed(before)
-        else:
-            spark.conf.set(name, value)
-        _changed[key].wanted[use] = value
+        before = _values.get(key) or {None: spark.conf.get(name, None)}
+        spark.conf.set(name, value)
+        _values[key] = {**before, use: value}
     try:
         yield
     finally:
         with _lock:
-            one = _changed[key]
-            del one.wanted[use]
-            if not one.wanted:
-                del _changed[key]
-            wanted = next(reversed(one.wanted.values()), one.before)
-            if wanted is None:
+            values = _values[key]
+            del values[use]
+            if len(values) == 1:
+                del _values[key]
+            newest = next(reversed(values.values()))
+            if newest is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, wanted)
+                spark.conf.set(name, newest)
 
 
 def _identity(spark: SparkSession) -> Hashable:

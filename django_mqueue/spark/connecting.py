@@ -74,13 +74,14 @@ class ConnectionParameters:
             return f"the database of {self.hook}"
         if "read_default_file" in self.parameters and "host" not in self.parameters:
             return f"the database of {self.parameters['read_default_file']}"
-        told = self.parameters
-        server = told.get("unix_socket") or f"{told.get('host', 'localhost')}:{told.get('port', 3306)}"
-        return f"database {told.get('database')!r} at {server} as {told.get('user', 'the current user')!r}"
+        given = self.parameters
+        server = given.get("unix_socket") or f"{given.get('host', 'localhost')}:{given.get('port', 3306)}"
+        return f"database {given.get('database')!r} at {server} as {given.get('user', 'the current user')!r}"
 
 
 def connecting(options: Mapping[str, str]) -> ConnectionParameters:
-    """Return the address that the options give. ``options``: by names in lower case. Raises ``OptionError``."""
+    """Return the address that the options give. Option names are case-insensitive. Raises ``OptionError``."""
+    options = {name.lower(): value for name, value in options.items()}
     names = {
         "host": "host", "user": "user", "database": "database", "unixsocket": "unix_socket",
         "defaultsfile": "read_default_file", "defaultsgroup": "read_default_group",

@@ -12,7 +12,7 @@ from django.db import DatabaseError, InterfaceError
 from ..drawing.printing import for_terminal
 from ..exceptions import MQueueError
 
-_OURS = re.compile(r"^\s*(?:\S+: )?django_mqueue(?:\.\w+)+\.([A-Z]\w*): (.+)$", re.MULTILINE)
+_OURS = re.compile(r"^\s*(?:\S+: )?django_mqueue(?:\.\w+)+\.[A-Z]\w*: (.+)$", re.MULTILINE)
 """An error of this package, as the last line of a Python traceback within Spark's text."""
 
 _PYTHON = re.compile(
@@ -24,37 +24,25 @@ _LONGEST = 600
 
 
 def explained(error: BaseException) -> str | None:
-    """Return one line for the user about an error that Spark or this package raised.
+    """Return one line for the user that names the cause of an error that Spark or this package raised.
 
-    If a process of Spark raised the error, this is the line that names the cause. Returns None if the error is not the
-    user's mistake: then the caller shows the traceback.
+    None if the error is not the user's mistake: then the caller shows the traceback.
     """
     if isinstance(error, MQueueError):
         return _line(str(error))
     if isinstance(error, DatabaseError | InterfaceError):
         return _line(f"the database: {error.args[-1] if error.args else error}")
-    if isinstance(error, OSError) and not _sparks(error):
-        return _line(f"{type(error).__name__}: {error}")
-    if _sparks(error):
+    if any(kind.__module__.split(".")[0] in ("pyspark", "py4j", "grpc") for kind in type(error).__mro__):
         return _line(_of_spark(error))
+    if isinstance(error, OSError):
+        return _line(f"{type(error).__name__}: {error}")
     return None
 
 
-def raised(error: BaseException) -> tuple[str, str] | None:
-    """Return the name and the text of this package's error that a process of Spark raised; None for other errors."""
-    found = _OURS.findall(_told(error))
-    return found[-1] if found else None
-
-
-def _sparks(error: BaseException) -> bool:
-    """Return whether PySpark, or a package that it is built on, raised the error."""
-    return any(kind.__module__.split(".")[0] in ("pyspark", "py4j", "grpc") for kind in type(error).__mro__)
-
-
 def _of_spark(error: BaseException) -> str:
-    if ours := raised(error):
-        return ours[1]
-    text = _told(error)
+    text = _text(error)
+    if ours := _OURS.findall(text):
+        return str(ours[-1])
     if _LOST in text:
         return "Spark: an executor was lost, with a part of the data that was read: run this again"
     if found := _PYTHON.findall(text.partition("Driver stacktrace")[0]):
@@ -65,8 +53,8 @@ def _of_spark(error: BaseException) -> str:
     return f"Spark: {first or type(error).__name__}"
 
 
-def _told(error: BaseException) -> str:
-    """Return the text of the error. The text of an error from the JVM is fetched from the JVM, which may have ended."""
+def _text(error: BaseException) -> str:
+    """Return the text of the error. It is fetched from Java if it is Java's error, and Java may have ended."""
     try:
         return str(error)
     except Exception:

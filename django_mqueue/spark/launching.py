@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from .. import conf
-from .configuration import check_configuration
-from .connecting import SSL
-from .errors import NoSpark
+from .connecting import PASSWORD, SSL
+from .errors import NoSpark, OptionError
 from .java import find_java
-from .remote import check_client, check_server
 from .suffixes import BY_DEFAULT, OPTION, suffixes_of_settings
 from .writer.write_options import ADAPTIVE_STREAMS
 
@@ -27,6 +25,15 @@ if TYPE_CHECKING:
 
 OLDEST, BELOW = (4, 2), (5, 0)
 _INSTALL = "install this package with its extra spark"
+
+SECRETS = (PASSWORD, "DATABASE_URL")
+"""Environment variables that hold the password. The second one is for projects whose settings read it."""
+
+SECRET_REFERENCE = ".secretKeyRef."
+"""A part of those Kubernetes keys whose value says where the secret is. The value is two names, no secret."""
+
+SERVER_TIMEOUT = 15.0
+"""Seconds in which a Spark Connect server must answer. PySpark would try for ten minutes without a message."""
 
 
 def session(
@@ -51,40 +58,45 @@ def session(
     Raises ``NoSpark`` if PySpark or Java is missing or has a wrong version. Raises ``OptionError`` for a ``config``
     that would hold the database's password.
     """
-    spark = plain_session(name, master, memory, config or {}, remote)
-    register(spark)
-    return spark
-
-
-def plain_session(
-    name: str, master: str, memory: str, config: Mapping[str, str], remote: str | None
-) -> SparkSession:
-    """Return a session as ``session`` does, but without the format. No Python process of Spark has started yet."""
-    check_configuration(config)
+    check_configuration(config or {})
     check_pyspark()
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    settings, variables = dict(config or {}), dict[str, str]()
     builder = SparkSession.builder.appName(name)
     if remote:
         check_client()
         check_server(remote)
         builder = builder.remote(remote)
-        settings = dict(config)
-    elif submitted():
-        settings = dict(config)
-    else:
+    elif not submitted():
         builder = builder.master(master)
-        settings = _settings(master, memory, config)
-    for key, value in {ADAPTIVE_STREAMS: "false", **settings}.items():
-        builder = builder.config(key, value)
-    if remote or submitted():
-        return _started(builder.getOrCreate)
-    with _environ(environment()):
-        return _started(builder.getOrCreate)
+        local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings = {
+            "spark.driver.memory": memory,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            **(local if master.startswith("local") else {}),
+            **settings,
+        }
+        variables = environment()
+    builder = builder.config(map={ADAPTIVE_STREAMS: "false", **settings})
+    try:
+        with environment_variables(variables):
+            spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise NoSpark(
+            "Java ended before Spark started; its output is above. Check that the memory is available and that the"
+            " configuration is right"
+        ) from error
+    register(spark)
+    return spark
 
 
 @contextmanager
-def _environ(values: Mapping[str, str]) -> Iterator[None]:
+def environment_variables(values: Mapping[str, str]) -> Iterator[None]:
     """Set variables in this process's environment for the block. Spark passes them to Java, which keeps them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
@@ -106,43 +118,12 @@ def register(spark: SparkSession) -> None:
 
 
 def submitted() -> bool:
-    """Return whether this process is the application of ``spark-submit``.
-
-    Then ``spark-submit`` has started Java (pyspark/java_gateway.py).
-    """
+    """Return whether this process is the application of ``spark-submit``, which has started Java then."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _started(start: Callable[[], Any]) -> Any:
-    from pyspark.errors import PySparkRuntimeError
-
-    try:
-        return start()
-    except PySparkRuntimeError as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
-            raise
-        raise NoSpark(
-            "Java ended before Spark started; its output is above. Check that the memory is available and that the"
-            " configuration is right"
-        ) from error
-
-
-def _settings(master: str, memory: str, config: Mapping[str, str]) -> dict[str, str]:
-    local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return {
-        "spark.driver.memory": memory,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        **(local if master.startswith("local") else {}),
-        **config,
-    }
-
-
 def check_pyspark() -> None:
-    """Raise ``NoSpark`` if PySpark or a package that it needs for Arrow is missing.
-
-    Also raise it if the version of PySpark is not supported.
-    """
+    """Raise ``NoSpark`` if PySpark has another version, or if it or a package that it needs for Arrow is missing."""
     for module in ("pyspark", "pyarrow", "pandas"):
         if find_spec(module) is None:
             raise NoSpark(f"{module} is not installed: {_INSTALL}")
@@ -152,6 +133,48 @@ def check_pyspark() -> None:
         raise NoSpark(
             f"PySpark is {version}, but must be at least {OLDEST[0]}.{OLDEST[1]} and below {BELOW[0]}: {_INSTALL}"
         )
+
+
+def check_configuration(keys: Iterable[str]) -> None:
+    """Raise ``OptionError`` for the key of a setting that would hold the password. Spark shows its configuration.
+
+    The error does not repeat the value of the setting.
+    """
+    for key in keys:
+        name = next((name for name in SECRETS if name in key), None)
+        if name is not None and SECRET_REFERENCE not in key:
+            raise OptionError(
+                f"{key}: Spark stores and shows its configuration. Let the cluster set {name} in the environment of"
+                " executors, or give them a file with the password (--password-file, or the option 'passwordFile')"
+            )
+
+
+def check_client() -> None:
+    """Raise ``NoSpark`` if a package is missing that a client of Spark Connect needs."""
+    for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
+        try:
+            import_module(module)
+        except ImportError:
+            raise NoSpark(
+                f"Spark Connect: {module} is not installed: pip install 'pyspark[connect]'"
+            ) from None
+
+
+def check_server(url: str) -> None:
+    """Raise ``NoSpark`` if no server answers at that ``sc://`` URL. PySpark reports an invalid URL."""
+    import grpc
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    builder = DefaultChannelBuilder(url)
+    with builder.toChannel() as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=SERVER_TIMEOUT)
+        except grpc.FutureTimeoutError:
+            raise NoSpark(
+                f"no Spark Connect server answers at {builder.endpoint} within {SERVER_TIMEOUT:g} s: check that it"
+                f" runs there, and that it expects a connection {'with' if builder.secure else 'without'} TLS"
+                " (;use_ssl=true)"
+            ) from None
 
 
 def environment() -> dict[str, str]:

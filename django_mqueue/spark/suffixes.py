@@ -21,7 +21,6 @@ DEFAULT = str(conf.OPTIONS["DLQ_SUFFIX"].default)
 COMMON = ""
 """The key, in a JSON of suffixes by topic, of the suffix for all other topics."""
 
-
 _SUCH = f'{{"orders": "_dead", "{COMMON}": "{DEFAULT}"}}, with "{COMMON}" for all others'
 
 
@@ -60,10 +59,9 @@ BY_DEFAULT = Suffixes()
 
 
 def suffixes_of(options: Mapping[str, str], how: ConnectionParameters) -> Suffixes:
-    """Return the suffixes that the option gives.
+    """Return the suffixes of the option, else of Django's settings if these name the database.
 
-    Without the option, return the suffixes of Django's settings if these also name the database, else the default.
-    Option names are case-insensitive. Raises ``OptionError``.
+    Otherwise return the default. Option names are case-insensitive. Raises ``OptionError``.
     """
     text = next((value for name, value in options.items() if name.lower() == OPTION.lower()), None)
     if text is not None:
@@ -74,13 +72,9 @@ def suffixes_of(options: Mapping[str, str], how: ConnectionParameters) -> Suffix
 
 
 def fixed(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the same options, with the suffixes added, for processes that may have other settings than this process.
-
-    Raises ``OptionError``.
-    """
-    how = connecting({name.lower(): value for name, value in options.items()})
+    """Return the options with the suffixes, for processes that may have other settings. Raises ``OptionError``."""
     rest = {name: value for name, value in options.items() if name.lower() != OPTION.lower()}
-    return {**rest, OPTION: suffixes_of(options, how).option()}
+    return {**rest, OPTION: suffixes_of(options, connecting(options)).option()}
 
 
 def suffixes_of_settings() -> Suffixes:

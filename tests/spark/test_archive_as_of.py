@@ -254,8 +254,7 @@ def test_the_commands(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(program.OwnedSpark, "start", lambda ours: states.spark)
-    monkeypatch.setattr(program.OwnedSpark, "end", lambda ours: None)
+    monkeypatch.setattr(program.Run, "start", lambda ours: states.spark)
     place, version, time = str(states.place), str(states.versions[0]), states.times[1].isoformat()
     source = ("report", "--topic", "orders", "--from-archive", place)
     assert main(*source, "--no-live", "--as-of", version, "--json", "-") == 0

@@ -420,7 +420,7 @@ def main(*arguments: str) -> int:
 def test_the_command_reports_what_it_has_erased(
     run: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program.OwnedSpark, "start", lambda ours: run.spark)
+    monkeypatch.setattr(program.Run, "start", lambda ours: run.spark)
     arguments = ("--to", str(run.place), "--topic", "orders")
     assert main(*arguments, "--key", "ada") == 0
     out = capsys.readouterr().out
@@ -449,8 +449,7 @@ def test_wrong_arguments_of_the_command(
     arguments: tuple[str, ...], code: int, text: str, spark: SparkSession,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(program.OwnedSpark, "start", lambda ours: spark)
-    monkeypatch.setattr(program.OwnedSpark, "end", lambda ours: None)
+    monkeypatch.setattr(program.Run, "start", lambda ours: spark)
     assert main(*arguments) == code
     out, err = capsys.readouterr()
     assert text in err

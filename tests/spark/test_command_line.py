@@ -20,9 +20,9 @@ from django.test import override_settings
 
 from django_mqueue import publish
 from django_mqueue.spark.cli import program
-from django_mqueue.spark.cli.parser import parser_of
+from django_mqueue.spark.cli.arguments import parser_of
 from django_mqueue.spark.cli.verb import BadArguments, Job
-from django_mqueue.spark.cli.verbs import known_verbs
+from django_mqueue.spark.cli.verbs import VERBS
 from django_mqueue.spark.cli.verbs.doctor import here
 from django_mqueue.spark.connecting import PASSWORD, connecting
 from django_mqueue.spark.errors import NoConnection, OptionError
@@ -34,7 +34,7 @@ SECRET = "not to be told"
 
 
 def test_each_verb_is_known_by_a_name_of_its_own() -> None:
-    names = [each.name for each in known_verbs()]
+    names = [each.name for each in VERBS]
     assert "doctor" in names
     assert len(set(names)) == len(names)
 
@@ -71,7 +71,7 @@ def test_help_needs_neither_django_nor_pyspark(tmp_path: Path) -> None:
 def test_java_is_started_for_little_where_no_rows_pass_through_it(
     words: tuple[str, ...], light: bool
 ) -> None:
-    arguments = parser_of("mqueue", known_verbs()).parse_args(words)
+    arguments = parser_of("mqueue", VERBS).parse_args(words)
     assert arguments.light is light
 
 
@@ -209,10 +209,10 @@ ERASE = ("erase", "--topic", "orders")
 def test_each_verbs_bad_arguments_are_refused_before_spark_starts(
     words: tuple[str, ...], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def start(ours: program.OwnedSpark) -> Any:
+    def start(ours: program.Run) -> Any:
         raise AssertionError("Spark was to be started")
 
-    monkeypatch.setattr(program.OwnedSpark, "start", start)
+    monkeypatch.setattr(program.Run, "start", start)
     try:
         code: object = program.main([*words, "--host", "db", "--database", "shop"])
     except SystemExit as end:
@@ -251,7 +251,7 @@ def test_the_doctor_names_the_server_and_the_topics(transactional_db: None) -> N
 
 def test_the_doctor_of_a_server_that_is_away(db: None, capsys: pytest.CaptureFixture[str]) -> None:
     code = program.main(
-        ["doctor", "--no-spark", "--host", "127.0.0.1", "--port", "1", "--database", "shop"], known_verbs()
+        ["doctor", "--no-spark", "--host", "127.0.0.1", "--port", "1", "--database", "shop"], VERBS
     )
     out, err = capsys.readouterr()
     assert code == 1
@@ -315,7 +315,7 @@ def test_djangos_settings_say_where_the_database_is_but_not_the_password(
 
     monkeypatch.delenv(PASSWORD, raising=False)
     monkeypatch.setitem(connection.settings_dict, "PASSWORD", SECRET)
-    monkeypatch.setattr("django_mqueue.management.commands.mqueue_spark.known_verbs", lambda: [verb(run)])
+    monkeypatch.setattr("django_mqueue.management.commands.mqueue_spark.VERBS", [verb(run)])
     call_command("mqueue_spark", "try", "--password-file", "/run/secrets/db")
     ((job, password),) = seen
     assert job.options["database"] == connection.settings_dict["NAME"]
@@ -333,9 +333,7 @@ def test_djangos_settings_say_where_the_database_is_but_not_the_password(
 def test_an_error_of_the_management_command(
     db: None, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
-    monkeypatch.setattr(
-        "django_mqueue.management.commands.mqueue_spark.known_verbs", lambda: [verb(failing(error))]
-    )
+    monkeypatch.setattr("django_mqueue.management.commands.mqueue_spark.VERBS", [verb(failing(error))])
     with pytest.raises(CommandError, match=r"^it is away$") as raised:
         call_command("mqueue_spark", "try")
     assert raised.value.returncode == code
@@ -365,7 +363,7 @@ def test_dead_letters_are_where_the_settings_say(
         seen.append(job.options)
         return 0
 
-    monkeypatch.setattr("django_mqueue.management.commands.mqueue_spark.known_verbs", lambda: [verb(run)])
+    monkeypatch.setattr("django_mqueue.management.commands.mqueue_spark.VERBS", [verb(run)])
     with override_settings(MQUEUE=settings):
         call_command("mqueue_spark", "try")
     assert [options.get("deadLetterSuffix") for options in seen] == [told]

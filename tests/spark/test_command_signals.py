@@ -39,12 +39,12 @@ def pysparks() -> None:
 def start_with(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], Any]) -> None:
     """Replace the start of Spark by these steps."""
 
-    def start(ours: program.OwnedSpark) -> str:
+    def start(ours: program.Run) -> str:
         for step in steps:
             step()
         return "a session"
 
-    monkeypatch.setattr(program.OwnedSpark, "start", start)
+    monkeypatch.setattr(program.Run, "start", start)
 
 
 def java_ends() -> None:
@@ -103,9 +103,7 @@ def test_a_verb_that_answers_has_no_answer_when_it_was_stopped(
 
     assert main(run=run, answers=True) == 128 + number
     assert capfd.readouterr().err.endswith("try: stopped before the end\n")
-    monkeypatch.setattr(
-        "django_mqueue.management.commands.mqueue_spark.known_verbs", lambda: [verb(run, answers=True)]
-    )
+    monkeypatch.setattr("django_mqueue.management.commands.mqueue_spark.VERBS", [verb(run, answers=True)])
     with pytest.raises(CommandError, match=r"^stopped before the end$") as raised:
         call_command("mqueue_spark", "try")
     assert raised.value.returncode == 128 + number
@@ -123,17 +121,17 @@ def stopped(verb: Verb, *words: str) -> tuple[Job, io.StringIO]:
 
 @pytest.mark.spark
 def test_of_a_verification_that_was_stopped_nobody_knows_whether_the_archive_is_whole(tmp_path: Path) -> None:
-    from django_mqueue.spark.cli.verbs.verify import VERB
+    from django_mqueue.spark.cli.verbs.archives import VERIFY
 
     from .archives import batch, begin
 
     folder = begin(tmp_path / "archive")
     batch(folder, "orders", [1, 2])
-    job, out = stopped(VERB, "--to", str(folder), "--json")
+    job, out = stopped(VERIFY, "--to", str(folder), "--json")
     with pytest.raises(Stopped, match="some files were not read"):
-        VERB.run(job)
+        VERIFY.run(job)
     assert json.loads(out.getvalue()) == []
-    assert VERB.answers
+    assert VERIFY.answers
 
 
 def test_of_a_doctor_that_was_stopped_nobody_knows_whether_all_is_well() -> None:
@@ -147,8 +145,8 @@ def test_of_a_doctor_that_was_stopped_nobody_knows_whether_all_is_well() -> None
 
 
 def test_which_verbs_go_on_with_the_next_run() -> None:
-    from django_mqueue.spark.cli.verbs import known_verbs
+    from django_mqueue.spark.cli.verbs import VERBS
 
-    assert {each.name for each in known_verbs() if not each.answers} == {
+    assert {each.name for each in VERBS if not each.answers} == {
         "archive", "compact", "erase", "replay", "backfill",
     }  # fmt: skip

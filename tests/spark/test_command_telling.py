@@ -10,7 +10,7 @@ from django.db import OperationalError
 
 from django_mqueue.exceptions import LogGap
 from django_mqueue.spark import explained
-from django_mqueue.spark.cli.output import Lines, Output
+from django_mqueue.spark.cli.output import Output, Progress
 from django_mqueue.spark.cli.verb import BadArguments
 
 from .verbs import failing, main
@@ -111,17 +111,17 @@ def test_nothing_that_is_said_commands_the_terminal() -> None:
 
 def test_progress_is_lines_where_nobody_looks() -> None:
     stream = io.StringIO()
-    with Output(err=stream).progress(1000, "messages") as done:
-        done.update(400)
-        done.update(600)
+    with Output(err=stream).progress("messages") as progress:
+        progress(400, 1000)
+        progress(1000, 1000)
     assert stream.getvalue().startswith("1,000 of 1,000 (100%) messages, ")
     assert stream.getvalue().count("\n") == 1
-    said: list[str] = []
-    lines = Lines(None, "messages", said.append, every=0)
-    lines.update(7)
-    lines.end()
-    assert len(said) == 1
-    assert said[0].startswith("7 messages, ")
+    stream = io.StringIO()
+    progress = Progress(Output(err=stream), "messages", every=0)
+    progress(7)
+    progress.end()
+    assert stream.getvalue().startswith("7 messages, ")
+    assert stream.getvalue().count("\n") == 1
 
 
 class Terminal(io.StringIO):
@@ -133,8 +133,8 @@ def test_progress_is_a_bar_on_a_terminal() -> None:
     pytest.importorskip("tqdm")
     stream = Terminal()
     output = Output(err=stream)
-    with output.progress(10, "messages") as done:
-        done.update(4)
+    with output.progress("messages") as progress:
+        progress(4, 10)
         output.say("between")
     assert "4.00/10.0" in stream.getvalue()
     assert "between\n" in stream.getvalue()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_mqueue.spark import launching, remote
+from django_mqueue.spark import launching
 from django_mqueue.spark.errors import NoSpark
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_a_pyspark_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("ending", ["", "/;use_ssl=true", "/;token=secret;use_ssl=true"])
 def test_a_server_that_does_not_answer_is_said_soon(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     """PySpark would try for ten minutes. The error names TLS as a possible cause and shows no token."""
-    monkeypatch.setattr(remote, "PATIENCE", 0.5)
+    monkeypatch.setattr(launching, "SERVER_TIMEOUT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"  # This server never answers.
         with pytest.raises(NoSpark) as caught:
@@ -85,6 +85,8 @@ def test_workers_run_the_python_of_this_process(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_starting_spark_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Java gets the variables. The process that starts it keeps its own."""
+    from pyspark.sql import SparkSession
+
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     seen: dict[str, str] = {}
@@ -93,7 +95,7 @@ def test_starting_spark_leaves_the_environment_as_it_was(monkeypatch: pytest.Mon
         seen.update(os.environ)
         raise NoSpark("it did not start")
 
-    monkeypatch.setattr(launching, "_started", lambda _: start())
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: start())
     before = dict(os.environ)
     with pytest.raises(NoSpark, match="did not start"):
         launching.session("another")

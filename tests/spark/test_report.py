@@ -24,11 +24,10 @@ from django_mqueue.spark.cli.verb import Job
 from django_mqueue.spark.cli.verbs.report import VERB
 from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import NoSuchTopic
-from django_mqueue.spark.reports import Report, reading, report
-from django_mqueue.spark.reports.apart import ParkedRetries
+from django_mqueue.spark.reports import Report, extents, report
+from django_mqueue.spark.reports.extents import Extent
 from django_mqueue.spark.reports.figures import GroupTotals, StepFigures, Times
 from django_mqueue.spark.reports.making import build_report
-from django_mqueue.spark.reports.reading import Extent
 from django_mqueue.spark.reports.requests import ReportRequest, report_request
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until
 
@@ -256,7 +255,7 @@ def test_what_may_be_deleted_between_archive_and_log_is_told(
     handle("a", "b")
     archive(spark, "orders", place, options=options, history_after=0)
     handle("c")
-    assert reading._gaps(asked(), *stands(asked(), place)) == [], "it is held back"
+    assert extents.gaps_of(asked(), *stands(asked(), place)) == [], "it is held back"
     unsubscribe("orders", "archive")
     with pytest.raises(
         LogGap, match="but its group 'archive' is not registered: messages above that offset may be"
@@ -268,17 +267,17 @@ def test_what_may_be_deleted_between_archive_and_log_is_told(
     with pytest.raises(LogGap, match="is not registered"):
         report(spark, "orders", archive=place, options=options)
     following.follow("orders", "archive", 0, 0, using="default")
-    (gap,) = reading._gaps(asked(False), *stands(asked(), place))
+    (gap,) = extents.gaps_of(asked(False), *stands(asked(), place))
     assert gap.endswith("was registered again later: messages above that offset may be missing here.")
     unsubscribe("orders", "archive")
     archive(spark, "orders", place, options=options, history_after=0, fail_on_data_loss=False)
     unsubscribe("orders", "archive")
-    assert reading._gaps(asked(), *stands(asked(), place)) == [], "above the archive nothing has ever been"
+    assert extents.gaps_of(asked(), *stands(asked(), place)) == [], "above the archive nothing has ever been"
 
 
 def stands(asked: ReportRequest, place: str) -> tuple[Archive, dict[str, Extent]]:
     found = Archive.open(place)
-    return found, reading._extents(asked, found, ParkedRetries())[0]
+    return found, extents.extents_of(asked, found)[0]
 
 
 @pytest.mark.exhaustive

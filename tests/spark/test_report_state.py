@@ -11,8 +11,7 @@ import pytest
 from django_mqueue import publish, publish_many
 from django_mqueue.exceptions import LogGap
 from django_mqueue.spark import archive, explained
-from django_mqueue.spark.reports import counting, report
-from django_mqueue.spark.reports.apart import ParkedRetries
+from django_mqueue.spark.reports import counting, reading, report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,13 +59,13 @@ def test_a_report_fails_if_its_messages_were_archived_while_it_read(
     publish("orders", 1)
     archive(spark, "orders", place, options=options)
     publish("orders", 2)
-    look_again = ParkedRetries.look_again
+    parked_retries = vars(reading)["parked_retries"]
 
-    def late(*arguments: Any) -> None:
+    def late(*arguments: Any) -> Any:
         archive(spark, "orders", place, options=options)
-        look_again(*arguments)
+        return parked_retries(*arguments)
 
-    monkeypatch.setattr(ParkedRetries, "look_again", late)
+    monkeypatch.setattr(reading, "parked_retries", late)
     with pytest.raises(LogGap, match="topic 'orders' was archived further while it was read"):
         report(spark, "orders", archive=place, options=options)
     monkeypatch.undo()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -13,13 +12,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from ... import conf
-from ...spark.cli.connection import add_password
+from ...spark.cli.arguments import add_password, add_verbs
 from ...spark.cli.output import Output
-from ...spark.cli.parser import add_verbs
 from ...spark.cli.program import run
-from ...spark.cli.verbs import known_verbs
+from ...spark.cli.verbs import VERBS
 from ...spark.connecting import PASSWORD, options_refused
-from ...spark.launching import settings_options
+from ...spark.launching import environment_variables, settings_options
 
 
 class Command(BaseCommand):
@@ -30,7 +28,7 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        add_verbs(parser, known_verbs(), _add_connection)
+        add_verbs(parser, VERBS, _add_connection)
 
     def handle(self, *args: Any, **options: Any) -> None:
         arguments = Namespace(**options)
@@ -70,15 +68,8 @@ def _password_for_workers(alias: str) -> Iterator[None]:
     On other machines, Spark's processes have their own environment.
     """
     settings = connections[alias].settings_dict
-    further = settings["OPTIONS"]
-    password = settings["PASSWORD"] or further.get("password") or further.get("passwd")
-    before = os.environ.get(PASSWORD)
-    if password:
-        os.environ[PASSWORD] = str(password)
-    try:
+    password = (
+        settings["PASSWORD"] or settings["OPTIONS"].get("password") or settings["OPTIONS"].get("passwd")
+    )
+    with environment_variables({PASSWORD: str(password)} if password else {}):
         yield
-    finally:
-        if password and before is None:
-            del os.environ[PASSWORD]
-        elif before is not None:
-            os.environ[PASSWORD] = before

@@ -149,7 +149,7 @@ def _only_in_log(
     spark: SparkSession, archive: Archive, topic: str, options: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a problem if the archive lacks messages that the log holds up to its end, more than were erased."""
-    with closing(RetryingConnection(connecting({k.lower(): value for k, value in options.items()}))) as line:
+    with closing(RetryingConnection(connecting(options))) as line:
         if not line.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
             return
     upto, erased = archive.upto(topic), archive.snapshots["messages"].number("erased", topic)

@@ -16,18 +16,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE = 20.0
+JAVA_TIMEOUT = 20.0
 """Seconds for Java to end by itself."""
 
-CANCEL = 3.0
+CANCEL_TIMEOUT = 3.0
 """Seconds for Spark to cancel its jobs."""
 
 
 def by_end_of_java(error: BaseException) -> bool:
-    """Return whether the error was raised because Spark's Java ended.
-
-    For example, Java was killed, had no memory left, or was stopped together with a service.
-    """
+    """Return whether the error was raised because Spark's Java ended: killed, stopped, or out of memory."""
     process = _java()
     if process is None or not (
         isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
@@ -47,15 +44,13 @@ def end(spark: SparkSession | None) -> None:
     with suppress(Exception):  # Java may have died before
         if spark is not None:
             spark.stop()
-    if _classic():
-        from pyspark import SparkContext
-
+    if (context := _context()) is not None:
         process = _java()
         if process is not None:
             with suppress(Exception):
-                SparkContext._gateway.shutdown()
+                context._gateway.shutdown()
             _end_java(process)
-            SparkContext._gateway = SparkContext._jvm = None  # so that the next session starts a new Java
+            context._gateway = context._jvm = None  # so that the next session starts a new Java
 
 
 def end_now(spark: SparkSession | None, code: int) -> None:
@@ -67,33 +62,27 @@ def end_now(spark: SparkSession | None, code: int) -> None:
         # A separate thread uses a separate connection to Java.
         canceller = threading.Thread(target=_cancel, args=(spark,), daemon=True)
         canceller.start()
-        canceller.join(CANCEL)
+        canceller.join(CANCEL_TIMEOUT)
     if (process := _java()) is not None:
         _end_java(process)
     os._exit(code)
 
 
-def _classic() -> bool:
-    """Return whether this process has a connection to Java. A client of Spark Connect has none."""
-    context = sys.modules.get("pyspark.core.context")
-    return context is not None and context.SparkContext._gateway is not None
+def _context() -> Any:
+    """Return ``SparkContext`` if this process has a connection to Java. A client of Spark Connect has none."""
+    module = sys.modules.get("pyspark.core.context")
+    return None if module is None or module.SparkContext._gateway is None else module.SparkContext
 
 
 def _java() -> subprocess.Popen[Any] | None:
-    """Return the Java process that this process has started.
-
-    None under ``spark-submit``, and with Spark Connect.
-    """
-    if not _classic():
-        return None
-    from pyspark import SparkContext
-
-    return getattr(SparkContext._gateway, "proc", None)
+    """Return the Java that this process has started. None under ``spark-submit``, and with Spark Connect."""
+    context = _context()
+    return None if context is None else getattr(context._gateway, "proc", None)
 
 
 def _cancel(spark: SparkSession) -> None:
     with suppress(Exception):
-        if _classic():
+        if _context() is not None:
             spark.sparkContext.cancelAllJobs()
         else:
             spark.interruptAll()
@@ -104,7 +93,7 @@ def _end_java(process: subprocess.Popen[Any]) -> None:
         if process.stdin is not None:
             process.stdin.close()
     try:
-        process.wait(PATIENCE)
+        process.wait(JAVA_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Protocol, TextIO
+from typing import Any, TextIO
 
 from ...drawing.printing import for_terminal
 
@@ -18,73 +18,76 @@ LINE_EVERY = 10.0
 """Seconds between two lines of progress, if stderr is not a terminal."""
 
 
-class Progress(Protocol):
-    def update(self, n: int, /) -> object: ...
-
-
-class Lines:
-    """Logs progress as lines."""
-
-    def __init__(
-        self, total: int | None, unit: str, say: Callable[[str], None], every: float = LINE_EVERY
-    ) -> None:
-        self._total, self._unit, self._say, self._every = total, unit, say, every
-        self._done = self._said = 0
-        self._begun = self._at = time.monotonic()
-
-    def update(self, n: int) -> None:
-        self._done += n
-        if time.monotonic() >= self._at + self._every:
-            self.line()
-
-    def line(self) -> None:
-        self._at, self._said = time.monotonic(), self._done
-        part = f" of {self._total:,} ({self._done / self._total:.0%})" if self._total else ""
-        rate = self._done / max(self._at - self._begun, 0.001)
-        self._say(f"{self._done:,}{part} {self._unit}, {rate:,.0f}/s")
-
-    def end(self) -> None:
-        if self._done != self._said:
-            self.line()
-
-
 class Output:
     """Writes to two text streams. None: the process's own stream, as it is at the time of writing."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out, self._err = out, err
-        self._bars = 0
+        self._progress: Progress | None = None
+
+    @property
+    def err(self) -> TextIO:
+        return self._err or sys.stderr
 
     def tell(self, text: str) -> None:
+        """Write the result to stdout."""
         _write(self._out or sys.stdout, text)
 
     def say(self, text: str) -> None:
-        err = self._err or sys.stderr
-        if self._bars:
-            from tqdm import tqdm
-
-            tqdm.write(for_terminal(text), file=err)
+        """Write a line for the user to stderr, above a bar of progress."""
+        if self._progress is not None and self._progress.bar is not None:
+            self._progress.bar.write(for_terminal(text), file=self.err)
         else:
-            _write(err, text)
+            _write(self.err, text)
 
     @contextmanager
-    def progress(self, total: int | None, unit: str) -> Iterator[Progress]:
-        err = self._err or sys.stderr
-        if not err.isatty() or find_spec("tqdm") is None:
-            lines = Lines(total, unit, self.say)
-            try:
-                yield lines
-            finally:
-                lines.end()
-            return
-        from tqdm import tqdm
-
-        self._bars += 1
+    def progress(self, unit: str) -> Iterator[Progress]:
+        """Report progress in the block: ``with job.progress("messages") as progress: progress(10, 1000)``."""
+        self._progress = Progress(self, unit)
         try:
-            with tqdm(total=total, unit=f" {unit}", unit_scale=True, file=err, dynamic_ncols=True) as bar:
-                yield bar
+            yield self._progress
         finally:
-            self._bars -= 1
+            self._progress.end()
+            self._progress = None
+
+
+class Progress:
+    """Shows how much of the work is done: as a bar on a terminal, otherwise as a line every few seconds."""
+
+    def __init__(self, output: Output, unit: str, every: float = LINE_EVERY) -> None:
+        self._output, self._unit, self._every = output, unit, every
+        self._done = self._said = 0
+        self._total: int | None = None
+        self._begun: float | None = None
+        self.bar: Any = None
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """``total``: None if it is unknown."""
+        grown, self._done, self._total = max(done - self._done, 0), max(done, self._done), total
+        if self._begun is None:
+            self._begun = self._at = time.monotonic()
+            if (err := self._output.err).isatty() and find_spec("tqdm") is not None:
+                from tqdm import tqdm
+
+                unit = f" {self._unit}"
+                self.bar = tqdm(total=total, unit=unit, unit_scale=True, file=err, dynamic_ncols=True)
+        if self.bar is not None:
+            self.bar.update(grown)
+        elif time.monotonic() >= self._at + self._every:
+            self._line()
+
+    def _line(self) -> None:
+        assert self._begun is not None
+        self._at, self._said = time.monotonic(), self._done
+        part = f" of {self._total:,} ({self._done / self._total:.0%})" if self._total else ""
+        rate = self._done / max(self._at - self._begun, 0.001)
+        self._output.say(f"{self._done:,}{part} {self._unit}, {rate:,.0f}/s")
+
+    def end(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+        elif self._done != self._said:
+            self._line()
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -11,25 +11,26 @@ import sys
 import threading
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from ..errors import OptionError
 from ..explaining import explained
-from ..launching import check_pyspark, plain_session, register, submitted
-from .connection import connection_options
+from ..launching import check_pyspark, register, session, submitted
+from .arguments import connection_options, parser_of
 from .ending import by_end_of_java, end, end_now
 from .output import Output
-from .parser import parser_of
-from .signals import Signals
 from .verb import BadArguments, Job, Stopped, Verb
-from .verbs import known_verbs
+from .verbs import VERBS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROGRAM = "python -m django_mqueue.spark"
+NUMBERS = (signal.SIGTERM, signal.SIGINT)
 _LOG, _JAVA_OPTIONS = Path(__file__).with_name("log4j2.properties"), "spark.driver.extraJavaOptions"
 _LIGHT = "-XX:TieredStopAtLevel=1"
 """Java then uses only its quick compiler. The other compiler is worth its cost only if rows pass through Java."""
@@ -39,12 +40,9 @@ _AT_START = "stopped while Spark was starting: nothing was done"
 _STOPPING = b"stopping after what is under way; once more stops at once\n"
 
 
-def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] | None = None) -> int:
-    """Run ``python -m django_mqueue.spark`` and return the exit code.
-
-    ``arguments``: without the program's name.
-    """
-    parsed = parser_of(PROGRAM, known_verbs() if verbs is None else verbs).parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] = VERBS) -> int:
+    """Run ``python -m django_mqueue.spark`` and return the exit code. ``arguments``: without the program's name."""
+    parsed = parser_of(PROGRAM, verbs).parse_args(arguments)
     output = Output()
 
     def fail(line: str) -> None:
@@ -63,30 +61,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
 
     An error that is a bug of this package is raised.
     """
-    stopping = threading.Event()
-    ours = OwnedSpark(arguments)
-
-    def first() -> None:
-        stopping.set()
-        os.write(2, _STOPPING)  # not to a Python stream: the signal may interrupt its write
-
-    def second(number: int) -> None:
-        end_now(ours.spark, 128 + number)
-
-    signals = Signals(first, second)
-
-    def start() -> SparkSession:
-        try:
-            found = ours.start()
-        except Exception as error:  # The same signal may have ended Java.
-            if stopping.is_set():
-                raise Stopped(_AT_START) from error
-            raise
-        finally:
-            signals.listen()
-        if stopping.is_set():
-            raise Stopped(_AT_START)
-        return found
+    own = Run(arguments)
 
     def stopped(line: str) -> int:
         """Report the stop, and return the exit code.
@@ -98,12 +73,12 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
             output.say(line)
             return 0
         fail(line)
-        return 128 + (signals.number or signal.SIGINT)
+        return 128 + (own.number or signal.SIGINT)
 
-    with signals.heard():
+    with own.signals_handled():
         try:
             _check_launching(arguments)
-            return int(arguments.run(Job(arguments, options, start, output, stopping)))
+            return int(arguments.run(Job(arguments, options, own.session, output, own.stopping)))
         except Stopped as error:
             return stopped(str(error))
         except Exception as error:
@@ -115,22 +90,42 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
             fail(line)
             return 2 if isinstance(error, BadArguments | OptionError) else 1
         except KeyboardInterrupt:  # PySpark's own handler of SIGINT, while Spark starts
-            if signals.number is None:
-                signals.number = signal.SIGINT
+            if own.number is None:
                 return stopped(_AT_START)
             fail(_AT_START)
             return 128 + signal.SIGINT
         finally:
-            ours.end()
+            if own.begun:
+                end(own.spark)
 
 
-class OwnedSpark:
-    """The Spark that this run starts, if it starts one."""
+class Run:
+    """The Spark of one run, and its signals.
+
+    The first SIGTERM or SIGINT sets ``stopping``, so that the run stops after its current step. The second one ends the
+    run at once. ``number``: the number of the first signal. ``begun``: whether this run has started Spark.
+    """
 
     def __init__(self, arguments: Namespace) -> None:
         self._arguments = arguments
-        self._begun = False
+        self.begun = False
         self.spark: SparkSession | None = None
+        self.stopping = threading.Event()
+        self.number: int | None = None
+
+    def session(self) -> SparkSession:
+        """Return a session. Raises ``Stopped`` if the first signal came while Spark was starting."""
+        try:
+            found = self.start()
+        except Exception as error:  # The same signal may have ended Java.
+            if self.stopping.is_set():
+                raise Stopped(_AT_START) from error
+            raise
+        finally:
+            self._listen()  # Spark replaces the handler of SIGINT.
+        if self.stopping.is_set():
+            raise Stopped(_AT_START)
+        return found
 
     def start(self) -> SparkSession:
         """Return a session. A session that already runs in this process belongs to other code, and is not ended."""
@@ -140,21 +135,45 @@ class OwnedSpark:
         if (running := SparkSession.getActiveSession()) is not None:
             register(running)
             return running
-        self._begun = True
+        self.begun = True
         given = self._arguments
-        self.spark = plain_session(
+        self.spark = session(
             f"mqueue {given.verb}",
-            given.master or "local[*]",
-            given.memory or "1g",
-            _config(given),
-            given.remote,
+            master=given.master or "local[*]",
+            memory=given.memory or "1g",
+            config=_config(given),
+            remote=given.remote,
         )
-        register(self.spark)
         return self.spark
 
-    def end(self) -> None:
-        if self._begun:
-            end(self.spark)
+    @contextmanager
+    def signals_handled(self) -> Iterator[None]:
+        """Handle signals in this block, and restore the old handlers at the end."""
+        before = {number: signal.getsignal(number) for number in NUMBERS}
+        self._listen()
+        try:
+            yield
+        finally:
+            if _in_main_thread():
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    def _listen(self) -> None:
+        if _in_main_thread():
+            for number in NUMBERS:
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None:
+            end_now(self.spark, 128 + number)
+        self.number = number
+        self.stopping.set()
+        os.write(2, _STOPPING)  # not to a Python stream: the signal may interrupt its write
+
+
+def _in_main_thread() -> bool:
+    """Return whether this is the main thread: Python allows handlers of signals only there."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _config(arguments: Namespace) -> dict[str, str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...exceptions import MQueueError
-from .output import Output, Progress
+from .output import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +33,7 @@ class Job:
     * ``options``: how ``format("mqueue")`` reaches the database, without the password.
     * ``arguments``: the verb's arguments, and the command's.
     * ``stopping``: set by the first SIGTERM or SIGINT. A verb checks it between steps, and ends with what is done.
+    * ``tell``, ``say`` and ``progress``: see ``Output``.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class Job:
     ) -> None:
         self.arguments, self.options = arguments, dict(options)
         self.stopping = threading.Event() if stopping is None else stopping
-        self._start, self._output = start, Output() if output is None else output
+        self._start = start
         self._spark: SparkSession | None = None
+        output = Output() if output is None else output
+        self.tell, self.say, self.progress = output.tell, output.say, output.progress
 
     @property
     def spark(self) -> SparkSession:
@@ -55,39 +58,14 @@ class Job:
             self._spark = self._start()
         return self._spark
 
-    def say(self, text: str) -> None:
-        """Write a line for the user to stderr."""
-        self._output.say(text)
-
-    def tell(self, text: str) -> None:
-        """Write the result to stdout."""
-        self._output.tell(text)
-
-    def progress(self, total: int | None, unit: str) -> AbstractContextManager[Progress]:
-        """Report progress: ``with job.progress(1000, "messages") as done: done.update(10)``.
-
-        This shows a bar on a terminal, and otherwise writes a line every few seconds. ``total``: None if it is unknown.
-        """
-        return self._output.progress(total, unit)
-
-    @contextmanager
-    def counted(self, unit: str) -> Iterator[Callable[[int, int], None]]:
-        """Yield a function that reports progress by calls with (done, total).
-
-        The bar starts with the first call.
-        """
-        bar: list[Progress] = []
-        reached = 0
-        with ExitStack() as stack:
-
-            def told(done: int, total: int) -> None:
-                nonlocal reached
-                if not bar:
-                    bar.append(stack.enter_context(self.progress(total, unit)))
-                bar[0].update(done - reached)
-                reached = done
-
-            yield told
+    def answer(self, found: Any, lines: Iterable[str]) -> None:
+        """Print the result: with ``--json`` the dataclass or the dataclasses, otherwise the lines."""
+        if self.arguments.json:
+            content = [asdict(each) for each in found] if isinstance(found, Sequence) else asdict(found)
+            self.tell(json.dumps(content, indent=2))
+        else:
+            for line in lines:
+                self.tell(line)
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ def check_backfill(
 
 
 def _check(to: str, group: str | None, rate: float | None, options: Mapping[str, str]) -> None:
-    how = connecting({name.lower(): value for name, value in options.items()})
+    how = connecting(options)
     names.check_publish_topic(to, suffixes_of(options, how).all)
     if group is not None:
         registration.check_group(group)

@@ -88,7 +88,7 @@ class GuardedSource:
     watch: Callable[[int], object] | None = None
 
     def __post_init__(self) -> None:
-        self.how = connecting({name.lower(): value for name, value in self.options.items()})
+        self.how = connecting(self.options)
         self.line = RetryingConnection(self.how)
 
     @cached_property

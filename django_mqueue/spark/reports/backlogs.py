@@ -8,16 +8,13 @@ done with it. Only the archive can know when; otherwise the time is unknown.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .counting import Counted
-    from .reading import Extent
-
-BEFORE, AFTER = -1, -2
-"""Values instead of the number of a step: before, or after, the requested time."""
+from .counting import AFTER, BEFORE
+from .extents import Extent
 
 Row = Mapping[str, Any]
 Pair = tuple[str, str]
@@ -26,55 +23,49 @@ Pair = tuple[str, str]
 class Backlogs:
     """Computes the lag and backlogs of registered groups. A pair is a topic and a group."""
 
-    def __init__(self, extents: Mapping[str, Extent], counts: Counted) -> None:
-        self.extents = extents
-        self._published = by(counts.published, "topic")
-        self._ended, self._held, self._known = (
-            by(rows, "topic", "reader") for rows in (counts.ended, counts.held, counts.known)
-        )
+    def __init__(
+        self,
+        extents: Mapping[str, Extent],
+        published: Mapping[str, list[dict[str, Any]]],
+        events: Mapping[Pair, list[dict[str, Any]]],
+    ) -> None:
+        self._extents, self._published, self._events = extents, published, events
 
-    def knows(self, pair: Pair) -> bool:
-        return pair[1] in self.extents[pair[0]].groups
-
-    def mine(self, topic: str, group: str) -> Iterable[Row]:
+    def received(self, topic: str, group: str | None) -> Iterable[Row]:
         """Yield the counts of messages that a group gets: those for all groups, and those for this group alone.
 
         For a group that reads the log by itself, yield all counts: no message is deleted before the group has passed
-        it.
+        it. Also yield all counts if the topic has no group.
         """
-        found = self.extents[topic].groups.get(group)
-        reads_all = found is not None and found.reads_log
+        found = self._extents[topic].groups.get(group or "")
+        reads_all = group is None or (found is not None and found.reads_log)
         return (row for row in self._published.get(topic, ()) if reads_all or row["target"] in ("", group))
 
     def lag(self, pair: Pair) -> int | None:
-        """Return the lag: messages that the log holds above the group's start, and that the group is not done with.
+        """Return the number of messages in the log, above the group's start, that the group is not done with.
 
         None if the group is not registered.
         """
-        if not self.knows(pair):
+        if not self._registered(pair):
             return None
         there = total(row for row in self._above(pair) if row["there"])
-        ended = sum(int(row["counted_there"]) for row in self._ended.get(pair, ()))
-        return there - ended - total(self._held.get(pair, ()))
+        return there - sum(int(row["counted_there"] + row["held"]) for row in self._events.get(pair, ()))
 
-    def changes(self, pair: Pair) -> dict[int, int] | None:
-        """Return by how much the backlog grows in each step; None if the group is not registered."""
-        if not self.knows(pair):
-            return None
-        found: dict[int, int] = {}
-        for row in self._above(pair):
-            found[row["step"]] = found.get(row["step"], 0) + row["rows"]
-        for row in self._ended.get(pair, ()):
-            found[row["step"]] = found.get(row["step"], 0) - row["counted"]
-        for row in self._held.get(pair, ()):
-            found[row["step"]] = found.get(row["step"], 0) - row["rows"]
+    def changes(self, pair: Pair) -> Mapping[int, int]:
+        """Return by how much the backlog grows in each step; nothing if the group is not registered."""
+        found = Counter[int]()
+        if self._registered(pair):
+            found.update(by_step(self._above(pair)))
+            for row in self._events.get(pair, ()):
+                if row["step"] is not None and row["shown"]:
+                    found[row["step"]] -= row["counted"] + row["held"]
         return found
 
     def backlogs(self, pair: Pair, steps: Collection[int]) -> dict[int, int | None]:
         """Return the backlog at the end of each of these steps; None if it is not known."""
-        changes = self.changes(pair)
-        if changes is None:
+        if not self._registered(pair):
             return dict.fromkeys(steps)
+        changes = self.changes(pair)
         begin = min(self.unknown(pair), default=None)
         backlog, found = changes.get(BEFORE, 0), dict[int, int | None]()
         for step in sorted(steps):
@@ -87,22 +78,23 @@ class Backlogs:
 
         For these it is not known when the group was done with them, or whether it should ever get them.
         """
-        found: dict[int, int] = {}
-        if self.knows(pair):
-            for row in self._above(pair):
-                if not row["there"] and row["step"] != AFTER:
-                    found[row["step"]] = found.get(row["step"], 0) + row["rows"]
-            for row in self._known.get(pair, ()):
-                if row["step"] in found:
-                    found[row["step"]] -= row["rows"]
+        if not self._registered(pair):
+            return {}
+        found = by_step(row for row in self._above(pair) if not row["there"] and row["step"] != AFTER)
+        for row in self._events.get(pair, ()):
+            if row["step"] in found:
+                found[row["step"]] -= row["known"]
         return {step: rows for step, rows in found.items() if rows > 0}
 
+    def _registered(self, pair: Pair) -> bool:
+        return pair[1] in self._extents[pair[0]].groups
+
     def _above(self, pair: Pair) -> Iterable[Row]:
-        """Return the rows of ``mine`` that lie above the group's start."""
+        """Return the rows of ``received`` that lie above the group's start."""
         topic, group = pair
-        groups = self.extents[topic].groups
+        groups = self._extents[topic].groups
         place = sorted({found.start for found in groups.values()}).index(groups[group].start)
-        return (row for row in self.mine(topic, group) if row["above"] > place)
+        return (row for row in self.received(topic, group) if row["above"] > place)
 
 
 def by(rows: Iterable[dict[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:
@@ -110,6 +102,13 @@ def by(rows: Iterable[dict[str, Any]], *names: str) -> dict[Any, list[dict[str, 
     key, found = itemgetter(*names), dict[Any, list[dict[str, Any]]]()
     for row in rows:
         found.setdefault(key(row), []).append(row)
+    return found
+
+
+def by_step(rows: Iterable[Row]) -> Counter[int]:
+    found = Counter[int]()
+    for row in rows:
+        found[row["step"]] += row["rows"]
     return found
 
 

@@ -2,64 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...policy import errors as alike_errors
+from ...policy.outcomes import REMOVED_BY_HAND
 from ..collecting import collect_all
 from ..errors import OptionError
-from .backlogs import AFTER, BEFORE
-from .both import never_broadcast
-from .facts import facts_of, letters_alone, size, standing, starts_of
 from .figures import ACCURACY, PERCENTILES
-from .reading import Read
+from .reading import ONCE, Read, never_broadcast, together
 from .requests import ReportRequest
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_MAX = 200_000
 """The maximum number of rows that the driver accepts for each table."""
 
-_POINTS = f"array({', '.join(str(point / 100) for point in PERCENTILES)})"
+BEFORE, AFTER = -1, -2
+"""Values instead of the number of a step: before, or after, the requested time."""
+
+KEY = ["topic", "offset", "reader"]
+
+Rows = list[dict[str, Any]]
 
 
 @dataclass
 class Counted:
     """Rows that Spark has counted, as small dicts. Steps are numbered from 1970 on.
 
-    * ``held``: messages that groups are done with, and that are archived and still in the log. They are counted by the
-      step in which a group was done.
-    * ``known``: ends of deleted messages that are known, by the step in which the messages were published.
+    * ``published``: messages of a topic, by step and by what matters for the backlog of its groups.
+    * ``events``: events of a group by step; see ``_COUNTS``. The step of open deliveries is None.
+    * ``times``: percentiles of a group over the whole time.
     """
 
-    published: list[dict[str, Any]]
-    delivered: list[dict[str, Any]]
-    ended: list[dict[str, Any]]
-    held: list[dict[str, Any]]
-    known: list[dict[str, Any]]
-    failures: list[dict[str, Any]]
-    letters: list[dict[str, Any]]
-    totals: list[dict[str, Any]]
-    errors: list[dict[str, Any]]
-    keys: list[dict[str, Any]]
-    key_totals: list[dict[str, Any]]
+    published: Rows
+    events: Rows
+    times: Rows
+    errors: Rows
+    keys: Rows
+    key_totals: Rows
 
 
-def counted(spark: SparkSession, read: Read, wanted: ReportRequest, step: Callable[[], None]) -> Counted:
+PARTS = 6
+"""The number of tables that are counted."""
+
+
+def counted(spark: SparkSession, read: Read, request: ReportRequest, step: Callable[[], None]) -> Counted:
     """Return all counts. Raises ``OptionError`` if a table has too many rows."""
 
-    def collected(frame: DataFrame | None) -> list[dict[str, Any]]:
-        if frame is None:
-            step()
-            return []
+    def collected(frame: DataFrame) -> Rows:
         rows = collect_all(frame.limit(ROWS_MAX + 1))
         if len(rows) > ROWS_MAX:
-            way = "by='day', " if wanted.by == "hour" else ""
+            days = "by='day', " if request.by == "hour" else ""
             raise OptionError(
-                f"the report would have more than {ROWS_MAX:,} rows in one of its tables: ask for {way}fewer topics,"
+                f"the report would have more than {ROWS_MAX:,} rows in one of its tables: ask for {days}fewer topics,"
                 " or a shorter time (since, until)"
             )
         step()
@@ -67,258 +65,254 @@ def counted(spark: SparkSession, read: Read, wanted: ReportRequest, step: Callab
 
     facts, letters = facts_of(spark, read).persist(), letters_alone(read).persist()
     try:
+        events = _events(spark, read, facts, letters, request)
+        within = events.where("step >= 0")
+        timed = within.where("waited IS NOT NULL OR took IS NOT NULL")
+        each_key = _each_key(read, request)
+        without_key = "coalesce(sum(count) FILTER (WHERE key IS NULL), 0) AS without_key"
         return Counted(
-            published=collected(_published(spark, read, wanted)),
-            delivered=collected(_delivered(facts, wanted)),
-            ended=collected(_ended(facts, wanted)),
-            held=collected(_held(spark, read, wanted) if "deliveries" in read.held else None),
-            known=collected(_known(facts, wanted) if read.held else None),
-            failures=collected(_failures(facts, letters, wanted)),
-            letters=collected(_letters(letters, wanted)),
-            totals=collected(_totals(facts, wanted)),
-            errors=collected(_errors(facts, letters, wanted)),
-            keys=collected(_keys(read, wanted)),
-            key_totals=collected(_key_totals(read, wanted)),
+            published=collected(_published(spark, read, request)),
+            events=collected(_grouped(events, ["topic", "reader", "step"], *_COUNTS, *_TIMES)),
+            times=collected(_grouped(timed, ["topic", "reader"], *_TIMES)),
+            errors=collected(_errors(within, request)),
+            keys=collected(_top(each_key.where("key IS NOT NULL"), "topic", "key", request.top)),
+            key_totals=collected(_grouped(each_key, ["topic"], "count(key) AS keys", without_key)),
         )
     finally:
         letters.unpersist()
         facts.unpersist()
 
 
-def _step(moment: str, wanted: ReportRequest) -> str:
-    """Return an SQL expression: the number of the step that contains a moment."""
-    found = f"CAST(floor({moment} / {wanted.step}) AS BIGINT)"
-    if wanted.until is not None:
-        found = f"IF({moment} >= {wanted.until}, {AFTER}L, {found})"
-    if wanted.since is not None:
-        found = f"IF({moment} < {wanted.since}, {BEFORE}L, {found})"
-    return found
-
-
-def _within(moment: str, wanted: ReportRequest) -> str:
-    found = [f"{moment} IS NOT NULL"]
-    if wanted.since is not None:
-        found.append(f"{moment} >= {wanted.since}")
-    if wanted.until is not None:
-        found.append(f"{moment} < {wanted.until}")
-    return " AND ".join(found)
-
-
-def _percentiles(time: str, test: str) -> str:
-    return f"percentile_approx({time}, {_POINTS}, {ACCURACY}) FILTER (WHERE {test})"
-
-
-def _published(spark: SparkSession, read: Read, wanted: ReportRequest) -> DataFrame:
-    """Count messages. ``above``: the number of distinct starts of the topic's groups that lie below them."""
+def _grouped(frame: DataFrame, by: Sequence[str], *aggregates: str) -> DataFrame:
     from pyspark.sql import functions as f
 
-    starts = starts_of(spark, read).groupBy("topic").agg(f.collect_set("start").alias("starts"))
-    rows = standing(read).join(f.broadcast(starts), "topic", "left")
-    return (
-        rows.selectExpr(
-            "topic", "target", f"{_step('published', wanted)} AS step", "came", "there",
-            f"{size('filter(starts, start -> start < `offset`)')} AS above", "published",
-        )
-        .groupBy("topic", "target", "step", "came", "there", "above")
-        .agg(f.count("*").alias("rows"), f.min("published").alias("low"), f.max("published").alias("high"))
+    return frame.groupBy(*by).agg(*map(f.expr, aggregates))
+
+
+def starts_of(spark: SparkSession, read: Read) -> DataFrame:
+    """Return (topic, reader, start) for each registered group."""
+    rows = [
+        (topic, group, found.start)
+        for topic, extent in read.extents.items()
+        for group, found in extent.groups.items()
+    ]
+    return spark.createDataFrame(rows, "topic STRING, reader STRING, start BIGINT")
+
+
+def standing(read: Read) -> DataFrame:
+    """Return the messages, with a column ``there``: whether the log still holds the message."""
+    messages = read.tables["messages"]
+    if "messages" not in read.held:
+        return messages.selectExpr("*", "NOT archived AS there")
+    held = never_broadcast(read.held["messages"].selectExpr("*", "true AS held"))
+    found = messages.join(held, ["topic", "offset"], "left")
+    return found.selectExpr("*", "NOT archived OR coalesce(held, false) AS there").drop("held")
+
+
+def facts_of(spark: SparkSession, read: Read) -> DataFrame:
+    """Return a row for each delivery state, with its outcome (``ending``) and facts about its message.
+
+    * ``aside``: the delivery ended because its retry was parked outside the log. The retry comes into the log as
+      another message, whose times begin with the publication of the first.
+    * ``own``: errors of attempts at this row. A parked retry also carries the errors of the first row, which do not
+      count again.
+    * ``copied``: the message is done, but was never delivered. It was copied behind the past of its group, and the copy
+      has the outcome.
+    * ``counts``: whether the group's backlog shrinks by this end. For messages that the log holds, an archive cannot
+      know that.
+    """
+    messages = standing(read).selectExpr(
+        "topic", "`offset`", "published", "first", "came = 'retry' AS again", "there"
+    )
+    parked = spark.createDataFrame(sorted(read.parked), "topic STRING, `offset` BIGINT, reader STRING")
+    returned = read.tables["messages"].where("came = 'retry'")
+    asides = returned.selectExpr("topic", "retry_of AS `offset`", "target AS reader").unionByName(parked)
+    joined = (
+        read.tables["deliveries"]
+        .join(never_broadcast(messages), ["topic", "offset"], "left")
+        .join(never_broadcast(asides.distinct().selectExpr("*", "true AS aside")), KEY, "left")
+        .join(starts_of(spark, read).hint("broadcast"), ["topic", "reader"], "left")
+        .selectExpr("*", "try_element_at(errors, -1) AS last")
+    )
+    by_failing = "coalesce(last.at = ended, false)"
+    ending = f"""CASE
+        WHEN NOT done THEN 'open'
+        WHEN NOT given AND errors IS NULL THEN 'copied'
+        WHEN {by_failing} AND last.error = '{REMOVED_BY_HAND}' THEN 'removed'
+        WHEN aside THEN 'aside'
+        WHEN {by_failing} AND last.attempt = redeliveries + 1 THEN 'dead'
+        ELSE 'finished' END"""
+    first = "IF(given AND NOT coalesce(again, false) AND redeliveries = 0, delivered - published, NULL)"
+    real = f"filter(errors, e -> e.error <> '{REMOVED_BY_HAND}')"
+    return joined.selectExpr(
+        "topic", "reader", "in_flight", "published", "delivered", "ended", "redeliveries + 1 AS attempts",
+        f"{ending} AS ending",
+        f"{first} AS waited",
+        f"{first} IS NULL AND given AND NOT coalesce(again, false) AS several",
+        "ended - first AS took",
+        f"greatest(failed - {size(real)}, 0) AS lost",
+        f"filter({real}, e -> published IS NULL OR e.at >= published) AS own",
+        "published IS NOT NULL AND `offset` > start AND NOT (archived AND there) AS counts",
+        "there",
     )  # fmt: skip
 
 
-def _delivered(facts: DataFrame, wanted: ReportRequest) -> DataFrame:
-    from pyspark.sql import functions as f
+def size(array: str) -> str:
+    """Return an SQL expression for the size of an array, with 0 for NULL.
 
+    Spark's ``size`` returns -1 or NULL for NULL, depending on the setting ``spark.sql.ansi.enabled``, which the
+    session's owner chooses.
+    """
+    return f"coalesce(array_size({array}), 0)"
+
+
+def letters_alone(read: Read) -> DataFrame:
+    """Return the dead letters whose deliveries no longer exist, because their message was deleted, each once."""
+    alone = read.tables["dead_letters"].join(never_broadcast(read.tables["deliveries"]), KEY, "left_anti")
+    return _grouped(alone, KEY, "max(ended) AS ended", "max(error) AS error")
+
+
+def _events(
+    spark: SparkSession, read: Read, facts: DataFrame, letters: DataFrame, request: ReportRequest
+) -> DataFrame:
+    """Return a row for each event of a group: ``what`` happened in which ``step``, with what ``_COUNTS`` needs of it.
+
+    * The outcomes of ``facts_of``. Instead of ``open``: ``in_flight`` or ``waiting``, which have no step.
+    * ``delivered`` for the first time, with ``waited``; or ``again``, if the time of the first delivery is unknown.
+    * ``failed``: a failed attempt whose error is known.
+    * ``letter``: a dead letter whose delivery no longer exists.
+    * ``held``: a message that the group is done with, and that is archived and still in the log.
+    * ``known``: the known end of a deleted message, in the step in which the message was published.
+    """
+    counted_attempts = "IF(ending IN ('finished', 'dead'), attempts, NULL) AS attempts"
+    parts = [
+        facts.where("ending = 'open'").selectExpr(
+            "topic", "reader", "CAST(NULL AS BIGINT) AS at", "IF(in_flight, 'in_flight', 'waiting') AS what", "lost"
+        ),
+        facts.where("ending <> 'open' AND ended IS NOT NULL").selectExpr(
+            "topic", "reader", "ended AS at", "ending AS what", counted_attempts, "counts", "there",
+            "IF(ending = 'finished', took, NULL) AS took", "IF(ending = 'aside', 0, lost) AS lost",
+        ),
+        facts.where("delivered IS NOT NULL AND (waited IS NOT NULL OR several)").selectExpr(
+            "topic", "reader", "delivered AS at", "IF(several, 'again', 'delivered') AS what", "waited"
+        ),
+        facts.selectExpr("topic", "reader", "explode(own) AS failure").selectExpr(
+            "topic", "reader", "failure.at AS at", "'failed' AS what", "failure.error AS error"
+        ),
+        letters.selectExpr("topic", "reader", "ended AS at", "'failed' AS what", "error"),
+        letters.selectExpr("topic", "reader", "ended AS at", "'letter' AS what"),
+    ]  # fmt: skip
+    if read.held:
+        known = facts.where("ending <> 'open' AND ended IS NOT NULL AND counts AND NOT there")
+        parts.append(known.selectExpr("topic", "reader", "published AS at", "'known' AS what"))
+    if "deliveries" in read.held:
+        there = never_broadcast(standing(read).where("there").select("topic", "offset"))
+        held = (
+            read.held["deliveries"]
+            .where("done AND ended IS NOT NULL")
+            .join(there, ["topic", "offset"])
+            .join(starts_of(spark, read).hint("broadcast"), ["topic", "reader"])
+            .where("`offset` > start")
+        )
+        parts.append(held.selectExpr("topic", "reader", "ended AS at", "'held' AS what"))
+    # A group with nothing else than errors outside of the requested time is not in the report.
     return (
-        facts.where(f"waited IS NOT NULL AND {_within('delivered', wanted)}")
-        .withColumn("step", f.expr(_step("delivered", wanted)))
-        .groupBy("topic", "reader", "step")
-        .agg(f.expr(f"{_percentiles('waited', 'true')} AS waited"), f.count("*").alias("of"))
+        together(parts)
+        .selectExpr("*", f"{_step('at', request)} AS step")
+        .where("step >= 0 OR what NOT IN ('failed', 'letter')")
     )
 
 
-FINISHED = "ending = 'finished'"
+def _percentiles(time: str) -> str:
+    points = ", ".join(str(point / 100) for point in PERCENTILES)
+    return f"percentile_approx({time}, array({points}), {ACCURACY})"
 
-_ENDS = (
-    "count_if(ending = 'finished') AS finished",
-    "count_if(ending = 'dead') AS dead",
-    "count_if(ending = 'removed') AS removed",
-    "coalesce(sum(attempts) FILTER (WHERE ending IN ('finished', 'dead')), 0) AS attempts",
-    "coalesce(max(attempts) FILTER (WHERE ending IN ('finished', 'dead')), 0) AS most_attempts",
-    "count_if(ending = 'finished' AND attempts > 1) AS retried",
-    f"{_percentiles('took', FINISHED)} AS took",
-    "count(took) FILTER (WHERE ending = 'finished') AS took_of",
+
+_COUNTS = (
+    "count_if(what = 'finished') AS finished",
+    "count_if(what IN ('dead', 'letter')) AS dead",
+    "count_if(what = 'removed') AS removed",
+    "count_if(what = 'failed') AS failures",
+    "coalesce(sum(attempts), 0) AS attempts",
+    "coalesce(max(attempts), 0) AS most_attempts",
+    "count_if(what = 'finished' AND attempts > 1) AS retried",
+    "count_if(what = 'again') AS several_deliveries",
+    "coalesce(sum(lost), 0) AS errors_not_kept",
+    "count_if(what = 'in_flight') AS in_flight",
+    "count_if(what = 'waiting') AS waiting",
+    "count_if(what = 'held') AS held",
+    "count_if(what = 'known') AS known",
+    "count_if(counts) AS counted",
+    "count_if(counts AND there) AS counted_there",
+    "count_if(what <> 'again') AS shown",
+)
+"""Counts of the events of a group in a step. Most are columns of the report.
+
+``counted``: ends of messages that the backlog includes. ``counted_there``: only if the log still holds them.
+``shown``: whether the step is in the report.
+"""
+
+_TIMES = (
+    f"{_percentiles('waited')} AS first_delivery",
+    "count(waited) AS first_delivery_of",
+    f"{_percentiles('took')} AS ack",
+    "count(took) AS ack_of",
 )
 
 
-_COUNTED = ("count_if(counts) AS counted", "count_if(counts AND there) AS counted_there")
+def _step(moment: str, request: ReportRequest) -> str:
+    """Return an SQL expression: the number of the step that contains a moment."""
+    found = f"CAST(floor({moment} / {request.step}) AS BIGINT)"
+    if request.until is not None:
+        found = f"IF({moment} >= {request.until}, {AFTER}L, {found})"
+    if request.since is not None:
+        found = f"IF({moment} < {request.since}, {BEFORE}L, {found})"
+    return found
 
 
-def _ended(facts: DataFrame, wanted: ReportRequest) -> DataFrame:
-    """Count ends.
-
-    ``counted``: ends of messages that the backlog includes. ``counted_there``: only if the log still holds them.
-    """
-    from pyspark.sql import functions as f
-
-    return (
-        facts.where("ending <> 'open' AND ended IS NOT NULL")
-        .withColumn("step", f.expr(_step("ended", wanted)))
-        .groupBy("topic", "reader", "step")
-        .agg(*(f.expr(one) for one in (*_ENDS, *_COUNTED)))
-    )
+def _published(spark: SparkSession, read: Read, request: ReportRequest) -> DataFrame:
+    """Count messages. ``above``: the number of distinct starts of the topic's groups that lie below them."""
+    starts = _grouped(starts_of(spark, read), ["topic"], "collect_set(start) AS starts").hint("broadcast")
+    rows = standing(read).join(starts, "topic", "left")
+    columns = ["topic", "target", "step", "came", "there", "above"]
+    above = f"{size('filter(starts, start -> start < `offset`)')} AS above"
+    rows = rows.selectExpr("*", f"{_step('published', request)} AS step", above)
+    return _grouped(rows, columns, "count(*) AS rows", "min(published) AS low", "max(published) AS high")
 
 
-def _held(spark: SparkSession, read: Read, wanted: ReportRequest) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    done = read.held["deliveries"].where("done AND ended IS NOT NULL")
-    return (
-        done.join(
-            never_broadcast(standing(read).where("there").select("topic", "offset")), ["topic", "offset"]
-        )
-        .join(f.broadcast(starts_of(spark, read)), ["topic", "reader"])
-        .where("`offset` > start")
-        .withColumn("step", f.expr(_step("ended", wanted)))
-        .groupBy("topic", "reader", "step")
-        .agg(f.count("*").alias("rows"))
-    )
-
-
-def _known(facts: DataFrame, wanted: ReportRequest) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    return (
-        facts.where("ending <> 'open' AND ended IS NOT NULL AND counts AND NOT there")
-        .withColumn("step", f.expr(_step("published", wanted)))
-        .groupBy("topic", "reader", "step")
-        .agg(f.count("*").alias("rows"))
-    )
-
-
-def _totals(facts: DataFrame, wanted: ReportRequest) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    ended = f"ending <> 'open' AND {_within('ended', wanted)}"
-    delivered = _within("delivered", wanted)
-    waited = f"waited IS NOT NULL AND {delivered}"
-    # Counts of ends leave out deliveries that ended outside of the requested time.
-    seen = facts.withColumn("ending", f.expr(f"IF(ending = 'open' OR ({ended}), ending, 'outside')"))
-    return seen.groupBy("topic", "reader").agg(
-        *(f.expr(one) for one in _ENDS),
-        f.expr(f"{_percentiles('waited', waited)} AS waited"),
-        f.expr(f"count_if({waited}) AS waited_of"),
-        f.expr(f"count_if(several AND {delivered}) AS several"),
-        f.expr("count_if(ending = 'open' AND in_flight) AS in_flight"),
-        f.expr("count_if(ending = 'open' AND NOT in_flight) AS waiting"),
-        f.expr(
-            "coalesce(sum(greatest(failed - kept, 0)) FILTER (WHERE ending NOT IN ('aside', 'outside')), 0)"
-            " AS not_kept"
-        ),
-    )
-
-
-def _attempts(facts: DataFrame, letters: DataFrame, wanted: ReportRequest) -> DataFrame:
-    """Return the failed attempts whose errors are known: topic, reader, at, error."""
-    own = facts.selectExpr("topic", "reader", "explode(own) AS failure").selectExpr(
-        "topic", "reader", "failure.at AS at", "failure.error AS error"
-    )
-    last = letters.selectExpr("topic", "reader", "ended AS at", "error")
-    return own.unionByName(last).where(_within("at", wanted))
-
-
-def _failures(facts: DataFrame, letters: DataFrame, wanted: ReportRequest) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    found = _attempts(facts, letters, wanted).withColumn("step", f.expr(_step("at", wanted)))
-    return found.groupBy("topic", "reader", "step").agg(f.count("*").alias("failures"))
-
-
-def _letters(letters: DataFrame, wanted: ReportRequest) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    found = letters.where(_within("ended", wanted)).withColumn("step", f.expr(_step("ended", wanted)))
-    return found.groupBy("topic", "reader", "step").agg(f.count("*").alias("dead"))
-
-
-def _errors(facts: DataFrame, letters: DataFrame, wanted: ReportRequest) -> DataFrame:
+def _errors(events: DataFrame, request: ReportRequest) -> DataFrame:
     """Return the most frequent kinds of errors for each group."""
     from pyspark.sql import functions as f
 
-    found = _attempts(facts, letters, wanted).mapInArrow(
-        kinds, "topic STRING, reader STRING, at BIGINT, error STRING, is_class BOOLEAN, line STRING"
+    kind = f.udf(kind_of, "error STRING, is_class BOOLEAN, line STRING", useArrow=False)
+    failed = events.where("what = 'failed'").select("topic", "reader", "at", kind("error").alias("kind"))
+    each = _grouped(
+        failed.select("topic", "reader", "at", "kind.*"),
+        ["topic", "reader", "error", "is_class"],
+        "count(*) AS count",
+        "min(at) AS first",
+        "max(at) AS last",
+        "max_by(line, at) AS example",
     )
-    each = found.groupBy("topic", "reader", "error", "is_class").agg(
-        f.count("*").alias("count"),
-        f.min("at").alias("first"),
-        f.max("at").alias("last"),
-        f.max_by("line", "at").alias("example"),
-    )
-    return _top(each, ("topic", "reader"), ("count", "error"), wanted.top)
+    return _top(each, "topic, reader", "error", request.top)
 
 
-ONCE = "came IN ('new', 'back')"
-"""Excludes retries that come into the log again, and copies that give a group the past."""
+def _each_key(read: Read, request: ReportRequest) -> DataFrame:
+    messages = read.tables["messages"].where(f"came IN {ONCE} AND {_step('published', request)} >= 0")
+    return _grouped(messages, ["topic", "key"], "count(*) AS count")
 
 
-def _keys(read: Read, wanted: ReportRequest) -> DataFrame:
-    each = _each_key(read, wanted).where("key IS NOT NULL")
-    return _top(each, ("topic",), ("count", "key"), wanted.top)
+def _top(frame: DataFrame, of: str, name: str, most: int) -> DataFrame:
+    """Return the ``most`` rows with the highest ``count`` of each group of rows, with their ``place``."""
+    place = f"row_number() OVER (PARTITION BY {of} ORDER BY count DESC, {name} ASC) AS place"
+    return frame.selectExpr("*", place).where(f"place <= {most}")
 
 
-def _each_key(read: Read, wanted: ReportRequest) -> DataFrame:
-    from pyspark.sql import functions as f
+def kind_of(error: str | None) -> tuple[str, bool, str]:
+    """Return the kind of an error, whether it is a class, and the error's first line with # for numbers.
 
-    messages = read.tables["messages"].where(f"{ONCE} AND {_within('published', wanted)}")
-    return messages.groupBy("topic", "key").agg(f.count("*").alias("count"))
-
-
-def _key_totals(read: Read, wanted: ReportRequest) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    return (
-        _each_key(read, wanted)
-        .groupBy("topic")
-        .agg(
-            f.count("key").alias("keys"),
-            f.expr("coalesce(sum(count) FILTER (WHERE key IS NULL), 0) AS without_key"),
-        )
-    )
-
-
-def _top(frame: DataFrame, of: Sequence[str], by: tuple[str, str], most: int) -> DataFrame:
-    """Return the ``most`` rows of each group of rows.
-
-    Rows are sorted by the first column of ``by``, the highest first, and then by the second column, the lowest first.
+    The kind is the error's class; for an error without a class, its first line. This runs on executors.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    window = Window.partitionBy(*of).orderBy(f.desc(by[0]), f.asc(by[1]))
-    return frame.withColumn("place", f.row_number().over(window)).where(f"place <= {most}")
-
-
-def kinds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Replace errors by their class. An error without a class becomes its first line, with # for numbers.
-
-    This runs on executors.
-    """
-    import pyarrow as pa
-
-    for batch in batches:
-        found = [_kind(error) for error in batch.column("error").to_pylist()]
-        yield pa.RecordBatch.from_arrays(
-            [
-                batch.column("topic"),
-                batch.column("reader"),
-                batch.column("at"),
-                pa.array([kind for kind, _, _ in found], pa.string()),
-                pa.array([is_class for _, is_class, _ in found], pa.bool_()),
-                pa.array([line for _, _, line in found], pa.string()),
-            ],
-            ["topic", "reader", "at", "error", "is_class", "line"],
-        )
-
-
-def _kind(error: str | None) -> tuple[str, bool, str]:
     alike = alike_errors.alike(error)
     is_class = alike_errors.is_class(alike.name)
-    return (alike.name if is_class else alike.line), is_class, alike.line
+    return alike.name if is_class else alike.line, is_class, alike.line

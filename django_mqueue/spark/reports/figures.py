@@ -1,4 +1,4 @@
-"""The data of a report: small tables of numbers, and notes about them."""
+"""The rows of a report. docs/reference/report.md defines the columns."""
 
 from __future__ import annotations
 
@@ -44,21 +44,9 @@ class Times:
 
 @dataclass(frozen=True)
 class StepFigures:
-    """The numbers of one group in one step of time.
+    """The numbers of one group in one step of time, which begins at ``start``.
 
-    * ``group``: None if the topic has no group.
-    * ``start``: the beginning of the step.
-    * ``published``: messages that came into the log, for all groups or for this group.
-    * ``finished``: messages that the group handled.
-    * ``dead``: messages that became dead letters.
-    * ``removed``: messages that a user removed.
-    * ``failures``: failed attempts.
-    * ``attempts`` and ``most_attempts``: attempts at messages that were finished or became dead in this step: the sum,
-      and the maximum for one message.
-    * ``retried``: messages that were finished after more than one attempt.
-    * ``first_delivery`` and ``ack``: times from publication, for deliveries and ends in this step.
-    * ``backlog``: messages that the group was not done with at the end of the step; None if that is not known. One
-      cause is a deleted message whose delivery history was archived before the group was done.
+    ``group``: None if the topic has no group. ``backlog``: at the end of the step; None if it is not known.
     """
 
     topic: str
@@ -79,17 +67,7 @@ class StepFigures:
 
 @dataclass(frozen=True)
 class GroupTotals:
-    """The numbers of one group over the whole time. Columns that are not listed here are as in ``StepFigures``.
-
-    * ``registered``: None if only an archive was read.
-    * ``reads_log``: the group reads the log by itself, as a stream or an archive does. It has no deliveries to count.
-    * ``targeted``: the part of ``published`` that is for this group alone. If ``reads_log``: for any single group.
-    * ``several_deliveries``: messages that were delivered more than once, so that the time of the first delivery is
-      unknown.
-    * ``errors_not_kept``: failed attempts whose errors were dropped for newer errors.
-    * ``in_flight`` and ``waiting`` (for a retry): numbers when the log was read, or when the delivery was archived.
-    * ``lag``: messages of the log that the group is not done with now.
-    """
+    """The numbers of one group over the whole time. ``registered``: None if only an archive was read."""
 
     topic: str
     group: str
@@ -115,18 +93,7 @@ class GroupTotals:
 
 @dataclass(frozen=True)
 class TopicTotals:
-    """The numbers of one topic over the whole time.
-
-    * ``published``: messages, each once. It includes ``targeted`` and ``sent_back``, but not ``retries`` and
-      ``copies``.
-    * ``targeted``: messages for one group alone.
-    * ``sent_back``: messages that were redriven from the dead letters.
-    * ``retries``: parked retries that were moved into the log.
-    * ``copies``: copies that gave a group the past.
-    * ``keys`` and ``without_key``: the number of distinct keys, and of messages without a key.
-    * ``archived_upto``: the archive was read up to this offset.
-    * ``live_above`` and ``live_upto``: the live log was read above the first offset, and up to the second.
-    """
+    """The numbers of one topic over the whole time, and the offsets that were read."""
 
     topic: str
     published: int = 0
@@ -145,12 +112,7 @@ class TopicTotals:
 
 @dataclass(frozen=True)
 class ErrorFigures:
-    """Failed attempts with the same kind of error.
-
-    * ``error``: the class of an exception (``is_class``). If the text names no class: its beginning, with # for
-      numbers.
-    * ``example``: the newest line of this kind.
-    """
+    """Failed attempts with the same kind of error. ``is_class``: ``error`` is the class of an exception."""
 
     topic: str
     group: str

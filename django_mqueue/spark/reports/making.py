@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ..configuring import session_settings
-from .backlogs import AFTER, BEFORE, Backlogs, Pair, Row, by, total
+from . import counting
+from .backlogs import Backlogs, Row, by, by_step, total
+from .counting import AFTER, BEFORE
+from .extents import TABLES, Extent
 from .figures import (
     ACCURACY,
     EXACT_BELOW,
@@ -19,24 +23,23 @@ from .figures import (
     StepFigures,
     Times,
     TopicTotals,
-)
-from .reading import Extent, Read, read
+)  # fmt: skip
+from .reading import ONCE, Read, read
 from .requests import ReportRequest, report_request
 from .result import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .counting import Counted
-
 SHUFFLES = "spark.sql.shuffle.partitions"
 ROWS_IN_PART = 50_000
 
-PARTS = 3 + 11
+PARTS = len(TABLES) + counting.PARTS
 """The number of tables that are read, plus the number of tables that are counted."""
 
-ONCE = ("new", "back")
-"""Values of ``came`` that count as published. Retries, and copies that give a group the past, do not count."""
+_EVERYWHERE = ("finished", "dead", "removed", "failures", "attempts", "retried")
+_IN_TOTAL = (*_EVERYWHERE, "errors_not_kept", "several_deliveries", "in_flight", "waiting")
+"""Counts that are columns of steps and groups, and of groups alone."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -75,193 +78,145 @@ def report(
     Raises ``OptionError``, ``NoSuchTopic``, ``NoConnection``, ``NoArchive``, or ``LogGap`` if messages may be missing.
     ``LogGap`` also means that the archive grew while the report read it.
     """
-    return build_report(
-        spark,
-        report_request(
-            topics, pattern, archive, live, since, until, by, top, options, fail_on_data_loss, as_of
-        ),
+    request = report_request(
+        topics, pattern, archive, live, since, until, by, top, options, fail_on_data_loss, as_of
     )
+    return build_report(spark, request)
 
 
 def build_report(
-    spark: SparkSession, asked: ReportRequest, step: Callable[[], None] = lambda: None
+    spark: SparkSession, request: ReportRequest, step: Callable[[], None] = lambda: None
 ) -> Report:
-    """Return the report.
-
-    ``step`` is called ``PARTS`` times, after each part of the work. An exception that it raises ends the work.
-    """
-    from .counting import counted
-
-    found = read(spark, asked, step)
-    with _shuffles_for(spark, found.rows):
-        counts = counted(spark, found, asked, step)
-    return _ReportBuilder(asked, found, counts).report()
-
-
-def _shuffles_for(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
-    """Use no more shuffle partitions than so many rows need.
-
-    Spark's 200 take longer than the counting of a small log.
-    """
+    """Return the report. Call ``step`` after each of the ``PARTS``; an exception that it raises ends the work."""
+    found = read(spark, request, step)
+    # Spark's 200 shuffle partitions take longer than the counting of a small log.
     most = int(spark.conf.get(SHUFFLES) or 200)
-    return session_settings(spark, {SHUFFLES: str(min(most, max(2, rows // ROWS_IN_PART)))})
+    with session_settings(spark, {SHUFFLES: str(min(most, max(2, found.rows // ROWS_IN_PART)))}):
+        counts = counting.counted(spark, found, request, step)
+    return _ReportBuilder(request, found, counts).report()
 
 
 class _ReportBuilder:
-    def __init__(self, asked: ReportRequest, found: Read, counts: Counted) -> None:
-        self.asked, self.extents, self.counts = asked, found.extents, counts
+    def __init__(self, request: ReportRequest, found: Read, counts: counting.Counted) -> None:
+        self.request, self.extents, self.counts = request, found.extents, counts
         self.gaps = found.gaps
         self.at = datetime.now(UTC) if found.at is None else _moment(found.at)
         self.published = by(counts.published, "topic")
-        self.delivered, self.ended, self.failed, self.letters, self.totals = (
-            by(rows, "topic", "reader")
-            for rows in (counts.delivered, counts.ended, counts.failures, counts.letters, counts.totals)
-        )
+        self.events = by(counts.events, "topic", "reader")
+        self.times = by(counts.times, "topic", "reader")
         self.key_totals = by(counts.key_totals, "topic")
-        self.apart = found.apart.by_group()
-        self.standing = Backlogs(found.extents, counts)
-        self.pairs = self._pairs()
+        self.parked = Counter((topic, group) for topic, _, group in found.parked)
+        self.backlogs = Backlogs(found.extents, self.published, self.events)
+        registered = {(topic, group) for topic, extent in self.extents.items() for group in extent.groups}
+        self.pairs = sorted(registered | self.events.keys())
 
     def report(self) -> Report:
-        groups = [self._group(pair) for pair in self.pairs]
-        steps = sorted(self._steps(), key=lambda one: (one.topic, one.group or "", one.start))
+        request = self.request
+        topics = [self._topic(topic, extent) for topic, extent in self.extents.items()]
+        groups = [self._group(*pair) for pair in self.pairs]
+        steps = [one for pair in self._pairs_with_steps() for one in self._steps(*pair)]
+        errors = sorted(self.counts.errors, key=itemgetter("topic", "reader", "place"))
         return Report(
             at=self.at,
-            by=self.asked.by,
-            since=None if self.asked.since is None else _moment(self.asked.since),
-            until=None if self.asked.until is None else _moment(self.asked.until),
-            archive=self.asked.archive,
-            live=self.asked.live,
-            topics=[self._topic(topic, extent) for topic, extent in self.extents.items()],
+            by=request.by,
+            since=None if request.since is None else _moment(request.since),
+            until=None if request.until is None else _moment(request.until),
+            archive=request.archive,
+            live=request.live,
+            topics=topics,
             groups=groups,
             steps=steps,
-            errors=[_error(row) for row in sorted(self.counts.errors, key=_place)],
-            keys=self._keys(),
+            errors=[_error(row) for row in errors],
+            keys=self._keys({one.topic: one.published for one in topics}),
             notes=self._notes(groups, steps),
         )
-
-    def _pairs(self) -> list[Pair]:
-        """Return the pairs of topic and group that are registered, or about which something is known."""
-        pairs = {(topic, group) for topic, extent in self.extents.items() for group in extent.groups}
-        return sorted(pairs | {*self.totals, *self.letters})
 
     def _topic(self, topic: str, extent: Extent) -> TopicTotals:
         rows = [row for row in self.published.get(topic, ()) if row["step"] >= 0]
         firsts = [row for row in rows if row["came"] in ONCE]
-        keys: Row = next(iter(self.key_totals.get(topic, ())), {})
-        archived = extent.archived.get("messages")
-        live = extent.live.get("messages")
+        (keys,) = self.key_totals.get(topic, [{"keys": 0, "without_key": 0}])
+        archived, live = extent.archived.get("messages"), extent.live.get("messages")
         return TopicTotals(
             topic,
-            total(firsts),
-            total(row for row in firsts if row["target"] and row["came"] != "back"),
-            total(row for row in firsts if row["came"] == "back"),
-            total(row for row in rows if row["came"] == "retry"),
-            _moment(min(row["low"] for row in firsts)) if firsts else None,
-            _moment(max(row["high"] for row in firsts)) if firsts else None,
-            keys.get("keys", 0),
-            keys.get("without_key", 0),
-            archived,
-            None if live is None else archived or 0,
-            live,
-            total(row for row in rows if row["came"] == "copy"),
+            published=total(firsts),
+            targeted=total(row for row in firsts if row["target"] and row["came"] != "back"),
+            sent_back=total(row for row in firsts if row["came"] == "back"),
+            retries=total(row for row in rows if row["came"] == "retry"),
+            first_published=_moment(min(row["low"] for row in firsts)) if firsts else None,
+            last_published=_moment(max(row["high"] for row in firsts)) if firsts else None,
+            keys=keys["keys"],
+            without_key=keys["without_key"],
+            archived_upto=archived,
+            live_above=None if live is None else archived or 0,
+            live_upto=live,
+            copies=total(row for row in rows if row["came"] == "copy"),
         )
 
-    def _group(self, pair: Pair) -> GroupTotals:
-        topic, group = pair
+    def _group(self, topic: str, group: str) -> GroupTotals:
         registered = self.extents[topic].groups.get(group)
-        ends: Row = next(iter(self.totals.get(pair, ())), {})
-        mine = [row for row in self.standing.mine(topic, group) if row["step"] >= 0 and row["came"] in ONCE]
+        received = [
+            row for row in self.backlogs.received(topic, group) if row["step"] >= 0 and row["came"] in ONCE
+        ]
+        rows = [row for row in self.events.get((topic, group), ()) if row["step"] is None or row["step"] >= 0]
+        counts = {name: sum(row[name] for row in rows) for name in _IN_TOTAL}
+        counts["waiting"] += self.parked[topic, group]
+        (times,) = self.times.get((topic, group), [{}])
         return GroupTotals(
             topic,
             group,
-            registered is not None if self.asked.live else None,
-            registered is not None and registered.reads_log,
-            total(mine),
-            total(row for row in mine if row["target"]),
-            ends.get("finished", 0),
-            ends.get("dead", 0) + sum(row["dead"] for row in self.letters.get(pair, ())),
-            ends.get("removed", 0),
-            sum(row["failures"] for row in self.failed.get(pair, ())),
-            ends.get("not_kept", 0),
-            ends.get("attempts", 0),
-            ends.get("most_attempts", 0),
-            ends.get("retried", 0),
-            _times(ends.get("waited"), ends.get("waited_of", 0)),
-            ends.get("several", 0),
-            _times(ends.get("took"), ends.get("took_of", 0)),
-            ends.get("in_flight", 0),
-            ends.get("waiting", 0) + self.apart.get(pair, 0),
-            self.standing.lag(pair),
+            registered=registered is not None if self.request.live else None,
+            reads_log=registered is not None and registered.reads_log,
+            published=total(received),
+            targeted=total(row for row in received if row["target"]),
+            most_attempts=max((row["most_attempts"] for row in rows), default=0),
+            first_delivery=_times(times, "first_delivery"),
+            ack=_times(times, "ack"),
+            lag=self.backlogs.lag((topic, group)),
+            **counts,
         )
 
-    def _steps(self) -> Iterable[StepFigures]:
-        for topic in self.extents.keys() - {topic for topic, _ in self.pairs}:
-            yield from self._nobodys(topic)
-        for topic, group in self.pairs:
-            registered = self.extents[topic].groups.get(group)
-            if registered is None or not registered.reads_log:
-                yield from self._of((topic, group))
+    def _pairs_with_steps(self) -> list[tuple[str, str | None]]:
+        """Return the pairs of topic and group whose steps are in the report. The group is None if there is none."""
+        topics = self.extents.keys() - {topic for topic, _ in self.pairs}
+        groups = [
+            (topic, group)
+            for topic, group in self.pairs
+            if (found := self.extents[topic].groups.get(group)) is None or not found.reads_log
+        ]
+        return sorted(
+            [*groups, *((topic, None) for topic in topics)], key=lambda pair: (pair[0], pair[1] or "")
+        )
 
-    def _nobodys(self, topic: str) -> Iterable[StepFigures]:
-        found: dict[int, int] = {}
-        for row in self.published.get(topic, ()):
-            if row["step"] >= 0 and row["came"] in ONCE:
-                found[row["step"]] = found.get(row["step"], 0) + row["rows"]
-        for step, rows in found.items():
-            yield StepFigures(topic, None, self._start(step), rows)
-
-    def _of(self, pair: Pair) -> Iterable[StepFigures]:
+    def _steps(self, topic: str, group: str | None) -> Iterable[StepFigures]:
         """Yield the steps in which anything happened, each with the backlog at its end."""
-        topic, group = pair
-        delivered, ended, failed, letters = (
-            {row["step"]: row for row in rows.get(pair, ())}
-            for rows in (self.delivered, self.ended, self.failed, self.letters)
-        )
-        published: dict[int, int] = {}
-        for row in self.standing.mine(topic, group):
-            if row["came"] in ONCE:
-                published[row["step"]] = published.get(row["step"], 0) + row["rows"]
-        changes = self.standing.changes(pair) or {}
-        steps = {*delivered, *ended, *failed, *letters, *published, *changes} - {BEFORE, AFTER}
-        backlogs = self.standing.backlogs(pair, steps)
+        pair = topic, group or ""
+        events = {row["step"]: row for row in self.events.get(pair, ()) if row["shown"]}
+        published = by_step(row for row in self.backlogs.received(topic, group) if row["came"] in ONCE)
+        steps = {*events, *published, *self.backlogs.changes(pair)} - {None, BEFORE, AFTER}
+        backlogs = self.backlogs.backlogs(pair, steps)
         for step in sorted(steps):
-            end: Row = ended.get(step, {})
-            first: Row = delivered.get(step, {})
+            row = events.get(step)
             yield StepFigures(
                 topic,
                 group,
-                self._start(step),
-                published.get(step, 0),
-                end.get("finished", 0),
-                end.get("dead", 0) + letters.get(step, {}).get("dead", 0),
-                end.get("removed", 0),
-                failed.get(step, {}).get("failures", 0),
-                end.get("attempts", 0),
-                end.get("most_attempts", 0),
-                end.get("retried", 0),
-                _times(first.get("waited"), first.get("of", 0)),
-                _times(end.get("took"), end.get("took_of", 0)),
-                backlogs[step],
+                start=_moment(step * self.request.step),
+                published=published[step],
+                first_delivery=_times(row, "first_delivery"),
+                ack=_times(row, "ack"),
+                backlog=backlogs[step],
+                **({name: row[name] for name in (*_EVERYWHERE, "most_attempts")} if row else {}),
             )
 
-    def _keys(self) -> list[KeyFigures]:
-        published = {
-            topic: total(row for row in rows if row["step"] >= 0 and row["came"] in ONCE)
-            for topic, rows in self.published.items()
-        }
-        rows = sorted(self.counts.keys, key=lambda row: (row["topic"], row["place"]))
+    def _keys(self, published: Mapping[str, int]) -> list[KeyFigures]:
         return [
             KeyFigures(row["topic"], row["key"], row["count"], row["count"] / published[row["topic"]])
-            for row in rows
+            for row in sorted(self.counts.keys, key=itemgetter("topic", "place"))
         ]
 
     def _notes(self, groups: Sequence[GroupTotals], steps: Sequence[StepFigures]) -> list[str]:
         notes = list(self.gaps)
-        times = [(one.ack, one.first_delivery) for one in groups] + [
-            (one.ack, one.first_delivery) for one in steps
-        ]
-        if not all(one.exact for pair in times for one in pair):
+        rows: list[GroupTotals | StepFigures] = [*groups, *steps]
+        if not all(one.ack.exact and one.first_delivery.exact for one in rows):
             notes.append(
                 f"Percentiles of {EXACT_BELOW:,} times and more are estimates. Their rank differs from the exact rank"
                 f" by at most 1/{ACCURACY:,} of the number of times, rounded up. All others are exact."
@@ -280,27 +235,20 @@ class _ReportBuilder:
                 "Groups that read the log by themselves have no deliveries: only their lag is known."
             )
         given = [(one.topic, one.group) for one in groups if not one.reads_log]
-        if unknown := sum(sum(self.standing.unknown(pair).values()) for pair in given):
+        if unknown := sum(sum(self.backlogs.unknown(pair).values()) for pair in given):
             notes.append(
                 f"{unknown:,} messages were archived with incomplete history and then deleted. It is unknown when a"
                 " group was done with them, or whether it received them. The backlog of such a group ends before the"
                 " first of these messages."
             )
-        if self.asked.archive is None:
+        if self.request.archive is None:
             notes.append("The report covers only what the log still holds: deleted messages are not counted.")
-        elif not self.asked.live:
+        elif not self.request.live:
             notes.append(
                 "The report covers only the archive: lag is unknown, and deliveries have the state in which they"
                 " were archived."
             )
         return notes
-
-    def _start(self, step: int) -> datetime:
-        return _moment(step * self.asked.step)
-
-
-def _place(row: Row) -> tuple[str, str, int]:
-    return row["topic"], row["reader"], row["place"]
 
 
 def _error(row: Row) -> ErrorFigures:
@@ -310,8 +258,11 @@ def _error(row: Row) -> ErrorFigures:
     )  # fmt: skip
 
 
-def _times(points: list[int] | None, of: int) -> Times:
-    return Times(points[0], points[1], points[2], of) if points else Times()
+def _times(row: Row | None, name: str) -> Times:
+    if not row or not row[name]:
+        return Times()
+    p50, p95, p99 = row[name]
+    return Times(p50, p95, p99, row[f"{name}_of"])
 
 
 def _moment(milliseconds: int) -> datetime:

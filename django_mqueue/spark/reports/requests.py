@@ -22,12 +22,7 @@ TOP_MAX = 1_000
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """A request for a report.
-
-    * ``since`` and ``until``: epoch milliseconds.
-    * ``top``: the maximum number of errors for each group, and of keys for each topic.
-    * ``strict``: whether it is an error that messages may be missing.
-    """
+    """The checked arguments of ``report``. ``since`` and ``until`` are epoch milliseconds."""
 
     topics: tuple[str, ...]
     pattern: str | None
@@ -38,8 +33,8 @@ class ReportRequest:
     by: str
     top: int
     options: Mapping[str, str]
-    strict: bool = True
-    as_of: int | datetime | None = None
+    strict: bool
+    as_of: int | datetime | None
 
     @property
     def step(self) -> int:
@@ -50,18 +45,10 @@ class ReportRequest:
 
 
 def report_request(
-    topics: str | Iterable[str] | None,
-    pattern: str | None,
-    archive: str | os.PathLike[str] | None,
-    live: bool,
-    since: datetime | None,
-    until: datetime | None,
-    by: str,
-    top: int,
-    options: Mapping[str, str] | None,
-    strict: bool = True,
-    as_of: int | datetime | None = None,
-) -> ReportRequest:
+    topics: str | Iterable[str] | None, pattern: str | None, archive: str | os.PathLike[str] | None, live: bool,
+    since: datetime | None, until: datetime | None, by: str, top: int, options: Mapping[str, str] | None,
+    strict: bool = True, as_of: int | datetime | None = None,
+) -> ReportRequest:  # fmt: skip
     """Return the request. Raises ``OptionError``, which names the invalid argument."""
     if (topics is None) == (pattern is None):
         raise OptionError("exactly one of topics and pattern must be given")
@@ -89,9 +76,9 @@ def report_request(
     if not isinstance(top, int) or isinstance(top, bool) or not 1 <= top <= TOP_MAX:
         raise OptionError(f"top must be a whole number from 1 to {TOP_MAX}, not {top!r}")
     place = None if archive is None else check_place(archive)
-    told = fixed(options or {}) if live else {}
+    reading = fixed(options or {}) if live else {}
     return ReportRequest(
-        tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, told, strict, as_of
+        tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, reading, strict, as_of
     )
 
 

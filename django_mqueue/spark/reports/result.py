@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-from .figures import ErrorFigures, GroupTotals, KeyFigures, StepFigures, TopicTotals
-from .files import json_of, write_csv
+from .. import private
+from .figures import PERCENTILES, ErrorFigures, GroupTotals, KeyFigures, StepFigures, Times, TopicTotals
 from .page import page
 from .tables import text
+
+FORMAT, VERSION = "django_mqueue.report", 1
+"""The format of the JSON."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+TABLES = {
+    "topics": TopicTotals, "groups": GroupTotals, "steps": StepFigures, "errors": ErrorFigures, "keys": KeyFigures,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,14 +53,28 @@ class Report:
 
     def to_json(self) -> str:
         """Return the whole report as one JSON object."""
-        return json_of(self)
+        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        return json.dumps(content, default=_moment, indent=2, ensure_ascii=True)
 
     def to_csv(self, folder: str | os.PathLike[str]) -> list[str]:
         """Write one file for each table. Return the names of the files. ``folder`` is created if it is missing.
 
         A text that a spreadsheet would run as a formula begins with an apostrophe.
         """
-        return write_csv(self, folder)
+        place = Path(folder)
+        place.mkdir(private.FOLDER, parents=True, exist_ok=True)
+        ways: Any = {
+            "newline": "",
+            "encoding": "utf-8",
+            "errors": "backslashreplace",
+            "opener": private.overwrite,
+        }
+        for name, kind in TABLES.items():
+            with open(place / f"{name}.csv", "w", **ways) as file:
+                writer = csv.writer(file)
+                writer.writerow(_columns(kind))
+                writer.writerows([_cell(value) for value in _values(row)] for row in getattr(self, name))
+        return [f"{name}.csv" for name in TABLES]
 
     def to_html(self) -> str:
         """Return the report as one HTML page, which loads nothing."""
@@ -55,3 +83,35 @@ class Report:
     def to_text(self, width: int = 120) -> str:
         """Return text tables for a terminal with ``width`` columns, without colours."""
         return text(self, width)
+
+
+def _columns(kind: Any) -> Iterator[str]:
+    """Return the columns of a table. Times become four columns, such as ``ack_p50_ms`` and ``ack_of``."""
+    for column in fields(kind):
+        if column.default_factory is Times:
+            yield from (f"{column.name}_p{point}_ms" for point in PERCENTILES)
+            yield f"{column.name}_of"
+        else:
+            yield column.name
+
+
+def _values(row: Any) -> Iterator[Any]:
+    for value in vars(row).values():
+        if isinstance(value, Times):
+            yield from vars(value).values()
+        else:
+            yield value
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return _moment(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return "'" + value
+    return value
+
+
+def _moment(value: datetime) -> str:
+    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")

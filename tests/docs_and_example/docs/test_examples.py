@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from django_mqueue.spark.cli.connection import add_connection
-from django_mqueue.spark.cli.parser import add_launching
-from django_mqueue.spark.cli.verbs import known_verbs
+from django_mqueue.spark.cli.arguments import add_connection, add_launching
+from django_mqueue.spark.cli.verbs import VERBS
 
 from .blocks import DOCUMENTS, ROOT, blocks, name_of
 from .execute import runs
@@ -369,7 +368,7 @@ def test_shell_commands_name_what_exists() -> None:
 def test_verbs_that_are_shown_and_their_options_are_there() -> None:
     """The documents show only existing verbs and options of Spark jobs, in both commands that start them."""
     entries = ("python manage.py mqueue_spark ", "python -m django_mqueue.spark ")
-    verbs = {verb.name: verb for verb in known_verbs()}
+    verbs = {verb.name: verb for verb in VERBS}
     parsers = {}
     for name, verb in verbs.items():
         parsers[name] = ArgumentParser()

@@ -17,9 +17,8 @@ import django_mqueue.spark
 from django_mqueue import checks, conf, exceptions, models, signals
 from django_mqueue import inspect as inspecting
 from django_mqueue.messages import Message
-from django_mqueue.spark.cli.connection import add_connection
-from django_mqueue.spark.cli.parser import add_launching
-from django_mqueue.spark.cli.verbs import known_verbs
+from django_mqueue.spark.cli.arguments import add_connection, add_launching
+from django_mqueue.spark.cli.verbs import VERBS
 
 from .blocks import DOCUMENTS, ROOT, Block, blocks, name_of
 from .execute import compiled
@@ -238,7 +237,7 @@ def test_queries_that_are_shown_run() -> None:
 def test_verbs_on_spark_and_their_options_are_all_there() -> None:
     """The page contains each verb, and the reference contains each option."""
     told = set(re.findall(r"(?<![\w-])--[a-z-]+", everything()))
-    for verb in known_verbs():
+    for verb in VERBS:
         assert verb.name in first_cells("mqueue_spark.md")
         parser = ArgumentParser()
         verb.arguments(parser)

@@ -149,8 +149,8 @@ def test_a_hanging_handler_is_told_of(hanging: Hanging, caplog: pytest.LogCaptur
     (given_up,) = [r for r in caplog.records if "handler exceeded max_runtime" in r.message]
     assert given_up.levelno == logging.WARNING
     assert (
-        f"handler exceeded max_runtime: its name: topic t, partition k, offset {message.offset}, id the-id: running for 0."
-        in given_up.message
+        "handler exceeded max_runtime: its name: topic t, partition k,"
+        f" offset {message.offset}, id the-id: running for 0." in given_up.message
     )
     assert f"(max_runtime is {LIMIT} s)" in given_up.message
     assert "self.go.wait(PATIENCE)" in given_up.message

@@ -1,29 +1,8 @@
-"""The verbs of the command, one module each. Each module has a ``VERB``.
-
-They import the functions of ``django_mqueue.spark``. None of them imports PySpark before it runs.
-"""
+"""The verbs of the command. Their modules call the functions of ``django_mqueue.spark``, and do not import PySpark."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from . import archives, doctor, export, replays, report
 
-if TYPE_CHECKING:
-    from ..verb import Verb
-
-MODULES = (
-    "doctor",
-    "archive",
-    "compact",
-    "verify",
-    "erase",
-    "export",
-    "report",
-    "replay",
-    "backfill",
-)  # fmt: skip
-
-
-def known_verbs() -> list[Verb]:
-    """Return all verbs, in the order in which the help lists them. Their modules do not import PySpark."""
-    return [import_module(f".{name}", __package__).VERB for name in MODULES]
+VERBS = (doctor.VERB, *archives.VERBS, export.VERB, report.VERB, *replays.VERBS)
+"""All verbs, in the order in which the help lists them."""

@@ -5,13 +5,12 @@ It also checks that the driver and the executors reach the database.
 
 from __future__ import annotations
 
-import json
 import platform
 import socket
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from ...explaining import explained
 from ...java import find_java
 from ...launching import check_pyspark, submitted
 from ...sql import bulk
+from ..arguments import add_json
 from ..verb import Job, Stopped, Verb
 
 if TYPE_CHECKING:
@@ -46,22 +46,20 @@ class Finding:
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--no-spark", action="store_true", help="Do not start Spark, and check no executor.")
-    parser.add_argument("--json", action="store_true", help="Print the findings as JSON.")
+    add_json(parser)
 
 
 def run(job: Job) -> int:
     """Make all checks, even after one has failed. Return 1 if any check failed, otherwise 0."""
-    how = connecting({name.lower(): value for name, value in job.options.items()})
     found = []
-    for finding in _findings(job, how):
+    for finding in _findings(job, connecting(job.options)):
         found.append(finding)
         if not job.arguments.json:
             mark = {True: "ok", False: "NO", None: "--"}[finding.ok]
             job.tell(f"{mark}  {finding.what + ':':<14} {finding.found}")
         if job.stopping.is_set():
             break
-    if job.arguments.json:
-        job.tell(json.dumps([asdict(finding) for finding in found], indent=2))
+    job.answer(found, ())
     if any(finding.ok is False for finding in found):
         return 1
     if job.stopping.is_set():
@@ -120,58 +118,45 @@ def _server(using: str) -> str:
 
 
 def _spark(job: Job, how: ConnectionParameters) -> Iterator[Finding]:
+    what, hint = "Spark", ""
     try:
         spark = job.spark
         master = "Spark Connect" if job.arguments.remote else spark.sparkContext.master
-        yield Finding("Spark", True, f"{spark.version}, {master}")
-    except Stopped:
-        return
-    except MQueueError as error:
-        yield Finding("Spark", False, str(error))
-        return
-    except Exception as error:
-        if (line := explained(error)) is None:
-            raise
-        yield Finding("Spark", False, line)
-        return
-    try:
+        yield Finding(what, True, f"{spark.version}, {master}")
+        what = "executor"
         for row in executors(spark, how):
             problem = row["problem"]
-            told = f"{row['host']}: Python {row['python']} at {row['executable']}, django_mqueue {row['package']}, "
-            yield Finding("executor", problem is None, told + (problem or f"reaches {row['server']}"))
+            place = f"{row['host']}: Python {row['python']} at {row['executable']}, django_mqueue {row['package']}, "
+            yield Finding(what, problem is None, place + (problem or f"reaches {row['server']}"))
             if row["package"] != VERSION:
-                yield Finding(
-                    "executor", False, f"{row['host']}: another version of django_mqueue than here, {VERSION}"
-                )
+                other = f"{row['host']}: another version of django_mqueue than here, {VERSION}"
+                yield Finding(what, False, other)
+    except Stopped:
+        return
     except Exception as error:
         if (line := explained(error)) is None:
             raise
-        yield Finding("executor", False, f"{line}{_without_package(line)}")
-
-
-def _without_package(line: str) -> str:
-    if "No module named 'django_mqueue'" not in line and "No module named 'MySQLdb'" not in line:
-        return ""
-    return ": install this package with its extra spark for the executors' Python (PYSPARK_PYTHON selects it)"
+        if "No module named 'django_mqueue'" in line or "No module named 'MySQLdb'" in line:
+            hint = ": install this package with its extra spark for the executors' Python (PYSPARK_PYTHON selects it)"
+        yield Finding(what, False, f"{line}{hint}")
 
 
 def executors(spark: Any, how: ConnectionParameters, tasks: int = 4) -> list[Mapping[str, Any]]:
     """Return the findings of a few tasks on executors, each distinct place once."""
-    schema = "host STRING, executable STRING, python STRING, package STRING, server STRING, problem STRING"
+    names = ("host", "executable", "python", "package", "server", "problem")
 
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for _ in batches:
             pass
-        yield pa.RecordBatch.from_pylist([here(how)], schema=pa.schema([(n, pa.string()) for n in _NAMES]))
+        schema = pa.schema([(name, pa.string()) for name in names])
+        yield pa.RecordBatch.from_pylist([here(how)], schema=schema)
 
-    rows = collect_all(spark.range(0, tasks, 1, tasks).mapInArrow(look, schema))
+    schema = ", ".join(f"{name} STRING" for name in names)
+    rows = collect_all(spark.range(0, tasks, 1, tasks).mapInArrow(check, schema))
     found = {(row["host"], row["executable"], row["problem"]): row.asDict() for row in rows}
     return [found[key] for key in sorted(found, key=str)]
-
-
-_NAMES = ("host", "executable", "python", "package", "server", "problem")
 
 
 def here(how: ConnectionParameters) -> dict[str, str | None]:
@@ -183,13 +168,10 @@ def here(how: ConnectionParameters) -> dict[str, str | None]:
             server = _server(using)
     except (MQueueError, DatabaseError, InterfaceError) as error:
         problem = str(explained(error))
-    return dict(
-        zip(
-            _NAMES,
-            (socket.gethostname(), sys.executable, platform.python_version(), VERSION, server, problem),
-            strict=True,
-        )
-    )
+    return {
+        "host": socket.gethostname(), "executable": sys.executable, "python": platform.python_version(),
+        "package": VERSION, "server": server, "problem": problem,
+    }  # fmt: skip
 
 
 VERB = Verb(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from argparse import ArgumentParser, BooleanOptionalAction
@@ -9,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import private
-from ...errors import OptionError
-from ...reports.requests import STEPS, ReportRequest, report_request
-from ..arguments import AS_OF, moment, state
+from ...reports.requests import STEPS, report_request
+from ..arguments import add_allow_gaps, add_as_of, add_times, add_topics
 from ..verb import BadArguments, Job, Stopped, Verb
 
 if TYPE_CHECKING:
@@ -22,85 +22,61 @@ WIDTH = 160
 
 
 def arguments(parser: ArgumentParser) -> None:
-    topics = parser.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topic", action="append", metavar="NAME", help="A topic; can be repeated.")
-    topics.add_argument("--pattern", metavar="REGEX", help="All topics whose whole name matches.")
-    parser.add_argument("--from-archive", metavar="PATH", help="Include the content of this archive.")
-    parser.add_argument("--as-of", type=state, metavar="STATE", help=AS_OF)
-    parser.add_argument(
-        "--live", action=BooleanOptionalAction, default=True, help="Include the live log (default: yes)."
-    )
-    form = "YYYY-MM-DD[THH:MM[:SS]][+HH:MM]"
-    parser.add_argument("--since", type=moment, metavar=form, help="Count from this time on (UTC).")
-    parser.add_argument("--until", type=moment, metavar=form, help="Count up to this time, exclusive.")
-    parser.add_argument(
-        "--by", choices=tuple(STEPS), default="hour", help="The length of the time steps (default hour)."
-    )
-    parser.add_argument(
-        "--top",
-        type=int,
-        default=10,
-        metavar="N",
-        help="The number of errors to list for each group, and of keys (default 10).",
-    )
-    parser.add_argument(
-        "--allow-gaps",
-        action="store_true",
-        help="Continue where messages between archive and log may be deleted, instead of failing.",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add_topics(parser)
+    add("--from-archive", metavar="PATH", help="Include the content of this archive.")
+    add_as_of(parser)
+    add("--live", action=BooleanOptionalAction, default=True, help="Include the live log (default: yes).")
+    add_times(parser, "Count from this time on", "Count up to this time, exclusive")
+    add("--by", choices=tuple(STEPS), default="hour", help="The length of the time steps (default hour).")
+    top = "The number of errors to list for each group, and of keys (default 10)."
+    add("--top", type=int, default=10, metavar="N", help=top)
+    add_allow_gaps(parser)
+    add(
         "--json",
         metavar="FILE",
         help="Write the report as JSON; - writes it to stdout, instead of the tables.",
     )
-    parser.add_argument("--csv", metavar="FOLDER", help="Write each table as a file into this folder.")
-    parser.add_argument("--html", metavar="FILE", help="Write the report as an HTML page with charts.")
+    add("--csv", metavar="FOLDER", help="Write each table as a file into this folder.")
+    add("--html", metavar="FILE", help="Write the report as an HTML page with charts.")
 
 
 def run(job: Job) -> int:
     from ...reports.making import PARTS, build_report
 
-    asked = _asked(job)
-    _check_places(job)
-    with job.progress(PARTS, "parts") as progress:
+    given = job.arguments
+    request = report_request(
+        given.topic, given.pattern, given.from_archive, given.live, given.since, given.until, given.by, given.top,
+        job.options, not given.allow_gaps, given.as_of,
+    )  # fmt: skip
+    for option, name in (("--json", given.json), ("--html", given.html)):
+        if name not in (None, "-"):
+            _check_file(option, name)
+    if given.csv is not None:
+        _check_folder("--csv", given.csv)
+    parts = itertools.count(1)
+    with job.progress("parts") as progress:
 
         def step() -> None:
-            progress.update(1)
+            progress(next(parts), PARTS)
             if job.stopping.is_set():
                 raise Stopped("stopped before the report was done: nothing was written")
 
-        found = build_report(job.spark, asked, step)
+        found = build_report(job.spark, request, step)
     _write(job, found)
     return 0
 
 
-def _asked(job: Job) -> ReportRequest:
-    given = job.arguments
-    try:
-        return report_request(
-            given.topic, given.pattern, given.from_archive, given.live, given.since, given.until, given.by, given.top,
-            job.options if given.live else {}, not given.allow_gaps, given.as_of,
-        )  # fmt: skip
-    except OptionError as error:
-        raise BadArguments(str(error)) from error
-
-
-def _check_places(job: Job) -> None:
-    """Raise ``BadArguments`` if a file or folder cannot be written: now, not after an hour of counting."""
-    given = job.arguments
-    for option, name in (("--json", given.json), ("--html", given.html)):
-        if name in (None, "-"):
-            continue
-        path = Path(name)
-        folder = path.absolute().parent
-        if path.is_dir():
-            raise BadArguments(f"{option}: {name} is a folder; name a file")
-        if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-            raise BadArguments(
-                f"{option}: {name} cannot be written: check that its folder exists and that you may write to it"
-            )
-    if given.csv is not None:
-        _check_folder("--csv", given.csv)
+def _check_file(option: str, name: str) -> None:
+    """Raise ``BadArguments`` if the file cannot be written: now, not after an hour of counting."""
+    path = Path(name)
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise BadArguments(f"{option}: {name} is a folder; name a file")
+    if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise BadArguments(
+            f"{option}: {name} cannot be written: check that its folder exists and that you may write to it"
+        )
 
 
 def _check_folder(option: str, name: str) -> None:
@@ -124,33 +100,31 @@ def _write(job: Job, found: Report) -> None:
     else:
         job.tell(found.to_text(shutil.get_terminal_size((WIDTH, 0)).columns).rstrip("\n"))
 
-    def as_json() -> str:
-        _write_text(given.json, found.to_json() + "\n")
-        return f"{given.json} is written"
+    def csv_files(folder: str) -> str:
+        return f"{folder}: {', '.join(found.to_csv(folder))} are written"
 
-    def as_csv() -> str:
-        return f"{given.csv}: {', '.join(found.to_csv(given.csv))} are written"
+    def json_file(path: str) -> str:
+        return _write_text(path, found.to_json() + "\n")
 
-    def as_html() -> str:
-        _write_text(given.html, found.to_html())
-        return f"{given.html} is written"
+    def html_file(path: str) -> str:
+        return _write_text(path, found.to_html())
 
     failed = []
-    json = None if given.json == "-" else given.json
-    for name, write in ((json, as_json), (given.csv, as_csv), (given.html, as_html)):
-        if name is None:
+    for name, write in ((given.json, json_file), (given.csv, csv_files), (given.html, html_file)):
+        if name in (None, "-"):
             continue
         try:
-            job.say(write())
+            job.say(write(name))
         except OSError as error:
             failed.append(f"{name} cannot be written: {error}")
     if failed:
         raise OSError("; ".join(failed))
 
 
-def _write_text(path: str, text: str) -> None:
+def _write_text(path: str, text: str) -> str:
     with open(path, "w", encoding="utf-8", opener=private.overwrite) as file:
         file.write(text)
+    return f"{path} is written"
 
 
 VERB = Verb(
