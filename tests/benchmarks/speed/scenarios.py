@@ -1,0 +1,48 @@
+"""The scenarios: what is published, how the worker runs, and which plain SQL is the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Drain:
+    """A worker handles ``count`` messages over ``keys`` keys. ``floor``: the method of ``Floor`` to compare with."""
+
+    name: str
+    count: int
+    keys: int
+    floor: str
+    threads: int = 4
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+DRAINS = (
+    Drain("one message a call", 20_000, 100, "lots"),
+    Drain("one message a call, one thread", 10_000, 100, "lots", 1),
+    Drain("one message a call, one key", 10_000, 1, "lots"),
+    Drain("batches of 200", 40_000, 100, "lots", options={"batch": True, "batch_size": 200}),
+    Drain("atomic", 4_000, 100, "atomic", options={"atomic": True}),
+    Drain("atomic, one thread", 2_000, 100, "atomic", 1, {"atomic": True}),
+    Drain("strict, one key", 2_000, 1, "strict", options={"strict": True}),
+    Drain("strict, 1,000 keys", 10_000, 1_000, "lots", options={"strict": True}),
+)
+FLOORS = {"update": (1_000, 100), "lots": (20_000, 100), "atomic": (1_000, 100), "strict": (1_000, 1)}
+"""The number of messages and keys for each method of ``Floor``."""
+
+RATES = (10, 100)
+"""Messages a second, for the latency from commit to handler."""
+PARTITIONS = (20, 5_020)
+"""Partitions of an idle worker."""
+
+
+def payload(number: int) -> dict[str, Any]:
+    """Return a payload of about 300 bytes."""
+    return {
+        "n": number,
+        "order": f"order-{number:010}",
+        "customer": number * 7919 % 5000,
+        "note": "to be delivered in the afternoon, to a neighbour if nobody is there. " * 3,
+    }
