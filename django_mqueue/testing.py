@@ -137,8 +137,8 @@ class _Drain:
         for delivery, verdict in found.items():
             if verdict.verb != "ack":
                 logger.warning(
-                    "handler failed: %s: %s@%s: %s: %s",
-                    handler.name, delivery.topic, delivery.offset, verdict.verb, verdict.error,
+                    "attempt failed: %s: %s@%s attempt %s, %s: %s",
+                    handler.name, delivery.topic, delivery.offset, delivery.attempt, verdict.verb, verdict.error,
                 )  # fmt: skip
             verdict.settle(delivery)
 

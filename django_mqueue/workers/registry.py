@@ -58,6 +58,11 @@ def _definition(function: Any) -> object:
     return (code.co_filename, function.__qualname__, code.co_firstlineno) if code else object()
 
 
+def _place(function: Any) -> str:
+    code = getattr(function, "__code__", None)
+    return f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
+
+
 _handlers: dict[tuple[str, str], Handler] = {}
 
 
@@ -138,7 +143,8 @@ def consumer(
         before = _handlers.get((topic, group))
         if before is not None and _definition(before.function) != _definition(function):
             raise HandlerError(
-                f"topic {topic!r} has a handler for group {group!r} already: {before.name}; {shown} needs another group"
+                f"topic {topic!r} has a handler for group {group!r} already: {before.name}{_place(before.function)};"
+                f" {shown}{_place(function)} needs another group"
             )
         _handlers[topic, group] = handler
         return function
