@@ -17,7 +17,7 @@ from ..base.display import printable
 MS = timedelta(milliseconds=1)
 GROUPS_DRAWN = 3
 LOOKS = ("finished", "second", "third")
-SAMPLED = "Estimated from a sample of the messages."
+SAMPLED = "Computed from a part of the messages."
 AT_LEAST = (
     "Numbers before {} are minimums, or missing: messages older than the retention may have been deleted."
 )

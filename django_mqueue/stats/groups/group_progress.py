@@ -18,10 +18,10 @@ from ...service.registration import check_group, topic_limit
 from ...service.subscription import check_count
 from ...store import leases, offsets
 from ...store.connection import session
-from ...store.queries import message_pages, partition_progress, samples
-from ..results import AT_LEAST, Figure
+from ...store.queries import group_rows, message_pages, partition_progress
+from ..results import AT_LEAST, EXACT, Figure
+from .backlog import in_hand
 from .group_states import EXPIRED, FREE, HELD, OpenDeliveries, OpenDelivery, PartitionPlace, PartitionPlaces
-from .open_messages import in_hand
 
 PAGE_MAX = 200
 COUNTED = 25_000
@@ -87,15 +87,15 @@ def _places(alias: str, topic: str, group: str, start: int, found: list[str]) ->
     cap = COUNTED // max(len(found), 25)
     counted = partition_progress.behind(alias, group, topic, list(acked.items()), cap)
     flying = partition_progress.in_flight(alias, group, topic, found)
-    now, lease_ms = samples.now_ms(alias), conf.lease_ms(topic)
+    now, lease_ms = group_rows.now_ms(alias), conf.lease_ms(topic)
     rows = []
     for name in found:
-        looked, count = counted.get(name, (0, 0))
+        count = counted.get(name, partition_progress.Counted())
         stand, lease = stands.get(name), leased.get(name)
         rows.append(
             PartitionPlace(
                 topic, group, name, key_of(name),
-                Figure(count, AT_LEAST, 0, count) if looked == cap else Figure(count, least=count),
+                Figure(count.opened, AT_LEAST if count.looked == cap else EXACT),
                 acked[name],
                 max(int(stand["scanned"]) if stand else 0, acked[name]),
                 moment(int(stand["moved_at"])) if stand else None,

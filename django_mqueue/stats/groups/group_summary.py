@@ -19,7 +19,7 @@ from ...policy.message_query import (
 )
 from ...store import garbage, heartbeats, log, offsets
 from ...store.connection import session
-from .oldest_age import oldest_open
+from .backlog import oldest_open
 
 
 def counts(using: str, wanted: MessageQuery, cap: int, scan_limit: int) -> Counts:

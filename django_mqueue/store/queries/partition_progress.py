@@ -7,7 +7,7 @@ for a retry.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..connection import session
 from ..connection.dialect import NOW_MS, flat, marks, union
@@ -43,6 +43,8 @@ LEASE_COLUMNS = ("partition", "owner", "holder", "leased_at", "renewed_at")
 
 def leases_of(using: str, group: str, topic: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the leases of these partitions, held or free: mappings by ``LEASE_COLUMNS``."""
+    if not names:
+        return []
     rows = session.fetch(
         using,
         "SELECT partition_key, leased_by, holder, leased_at, lease_renewed_at FROM queue_partition_leases"
@@ -53,24 +55,35 @@ def leases_of(using: str, group: str, topic: str, names: Sequence[str]) -> list[
     return [dict(zip(LEASE_COLUMNS, row, strict=True)) for row in rows]
 
 
+class Counted(NamedTuple):
+    """Counts of the first rows of a partition above an offset.
+
+    ``looked``: rows that were read, up to the offset ``last``. ``opened``: messages for the group that are not done.
+    ``pending``: those among them that were never delivered.
+    """
+
+    looked: int = 0
+    opened: int = 0
+    pending: int = 0
+    last: int = 0
+
+
 def behind(
     using: str, group: str, topic: str, above: Sequence[tuple[str, int]], limit: int
-) -> dict[str, tuple[int, int]]:
-    """Return (rows read, rows for the group that are not acknowledged) above an offset of each partition.
-
-    It reads at most ``limit`` rows of each partition. Partitions without such a row are missing from the result.
-    """
+) -> dict[str, Counted]:
+    """Count the first ``limit`` rows of each partition above its offset. Partitions without such a row are missing."""
     branch = (
-        "SELECT m.partition_key, COUNT(*), SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0) FROM"
+        "SELECT m.partition_key, COUNT(*), SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0),"
+        " SUM(m.consumer_group IN ('', %s) AND s.acked IS NULL), MAX(m.`offset`) FROM"
         " (SELECT topic, partition_key, `offset`, consumer_group FROM queue_messages"
         " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key = %s AND `offset` > %s"
         f" ORDER BY `offset` LIMIT {limit:d}) m LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
         " ON s.consumer_group = %s AND s.topic = m.topic AND s.partition_key = m.partition_key"
         " AND s.message_offset = m.`offset` GROUP BY m.partition_key"
     )
-    params = flat([group, topic, partition, offset, group] for partition, offset in above)
+    params = flat([group, group, topic, partition, offset, group] for partition, offset in above)
     rows = session.fetch(using, union(branch, len(above)), params)
-    return {partition: (int(looked), int(count)) for partition, looked, count in rows}
+    return {partition: Counted(*map(int, counts)) for partition, *counts in rows}
 
 
 def in_flight(using: str, group: str, topic: str, names: Sequence[str]) -> dict[str, int]:
@@ -118,29 +131,28 @@ _OPEN_ROWS = (
 )
 
 
-def opened(using: str, group: str, topic: str, leases: int, limit: int) -> list[dict[str, Any]]:
-    """Return the first ``limit`` open deliveries: mappings by ``OPEN_COLUMNS``. ``leases``: the number of partitions
-    to read.
-    """
-    rows = session.fetch(
-        using, f"{_OPEN_ROWS.format(leases=leases)} LIMIT {limit:d}", [group, topic, group, topic]
-    )
-    return [dict(zip(OPEN_COLUMNS, row, strict=True)) for row in rows]
-
-
-def in_hand(
-    using: str, group: str, topic: str, name: str | None, leases: int, limit: int
+def opened(
+    using: str,
+    group: str,
+    topic: str,
+    leases: int,
+    limit: int,
+    *,
+    in_flight: bool | None = None,
+    name: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Return up to ``limit`` deliveries in flight: mappings by ``OPEN_COLUMNS``.
+    """Return the first ``limit`` open deliveries: mappings by ``OPEN_COLUMNS``.
 
-    ``name``: only deliveries to this subscriber. ``leases``: the number of partitions to read.
+    ``leases``: the number of partitions to read. ``in_flight``: only those in flight, or only those that wait for a
+    retry. ``name``: only deliveries to this subscriber.
     """
-    of_name, params = (" AND s.delivered_to = %s", [name]) if name is not None else ("", [])
-    rows = session.fetch(
-        using,
-        f"{_OPEN_ROWS.format(leases=leases)} AND s.in_flight = 1{of_name} LIMIT {limit:d}",
-        [group, topic, group, topic, *params],
-    )
+    which, params = "", [group, topic, group, topic]
+    if in_flight is not None:
+        which += f" AND s.in_flight = {in_flight:d}"
+    if name is not None:
+        which += " AND s.delivered_to = %s"
+        params.append(name)
+    rows = session.fetch(using, f"{_OPEN_ROWS.format(leases=leases)}{which} LIMIT {limit:d}", params)
     return [dict(zip(OPEN_COLUMNS, row, strict=True)) for row in rows]
 
 

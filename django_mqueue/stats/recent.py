@@ -1,0 +1,153 @@
+"""The messages that rates and latencies are computed from.
+
+Few messages are all read. Of many, some neighbours are read at even distances in the log, and each stands for the
+messages up to the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ..store.queries import bounded_counts, group_rows
+from ..store.queries.group_rows import Range, Row
+
+SLICES, NEIGHBOURS = 96, 8
+"""The number of places in the log that are read, and of rows at each."""
+PROBES = 20
+"""The number of places that one step of a search by time reads."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The first rows of a range of offsets. ``rest``: about how many rows follow them in the range."""
+
+    low: int
+    high: int
+    rows: Sequence[Row]
+    rest: float = 0
+
+
+class Recent:
+    """The recent messages of topics, for one call. ``now``: the database's time in epoch milliseconds."""
+
+    def __init__(self, using: str, topics: Sequence[str], limit: int, pairs: int) -> None:
+        self.using, self.limit = using, limit
+        self.slices = max(24, min(SLICES, 1_500 // max(pairs, 1)))
+        self.now = group_rows.now_ms(using)
+        self.ends = bounded_counts.ends(using, sorted(set(topics)))
+        self._offsets: dict[str, int] = {}
+
+    def read(self, topic: str, group: str | None, start: int, since: int) -> list[Slice]:
+        """Return what was published since a time, in offset order; with a group, also what it finished since then.
+
+        ``start``: the offset above which the group began. ``since``: epoch milliseconds, the same in each call.
+        """
+        end = self.ends.get(topic)
+        if end is None:
+            return []
+        of = Range(topic, group, start)
+        if group is not None and (whole := self._whole(of, end.first, end.last + 1)):
+            return whole
+        middle = self._offset_at(topic, since)
+        found = self._part(of, middle, end.last + 1)
+        return found if group is None else self._finished_since(of, end.first, middle, since) + found
+
+    def _whole(self, of: Range, low: int, high: int) -> list[Slice]:
+        """Return all rows of a range as one slice; nothing if they are too many."""
+        (rows,) = group_rows.rows(self.using, [of._replace(low=low, high=high)], self.limit + 1)
+        return [Slice(low, high, rows)] if len(rows) <= self.limit else []
+
+    def _part(self, of: Range, low: int, high: int) -> list[Slice]:
+        if low >= high:
+            return []
+        return self._whole(of, low, high) or self._slices(of, low, high)
+
+    def _slices(self, of: Range, low: int, high: int) -> list[Slice]:
+        ranges = cut(low, high, self.slices)
+        read = group_rows.rows(self.using, [of._replace(low=a, high=b) for a, b in ranges], NEIGHBOURS)
+        found = []
+        for (a, b), rows in zip(ranges, read, strict=True):
+            rest = 0.0
+            if len(rows) == NEIGHBOURS:
+                density = (NEIGHBOURS - 1) / (rows[-1].offset - rows[0].offset)
+                rest = (b - 1 - rows[-1].offset) * density
+            found.append(Slice(a, b, rows, rest))
+        return found
+
+    def _finished_since(self, of: Range, low: int, high: int, since: int) -> list[Slice]:
+        """Return slices of older messages, finest where the group finished some since then."""
+        coarse = self._part(of, low, high)
+        if len(coarse) < 2:
+            return coarse
+        hits = [n for n, one in enumerate(coarse) if any((row.done_at or 0) >= since for row in one.rows)]
+        first, last = max(min(hits, default=len(coarse)) - 1, 0), max(hits, default=len(coarse) - 2) + 1
+        fine = self._part(of, coarse[first].low, coarse[min(last, len(coarse) - 1)].high)
+        # The group finished the rest of the other slices earlier, or has not begun with it.
+        outside = [replace(one, rest=0) for one in coarse]
+        return [*outside[:first], *fine, *outside[last + 1 :]]
+
+    def _offset_at(self, topic: str, moment: int) -> int:
+        """Return the first offset of a topic that was published then or later; one above the last if none was."""
+        if topic not in self._offsets:
+            end = self.ends[topic]
+            low, high = end.first, end.last + 1
+            if end.first_at >= moment:
+                high = low
+            while high - low > 1:  # ``low`` was published before the moment, ``high`` was not.
+                ranges = [Range(topic, low=a, high=b) for a, b in cut(low + 1, high, PROBES)]
+                rows = [row for found in group_rows.rows(self.using, ranges, 1) for row in found]
+                if not rows:
+                    break
+                high = next((row.offset for row in rows if row.published_at >= moment), high)
+                low = max((row.offset for row in rows if row.offset < high), default=low)
+            self._offsets[topic] = high
+        return self._offsets[topic]
+
+
+def cut(low: int, high: int, parts: int) -> list[tuple[int, int]]:
+    """Cut a range of offsets into so many about equal ones, or fewer."""
+    parts = max(1, min(parts, high - low))
+    bounds = [low + (high - low) * number // parts for number in range(parts + 1)]
+    return [(a, b) for a, b in pairwise(bounds) if a < b]
+
+
+Interval = tuple[float, float, float]
+"""Messages spread evenly over a time: its begin, its end, how many."""
+
+
+def spread(
+    slices: Sequence[Slice], test: Callable[[Row], bool], time: Callable[[Row], int]
+) -> list[Interval]:
+    """Return when the messages that pass a test had their ``time``.
+
+    The rest of a slice had it between the time of its rows and the time of the next slice's rows.
+    """
+    found: list[Interval] = []
+    times = [sorted(time(row) for row in one.rows if test(row)) for one in slices]
+    for number, (one, here) in enumerate(zip(slices, times, strict=True)):
+        found += [(at, at, 1) for at in here]
+        if one.rest and here:
+            there = next((some for some in times[number + 1 :] if some), here)
+            mass = one.rest * len(here) / len(one.rows) / len(here)
+            for n, at in enumerate(here):
+                other = there[n * len(there) // len(here)]
+                found.append((min(at, other), max(at, other), mass))
+    return found
+
+
+def in_steps(intervals: Sequence[Interval], start: int, step: int, points: int) -> tuple[int, ...]:
+    """Return how many messages fall into each of ``points`` steps from ``start`` on."""
+    values = [0.0] * points
+    for begin, end, mass in intervals:
+        first, last = (begin - start) / step, (end - start) / step
+        if last < 0 or first >= points:
+            continue
+        if end == begin:
+            values[int(first)] += mass
+            continue
+        for number in range(max(0, int(first)), min(points, int(last) + 1)):
+            part = min(last, number + 1) - max(first, number)
+            values[number] += mass * max(part, 0.0) / (last - first)
+    return tuple(map(round, values))
