@@ -10,8 +10,8 @@ from .. import conf
 from ..policy.durations import moment
 from ..policy.message_query import DONE
 from ..store.connection import session
+from ..store.offsets import Registration
 from ..store.queries import group_positions, topic_index
-from ..store.queries.group_positions import Registered
 from ..store.queries.group_rows import Row
 from .recent import Recent, Slice, in_steps, spread
 from .results import ABOUT, AT_LEAST, EXACT, Figure, Latency, LatencyStep, Rates, Series, percentiles
@@ -79,7 +79,7 @@ def _rates(
     group: str | None,
     slices: Sequence[Slice],
     letters: Sequence[Slice],
-    registration: Registered | None,
+    registration: Registration | None,
     kept_from: int,
 ) -> Rates:
     finished = skipped = finished_from = None
@@ -125,7 +125,7 @@ def _finished_from(rows: Sequence[Row], time: _Steps, kept_from: int) -> int:
     return min(time.now, kept_from + max(took, default=0))
 
 
-def _registered_from(rows: Sequence[Row], time: _Steps, registration: Registered | None) -> int:
+def _registered_from(rows: Sequence[Row], time: _Steps, registration: Registration | None) -> int:
     """Return the time from which there are records of messages that the group finished (epoch milliseconds).
 
     A reset deletes the records with the registration. A pause also changes the registration's row. A message that was

@@ -64,16 +64,19 @@ class Recent:
             return []
         return self._whole(of, low, high) or self._slices(of, low, high)
 
-    def _slices(self, of: Range, low: int, high: int) -> list[Slice]:
-        ranges = cut(low, high, self.slices)
+    def _slices(self, of: Range, start: int, end: int) -> list[Slice]:
+        ranges = cut(start, end, self.slices)
         read = group_rows.rows(self.using, [of._replace(low=a, high=b) for a, b in ranges], NEIGHBOURS)
-        found = []
-        for (a, b), rows in zip(ranges, read, strict=True):
-            rest = 0.0
+        found = list[Slice]()
+        following = None
+        for (low, high), rows in zip(reversed(ranges), reversed(read), strict=True):
+            density, rest = len(rows) / (high - low), 0.0
             if len(rows) == NEIGHBOURS:
-                density = (NEIGHBOURS - 1) / (rows[-1].offset - rows[0].offset)
-                rest = (b - 1 - rows[-1].offset) * density
-            found.append(Slice(a, b, rows, rest))
+                # From the beginning of the range, so that a gap before the first row counts.
+                density = (NEIGHBOURS - 1) / (rows[-1].offset - low)
+                rest = (high - 1 - rows[-1].offset) * (density + (following or density)) / 2
+            found.insert(0, Slice(low, high, rows, rest))
+            following = density
         return found
 
     def _finished_since(self, of: Range, low: int, high: int, since: int) -> list[Slice]:

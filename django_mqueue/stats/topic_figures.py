@@ -11,30 +11,28 @@ from ..store.connection import session
 from ..store.queries import bounded_counts, group_rows
 from .results import TopicFigures, capped
 
-CAP, KEPT = 1_000, 100_000
-"""The maximum number of scheduled messages, and of dead letters, that are counted; and of messages of all topics."""
+CAP = 1_000
+"""The maximum number of messages, of scheduled messages and of dead letters that are counted by default."""
 
 
 def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -> dict[str, TopicFigures]:
     """Return the figures of the topics, by name."""
     if not topics:
         return {}
-    cap = exact or max(CAP, min(10_000, KEPT // len(topics)))
+    cap = exact or CAP
     with session.migration_errors(using):
         now = moment(group_rows.now_ms(using))
         ends = bounded_counts.ends(using, topics)
-        kept = bounded_counts.targets(using, topics, cap + 1)
-        others = [
-            name for topic in topics for name in (scheduled_topic(topic), conf.dead_letter_topic(topic))
-        ]
-        counts = kept | bounded_counts.targets(using, [one for one in others if one not in kept], CAP + 1)
+        kept = bounded_counts.rows(using, topics, cap + 1)
+        others = [*map(scheduled_topic, topics), *map(conf.dead_letter_topic, topics)]
+        counts = bounded_counts.rows(using, others, CAP + 1)
     found = {}
     for topic in topics:
         scheduled, dead = scheduled_topic(topic), conf.dead_letter_topic(topic)
         end = ends.get(topic)
         found[topic] = TopicFigures(
-            topic, now, capped(sum(kept.get(topic, {}).values()), cap),
-            capped(sum(counts.get(scheduled, {}).values()), CAP), capped(sum(counts.get(dead, {}).values()), CAP),
+            topic, now, capped(kept[topic], cap),
+            capped(counts[scheduled], CAP), capped(counts[dead], CAP),
             *((end.first, moment(end.first_at), end.last, moment(end.last_at)) if end else ()),
         )  # fmt: skip
     return found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .. import conf
 from ..policy.batching import batches
 from ..store.connection import session
+from ..store.offsets import Registration
 from ..store.queries import bounded_counts, group_positions
 from .results import KnownTopic
 
@@ -22,7 +23,8 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
     few statements for each 50 topics, whatever these hold.
     """
     with session.migration_errors(using):
-        still, dead = _idle_pairs(using, topics), _dead(using, [known.topic for known in topics])
+        still = _idle_pairs(using, topics)
+        dead = bounded_counts.rows(using, [conf.dead_letter_topic(known.topic) for known in topics], LETTERS)
     return sorted(
         topics,
         key=lambda known: (
@@ -40,7 +42,7 @@ def _idle_pairs(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]
     if not pairs:
         return set()
     alive = group_positions.alive(using, [(topic, group, conf.lease_ms(topic)) for topic, group in pairs])
-    registered: dict[tuple[str, str], group_positions.Registered] = {}
+    registered: dict[tuple[str, str], Registration] = {}
     for some in batches(pairs):
         names = [sorted(set(column)) for column in zip(*some, strict=True)]
         registered |= group_positions.registrations(using, *names)
@@ -50,9 +52,3 @@ def _idle_pairs(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]
         if not alive.get(pair)
         or (pair in registered and (registered[pair].paused or registered[pair].resetting))
     }
-
-
-def _dead(using: str, topics: Sequence[str]) -> dict[str, int]:
-    """Return the number of dead letters, by dead-letter topic."""
-    names = [conf.dead_letter_topic(topic) for topic in topics]
-    return {topic: sum(of.values()) for topic, of in bounded_counts.targets(using, names, LETTERS).items()}

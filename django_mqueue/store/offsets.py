@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
@@ -61,10 +62,11 @@ def registration(using: str, group: str, topic: str) -> Registration | None:
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
         [group, topic],
     )
-    return _registration(rows[0]) if rows else None
+    return registration_of(rows[0]) if rows else None
 
 
-def _registration(row: session.Row) -> Registration:
+def registration_of(row: Sequence[Any]) -> Registration:
+    """Return the registration of (id, start, paused, time of the last change, scan offset)."""
     life, start, paused, changed, scanned = row
     scanned = int(scanned)
     return Registration(
@@ -83,7 +85,7 @@ def registration_and_settled(using: str, group: str, topic: str) -> tuple[Regist
     )
     found = {name: row for name, *row in rows}
     settled = int(found[""][1]) if "" in found else 0
-    return (_registration(tuple(found[group])) if group in found else None), settled
+    return (registration_of(found[group]) if group in found else None), settled
 
 
 def registered_among(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:

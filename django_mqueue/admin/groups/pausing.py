@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import conf
 from ...service import group_positions
-from ...stats.groups import group_summary
+from ...store import offsets
 from ..base import subjects, wording
 from ..base.audit import Subject
 from ..base.links import address
@@ -91,7 +91,7 @@ class PauseTopic(_OfTopic):
     title = "Pause a topic"
 
     def plan(self, asked: Asked) -> Plan:
-        found = group_summary.pauses(conf.database(), asked["topic"])
+        found = offsets.pauses(conf.database(), asked["topic"])
         running = [group for group, paused in found.items() if not paused]
         if not running:
             return _nothing(f"Topic {asked['topic']} has no group that is not paused.")
@@ -109,9 +109,7 @@ class ResumeTopic(_OfTopic):
 
     def plan(self, asked: Asked) -> Plan:
         paused = [
-            group
-            for group, is_paused in group_summary.pauses(conf.database(), asked["topic"]).items()
-            if is_paused
+            group for group, is_paused in offsets.pauses(conf.database(), asked["topic"]).items() if is_paused
         ]
         if not paused:
             return _nothing(f"Topic {asked['topic']} has no group that is paused.")
@@ -128,7 +126,8 @@ class ResumeTopic(_OfTopic):
 
 def _told_if_it_reads(asked: Asked) -> str:
     """Return the reason why the group cannot be paused: it reads the log itself. Return "" for other groups."""
-    if not group_summary.reads_log(conf.database(), asked["topic"], asked["group"]):
+    registration = offsets.registration(conf.database(), asked["group"], asked["topic"])
+    if registration is None or not registration.reads_log:
         return ""
     name = f"Group {asked['group']} reads the log of topic {asked['topic']} by itself"
     return f"{name}: it receives no deliveries. Stop the reader, for example a Spark query."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest
 
 from ... import conf
-from ...stats.groups import group_summary
+from ...store import offsets
 from ..base import subjects
 from ..base.audit import Subject
 from ..base.links import address
@@ -16,8 +16,9 @@ Tool = tuple[str, str]
 
 
 def of_group(request: HttpRequest, topic: str, group: str) -> list[Tool]:
-    paused = group_summary.paused(conf.database(), topic, group)
-    can_pause = paused is False and not group_summary.reads_log(conf.database(), topic, group)
+    registration = offsets.registration(conf.database(), group, topic)
+    paused = None if registration is None else registration.paused
+    can_pause = registration is not None and not (registration.paused or registration.reads_log)
     return _of(
         request,
         {"topic": topic, "group": group},
@@ -37,7 +38,7 @@ def of_group(request: HttpRequest, topic: str, group: str) -> list[Tool]:
 
 
 def of_topic(request: HttpRequest, topic: str) -> list[Tool]:
-    found = group_summary.pauses(conf.database(), topic)
+    found = offsets.pauses(conf.database(), topic)
     return _of(
         request,
         {"topic": topic},

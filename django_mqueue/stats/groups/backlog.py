@@ -117,7 +117,7 @@ NONE = Figure(0)
 class Backlog:
     """The open messages of a group. ``oldest``: the lowest offset; None if there is none.
 
-    ``recent``: rows around the group's position, and its open deliveries. ``moved_at``: as in ``Positions``.
+    ``recent``: rows around the group's position, and its open deliveries. ``positions``: only in a long topic.
     """
 
     pending: Figure = NONE
@@ -126,12 +126,12 @@ class Backlog:
     oldest: int | None = None
     oldest_is_exact: bool = True
     recent: Sequence[Row] = field(default_factory=list)
-    moved_at: int = 0
+    positions: Positions | None = None
 
 
 def cap_for(pairs: int) -> int:
     """Return the number up to which the messages of each pair are counted by default."""
-    return max(100, min(1_000, 20_000 // max(pairs, 1)))
+    return max(100, min(1_000, 10_000 // max(pairs, 1)))
 
 
 def backlogs(using: str, starts: dict[tuple[str, str], int], cap: int) -> dict[tuple[str, str], Backlog]:
@@ -189,7 +189,7 @@ class _Long:
             oldest,
             is_exact,
             [*near, *delivered],
-            self.positions.moved_at,
+            self.positions,
         )
 
     def _read(self, of: Range, *, newest_first: bool) -> list[Row]:

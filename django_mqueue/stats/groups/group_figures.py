@@ -66,7 +66,8 @@ class _Groups:
         registered, backlog = self.registered.get(pair), self.backlogs.get(pair)
         work = Activity()
         if registered is not None and backlog is not None and backlog.recent:
-            work = activity(backlog.recent, self.now, max(registered.changed, backlog.moved_at))
+            moved_at = backlog.positions.moved_at if backlog.positions else 0
+            work = activity(backlog.recent, self.now, max(registered.changed, moved_at))
         backlog = backlog or Backlog()
         at = published.get(backlog.oldest or 0)
         return GroupFigures(

@@ -29,7 +29,7 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
         if registered is None or removing:
             return Lag(topic, group, Figure(0), (), 0, False, removing)
         backlog = backlogs(using, {pair: registered.start}, exact or cap_for(1))[pair]
-        found = positions(using, topic, group, registered.start, PARTITIONS_READ)
+        found = backlog.positions or positions(using, topic, group, registered.start, PARTITIONS_READ)
         # A longer range of offsets above the watermark can hold more messages.
         likely = sorted(found.behind, key=lambda one: one.acked - one.newest)[: max(LIKELY, 2 * limit)]
         counted = _counted(using, topic, group, likely, exact or ROWS)
@@ -60,16 +60,15 @@ def _rows(
     using: str, topic: str, group: str, shown: Sequence[News], counted: dict[str, Figure]
 ) -> list[PartitionLag]:
     names = [one.partition for one in shown]
-    leases = {row["partition"]: row for row in partition_progress.leases_of(using, group, topic, names)}
+    places = partition_progress.places(using, group, topic, names) if names else {}
     rows = []
     for one in shown:
-        lease = leases.get(one.partition, {"owner": "", "renewed_at": None})
-        renewed = lease["renewed_at"]
+        place = places[one.partition]
         rows.append(
             PartitionLag(
-                one.partition, key_of(one.partition), counted[one.partition], one.acked, one.newest,
-                lease["owner"] or "", None if renewed is None else moment(int(renewed)),
-                moment(one.moved_at) if one.moved_at else None,
+                one.partition, key_of(one.partition), counted[one.partition], one.acked, one.newest, place.owner,
+                None if place.renewed_at is None else moment(place.renewed_at),
+                None if place.moved_at is None else moment(place.moved_at),
             )
         )  # fmt: skip
     return rows

@@ -50,23 +50,6 @@ def _count(using: str, wanted: MessageQuery, cap: int, scan_limit: int) -> tuple
     return count, False
 
 
-def paused(using: str, topic: str, group: str) -> bool | None:
-    """Return whether a group is paused; None if it is not registered."""
-    registration = offsets.registration(using, group, topic)
-    return None if registration is None else registration.paused
-
-
-def reads_log(using: str, topic: str, group: str) -> bool:
-    """Return whether a group reads the log itself. Such a group gets no deliveries and cannot be paused."""
-    registration = offsets.registration(using, group, topic)
-    return registration is not None and registration.reads_log
-
-
-def pauses(using: str, topic: str) -> dict[str, bool]:
-    """Return for each group of a topic whether it is paused. Groups that read the log themselves are left out."""
-    return offsets.pauses(using, topic)
-
-
 def group_states(using: str, topic: str, partitions: int) -> list[Standing]:
     """Return the state of all registered groups by name. Read at most ``partitions`` partitions for each group."""
     with session.migration_errors(using):

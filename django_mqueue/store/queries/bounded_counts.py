@@ -36,6 +36,16 @@ def ends(using: str, topics: Sequence[str]) -> dict[str, Ends]:
     return {topic: Ends(*min(of), *max(of)) for topic, of in found.items()}
 
 
+def rows(using: str, topics: Sequence[str], limit: int) -> dict[str, int]:
+    """Count the rows of each topic, up to ``limit``."""
+    branch = (
+        "SELECT %s, COUNT(*) FROM (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+        f" LIMIT {limit:d}) x"
+    )
+    found = _fetch(using, branch, [[number, topic] for number, topic in enumerate(topics)])
+    return {topics[int(number)]: int(count) for number, count in found}
+
+
 def targets(using: str, topics: Sequence[str], limit: int) -> dict[str, dict[str, int]]:
     """Count the first ``limit`` rows of each topic by their target group. The group '' stands for all groups."""
     branch = (

@@ -8,32 +8,21 @@ from dataclasses import dataclass
 from ...policy.batching import batches
 from ..connection import session
 from ..connection.dialect import NOW_MS, flat, marks, union
-from ..offsets import REMOVING
-
-
-@dataclass(frozen=True)
-class Registered:
-    start: int
-    paused: bool
-    changed: int
-    resetting: bool
+from ..offsets import Registration, registration_of
 
 
 def registrations(
     using: str, topics: Sequence[str], groups: Sequence[str]
-) -> dict[tuple[str, str], Registered]:
+) -> dict[tuple[str, str], Registration]:
     """Return the registrations by (topic, group). Unregistered groups are missing from the result."""
     rows = session.fetch(
         using,
-        "SELECT topic, consumer_group, offset_acked, paused, updated_at, scan_offset FROM queue_offsets"
+        "SELECT topic, consumer_group, id, offset_acked, paused, updated_at, scan_offset FROM queue_offsets"
         f" FORCE INDEX (queue_offsets_partition) WHERE consumer_group IN ({marks(groups)})"
         f" AND topic IN ({marks(topics)}) AND partition_key = ''",
         [*groups, *topics],
     )
-    return {
-        (topic, group): Registered(int(start), bool(paused), int(at), int(scanned) == REMOVING)
-        for topic, group, start, paused, at, scanned in rows
-    }
+    return {(topic, group): registration_of(row) for topic, group, *row in rows}
 
 
 def alive(using: str, pairs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
