@@ -13,8 +13,8 @@ from itertools import pairwise
 from ..store.queries import bounded_counts, group_rows
 from ..store.queries.group_rows import Range, Row
 
-SLICES, NEIGHBOURS = 96, 8
-"""The number of places in the log that are read, and of rows at each."""
+SLICES, NEIGHBOURS, COUNTED = 96, 8, 50
+"""The number of places in the log that are read, of rows at each, and of rows that are counted after each."""
 PROBES = 20
 """The number of places that one step of a search by time reads."""
 
@@ -36,8 +36,11 @@ class Recent:
         self.using, self.limit = using, limit
         self.slices = max(24, min(SLICES, 1_500 // max(pairs, 1)))
         self.now = group_rows.now_ms(using)
-        self.ends = bounded_counts.ends(using, sorted(set(topics)))
+        names = sorted(set(topics))
+        self.ends = bounded_counts.ends(using, names)
+        self._counts = bounded_counts.rows(using, names, limit + 1)
         self._offsets: dict[str, int] = {}
+        self._lengths: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
 
     def read(self, topic: str, group: str | None, start: int, since: int) -> list[Slice]:
         """Return what was published since a time, in offset order; with a group, also what it finished since then.
@@ -48,8 +51,8 @@ class Recent:
         if end is None:
             return []
         of = Range(topic, group, start)
-        if group is not None and (whole := self._whole(of, end.first, end.last + 1)):
-            return whole
+        if self._counts[topic] <= self.limit:
+            return self._whole(of, end.first, end.last + 1)
         middle = self._offset_at(topic, since)
         found = self._part(of, middle, end.last + 1)
         return found if group is None else self._finished_since(of, end.first, middle, since) + found
@@ -67,16 +70,17 @@ class Recent:
     def _slices(self, of: Range, start: int, end: int) -> list[Slice]:
         ranges = cut(start, end, self.slices)
         read = group_rows.rows(self.using, [of._replace(low=a, high=b) for a, b in ranges], NEIGHBOURS)
-        found = list[Slice]()
-        following = None
-        for (low, high), rows in zip(reversed(ranges), reversed(read), strict=True):
-            density, rest = len(rows) / (high - low), 0.0
-            if len(rows) == NEIGHBOURS:
-                # From the beginning of the range, so that a gap before the first row counts.
-                density = (NEIGHBOURS - 1) / (rows[-1].offset - low)
-                rest = (high - 1 - rows[-1].offset) * (density + (following or density)) / 2
-            found.insert(0, Slice(low, high, rows, rest))
-            following = density
+        if (of.topic, start, end) not in self._lengths:
+            lengths = bounded_counts.lengths(self.using, of.topic, ranges, COUNTED)
+            self._lengths[of.topic, start, end] = lengths
+        found = []
+        for (low, high), rows, (count, last) in zip(
+            ranges, read, self._lengths[of.topic, start, end], strict=True
+        ):
+            rest: float = count - len(rows)
+            if count == COUNTED:  # The rest of the range is about as dense.
+                rest += (high - 1 - last) * (COUNTED - 1) / (last - low)
+            found.append(Slice(low, high, rows, rest))
         return found
 
     def _finished_since(self, of: Range, low: int, high: int, since: int) -> list[Slice]:

@@ -32,6 +32,11 @@ class Figure:
         return self.value
 
 
+def cap_for(subjects: int) -> int:
+    """Return the number up to which the messages of each topic or group are counted by default."""
+    return max(100, min(1_000, 10_000 // max(subjects, 1)))
+
+
 def capped(count: int, cap: int) -> Figure:
     """Return the figure of a count that stops above ``cap``."""
     return Figure(cap, AT_LEAST) if count > cap else Figure(count)

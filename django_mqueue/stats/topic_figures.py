@@ -9,17 +9,17 @@ from ..policy.durations import moment
 from ..policy.names import scheduled_topic
 from ..store.connection import session
 from ..store.queries import bounded_counts, group_rows
-from .results import TopicFigures, capped
+from .results import TopicFigures, cap_for, capped
 
 CAP = 1_000
-"""The maximum number of messages, of scheduled messages and of dead letters that are counted by default."""
+"""The maximum number of scheduled messages, and of dead letters, that are counted."""
 
 
 def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -> dict[str, TopicFigures]:
     """Return the figures of the topics, by name."""
     if not topics:
         return {}
-    cap = exact or CAP
+    cap = exact or cap_for(len(topics))
     with session.migration_errors(using):
         now = moment(group_rows.now_ms(using))
         ends = bounded_counts.ends(using, topics)

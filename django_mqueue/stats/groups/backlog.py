@@ -129,22 +129,23 @@ class Backlog:
     positions: Positions | None = None
 
 
-def cap_for(pairs: int) -> int:
-    """Return the number up to which the messages of each pair are counted by default."""
-    return max(100, min(1_000, 10_000 // max(pairs, 1)))
-
-
 def backlogs(using: str, starts: dict[tuple[str, str], int], cap: int) -> dict[tuple[str, str], Backlog]:
     """Return the backlog of each (topic, group). ``starts``: the offset above which each began.
 
     Up to ``cap`` messages are counted of each status.
     """
     most = PARTITIONS_READ if len(starts) == 1 else SHARED // max(len(starts), 1)
-    ranges = [Range(*pair, start) for pair, start in starts.items()]
-    newest = group_rows.rows(using, ranges, cap + 1, newest_first=True)
+    ranges = [Range(*pair, start, newest_first=True) for pair, start in starts.items()]
+    newest = dict(zip(starts, group_rows.rows(using, ranges, cap + 1), strict=True))
+    long = {
+        pair: _Long(using, pair, start, newest[pair], cap, most)
+        for pair, start in starts.items()
+        if len(newest[pair]) > cap
+    }
+    ends = iter(group_rows.rows(using, [part for one in long.values() for part in one.ends], RECENT))
     return {
-        (topic, group): _whole(rows) if len(rows) <= cap else _Long(using, one, rows, cap, most).backlog()
-        for (topic, group), one, rows in zip(starts, ranges, newest, strict=True)
+        pair: long[pair].backlog(next(ends), next(ends)) if pair in long else _whole(rows)
+        for pair, rows in newest.items()
     }
 
 
@@ -164,39 +165,25 @@ def _count(rows: Sequence[Row], status: str) -> int:
 class _Long:
     """The backlog in a topic that has too many messages to read all of them. ``rows``: its newest."""
 
-    def __init__(self, using: str, of: Range, rows: Sequence[Row], cap: int, most: int) -> None:
-        self.using, self.of, self.rows, self.cap = using, of, rows, cap
-        self.names = (of.topic, of.group or "")
-        self.positions = positions(using, *self.names, of.start, most)
-        self.most = most
+    def __init__(
+        self, using: str, names: tuple[str, str], start: int, rows: Sequence[Row], cap: int, most: int
+    ) -> None:
+        self.using, self.names, self.rows, self.cap, self.most = using, names, rows, cap, most
+        self.positions = positions(using, *names, start, most)
+        of = Range(*names, start, start + 1)
+        self.ends = (of, of._replace(high=self.positions.reached + 1, newest_first=True))
 
-    def backlog(self) -> Backlog:
-        head = self._read(self.of, newest_first=False)
-        near = self._read(self.of._replace(high=self.positions.reached + 1), newest_first=True)
+    def backlog(self, first: Sequence[Row], last: Sequence[Row]) -> Backlog:
+        """Return the backlog. ``first``, ``last``: the rows at the ends of what the group has reached."""
         in_flight, waiting, delivered = self._delivered()
-        oldest = _oldest(head)
+        oldest = _oldest(first)
         is_exact = oldest is not None or not self.positions.is_partial
         if oldest is None:
-            first = _first_open(self.using, *self.names, self.positions.behind)
-            found = min(
-                [first, *(row.offset for row in (*self.rows, *delivered) if row.status in OPEN_STATUSES)]
-            )
-            oldest = None if found == OFFSET_END else found
-        return Backlog(
-            self._pending(),
-            in_flight,
-            waiting,
-            oldest,
-            is_exact,
-            [*near, *delivered],
-            self.positions,
-        )
-
-    def _read(self, of: Range, *, newest_first: bool) -> list[Row]:
-        (rows,) = group_rows.rows(
-            self.using, [of._replace(low=of.start + 1)], RECENT, newest_first=newest_first
-        )
-        return rows
+            found = [_first_open(self.using, *self.names, self.positions.behind)]
+            found += [row.offset for row in (*self.rows, *delivered) if row.status in OPEN_STATUSES]
+            oldest = None if min(found) == OFFSET_END else min(found)
+        recent = [*last, *delivered]
+        return Backlog(self._pending(), in_flight, waiting, oldest, is_exact, recent, self.positions)
 
     def _pending(self) -> Figure:
         late = [(one.partition, one.scanned) for one in self.positions.behind if one.newest > one.scanned]

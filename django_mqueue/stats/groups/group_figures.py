@@ -12,8 +12,8 @@ from ...store import removal
 from ...store.connection import session
 from ...store.queries import bounded_counts, group_positions, group_rows
 from ..activity import Activity, activity
-from ..results import AT_LEAST, LATELY, Figure, GroupFigures, capped
-from .backlog import Backlog, backlogs, cap_for
+from ..results import AT_LEAST, LATELY, Figure, GroupFigures, cap_for, capped
+from .backlog import Backlog, backlogs
 
 Pair = tuple[str, str]
 CAP = 1_000

@@ -11,8 +11,8 @@ from ...store import removal
 from ...store.connection import session
 from ...store.queries import group_positions, partition_progress
 from ...store.queries.message_pages import News
-from ..results import AT_LEAST, Figure, Lag, PartitionLag, total
-from .backlog import PARTITIONS_READ, backlogs, cap_for, positions
+from ..results import AT_LEAST, Figure, Lag, PartitionLag, cap_for, total
+from .backlog import PARTITIONS_READ, backlogs, positions
 
 LIKELY = 200
 """The maximum number of partitions whose lag is counted."""

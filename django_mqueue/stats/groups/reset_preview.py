@@ -87,7 +87,7 @@ class _Side:
         self.is_partial = len(self.rows) > ROWS
         if self.is_partial:
             seen: dict[int, Row] = {row.offset: row for row in self.rows}
-            (newest,) = group_rows.rows(using, [of], ROWS, newest_first=True)
+            (newest,) = group_rows.rows(using, [of._replace(newest_first=True)], ROWS)
             self.rows = [*self.rows, *(row for row in newest if row.offset not in seen)]
 
     def stretch(self, test: Callable[[Row], bool]) -> Stretch:

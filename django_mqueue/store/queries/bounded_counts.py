@@ -46,6 +46,20 @@ def rows(using: str, topics: Sequence[str], limit: int) -> dict[str, int]:
     return {topics[int(number)]: int(count) for number, count in found}
 
 
+def lengths(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
+    """Count the rows of a topic in each range of offsets, up to ``limit``. Return the count and the last offset.
+
+    A range excludes its end.
+    """
+    branch = (
+        "SELECT %s, COUNT(*), COALESCE(MAX(`offset`), 0) FROM (SELECT `offset` FROM queue_messages"
+        " FORCE INDEX (queue_messages_tail) WHERE topic = %s AND `offset` >= %s AND `offset` < %s"
+        f" ORDER BY `offset` LIMIT {limit:d}) x"
+    )
+    rows = _fetch(using, branch, [[number, topic, *one] for number, one in enumerate(ranges)])
+    return [(int(count), int(last)) for _, count, last in sorted(rows)]
+
+
 def targets(using: str, topics: Sequence[str], limit: int) -> dict[str, dict[str, int]]:
     """Count the first ``limit`` rows of each topic by their target group. The group '' stands for all groups."""
     branch = (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...policy.batching import batches
 from ...policy.message_query import DONE, IN_FLIGHT, PENDING, WAITING
 from ..connection import session
-from ..connection.dialect import NOW_MS, flat, marks, union
+from ..connection.dialect import NOW_MS, flat, marks
 from .partition_walk import OFFSET_END
 
 BRANCHES = 64
@@ -20,13 +20,17 @@ def now_ms(using: str) -> int:
 
 
 class Range(NamedTuple):
-    """Offsets of a topic from ``low`` to before ``high``. ``start``: the offset above which the group began."""
+    """Offsets of a topic from ``low`` to before ``high``. ``start``: the offset above which the group began.
+
+    ``newest_first``: the rows at the end of the range are read, not those at its beginning.
+    """
 
     topic: str
     group: str | None = None
     start: int = 0
     low: int = 0
     high: int = OFFSET_END
+    newest_first: bool = False
 
 
 class Row(NamedTuple):
@@ -69,23 +73,24 @@ _OF_GROUP = (
 _OF_ALL = "SELECT %s, m.`offset`, m.published_at, m.failed_group, '', NULL, NULL, 0, 0, 0 FROM ({}) m"
 
 
-def rows(using: str, ranges: Sequence[Range], limit: int, *, newest_first: bool = False) -> list[list[Row]]:
-    """Return the first or the newest ``limit`` rows of each range, in offset order.
-
-    Either all ranges have a group, or none has.
-    """
+def rows(using: str, ranges: Sequence[Range], limit: int) -> list[list[Row]]:
+    """Return the first or the newest ``limit`` rows of each range, in offset order."""
     found: list[list[Row]] = [[] for _ in ranges]
-    inner = f"{_IN_RANGE}{' DESC' if newest_first else ''} LIMIT {limit:d}"
     for some in batches([*enumerate(ranges)], BRANCHES):
-        params = [_params(number, one) for number, one in some]
-        branch = (_OF_ALL if ranges[0].group is None else _OF_GROUP).format(inner)
+        branches = [_branch(one, limit) for _, one in some]
+        params = flat(_params(number, one) for number, one in some)
         for number, offset, at, failed, status, delivered, done, *flags in session.fetch(
-            using, union(branch, len(some)), flat(params)
+            using, " UNION ALL ".join(branches), params
         ):
             found[number].append(
                 Row(int(offset), int(at), failed, status, delivered, done, *map(bool, flags))
             )
     return [sorted(one) for one in found]
+
+
+def _branch(of: Range, limit: int) -> str:
+    inner = f"{_IN_RANGE}{' DESC' if of.newest_first else ''} LIMIT {limit:d}"
+    return f"({(_OF_ALL if of.group is None else _OF_GROUP).format(inner)})"
 
 
 def _params(number: int, of: Range) -> list[object]:
