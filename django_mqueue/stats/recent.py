@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import pairwise
 
 from ..store.queries import bounded_counts, group_rows
 from ..store.queries.group_rows import Range, Row
 
-SLICES, NEIGHBOURS, COUNTED = 96, 8, 50
-"""The number of places in the log that are read, of rows at each, and of rows that are counted after each."""
+SLICES, NEIGHBOURS = 96, 8
+"""The number of places in the log that are read, and of rows at each."""
+FEW, COUNTED, FEWER = 3, 50, 16
+"""The number of rows that are counted at each place: ``COUNTED`` for up to ``FEW`` pairs, else ``FEWER``."""
+COARSE = 16
+"""The number of places of the first reading of older messages."""
 PROBES = 20
 """The number of places that one step of a search by time reads."""
 
@@ -34,13 +39,12 @@ class Recent:
 
     def __init__(self, using: str, topics: Sequence[str], limit: int, pairs: int) -> None:
         self.using, self.limit = using, limit
-        self.slices = max(24, min(SLICES, 1_500 // max(pairs, 1)))
+        self.counted = COUNTED if pairs <= FEW else FEWER
+        self.slices = max(COARSE, min(SLICES, 600 // max(pairs, 1)))
         self.now = group_rows.now_ms(using)
-        names = sorted(set(topics))
-        self.ends = bounded_counts.ends(using, names)
-        self._counts = bounded_counts.rows(using, names, limit + 1)
+        self.ends = bounded_counts.ends(using, sorted(set(topics)))
+        self._lengths = cache(partial(bounded_counts.lengths, using))
         self._offsets: dict[str, int] = {}
-        self._lengths: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
 
     def read(self, topic: str, group: str | None, start: int, since: int) -> list[Slice]:
         """Return what was published since a time, in offset order; with a group, also what it finished since then.
@@ -51,46 +55,42 @@ class Recent:
         if end is None:
             return []
         of = Range(topic, group, start)
-        if self._counts[topic] <= self.limit:
-            return self._whole(of, end.first, end.last + 1)
+        if whole := self._whole(of, end.first, end.last + 1):
+            return whole
         middle = self._offset_at(topic, since)
-        found = self._part(of, middle, end.last + 1)
+        found = self._part(of, middle, end.last + 1, self.slices)
         return found if group is None else self._finished_since(of, end.first, middle, since) + found
 
     def _whole(self, of: Range, low: int, high: int) -> list[Slice]:
         """Return all rows of a range as one slice; nothing if they are too many."""
-        (rows,) = group_rows.rows(self.using, [of._replace(low=low, high=high)], self.limit + 1)
-        return [Slice(low, high, rows)] if len(rows) <= self.limit else []
-
-    def _part(self, of: Range, low: int, high: int) -> list[Slice]:
-        if low >= high:
+        ((count, _),) = self._lengths(of.topic, ((low, high),), self.limit + 1)
+        if count > self.limit:
             return []
-        return self._whole(of, low, high) or self._slices(of, low, high)
+        (rows,) = group_rows.rows(self.using, [of._replace(low=low, high=high)], self.limit)
+        return [Slice(low, high, rows)]
 
-    def _slices(self, of: Range, start: int, end: int) -> list[Slice]:
-        ranges = cut(start, end, self.slices)
+    def _part(self, of: Range, start: int, end: int, parts: int) -> list[Slice]:
+        if start >= end or (whole := self._whole(of, start, end)):
+            return [] if start >= end else whole
+        ranges = cut(start, end, parts)
         read = group_rows.rows(self.using, [of._replace(low=a, high=b) for a, b in ranges], NEIGHBOURS)
-        if (of.topic, start, end) not in self._lengths:
-            lengths = bounded_counts.lengths(self.using, of.topic, ranges, COUNTED)
-            self._lengths[of.topic, start, end] = lengths
+        lengths = self._lengths(of.topic, tuple(ranges), self.counted)
         found = []
-        for (low, high), rows, (count, last) in zip(
-            ranges, read, self._lengths[of.topic, start, end], strict=True
-        ):
+        for (low, high), rows, (count, last) in zip(ranges, read, lengths, strict=True):
             rest: float = count - len(rows)
-            if count == COUNTED:  # The rest of the range is about as dense.
-                rest += (high - 1 - last) * (COUNTED - 1) / (last - low)
+            if count == self.counted:  # The rest of the range is about as dense.
+                rest += (high - 1 - last) * (count - 1) / (last - low)
             found.append(Slice(low, high, rows, rest))
         return found
 
     def _finished_since(self, of: Range, low: int, high: int, since: int) -> list[Slice]:
         """Return slices of older messages, finest where the group finished some since then."""
-        coarse = self._part(of, low, high)
+        coarse = self._part(of, low, high, COARSE)
         if len(coarse) < 2:
             return coarse
         hits = [n for n, one in enumerate(coarse) if any((row.done_at or 0) >= since for row in one.rows)]
         first, last = max(min(hits, default=len(coarse)) - 1, 0), max(hits, default=len(coarse) - 2) + 1
-        fine = self._part(of, coarse[first].low, coarse[min(last, len(coarse) - 1)].high)
+        fine = self._part(of, coarse[first].low, coarse[min(last, len(coarse) - 1)].high, self.slices)
         # The group finished the rest of the other slices earlier, or has not begun with it.
         outside = [replace(one, rest=0) for one in coarse]
         return [*outside[:first], *fine, *outside[last + 1 :]]

@@ -23,7 +23,7 @@ def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -
     with session.migration_errors(using):
         now = moment(group_rows.now_ms(using))
         ends = bounded_counts.ends(using, topics)
-        kept = bounded_counts.rows(using, topics, cap + 1)
+        kept = bounded_counts.rows(using, sorted(topics), cap + 1)
         others = [*map(scheduled_topic, topics), *map(conf.dead_letter_topic, topics)]
         counts = bounded_counts.rows(using, others, CAP + 1)
     found = {}

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ...policy.batching import batches
+from ...policy.batching import PER_STATEMENT, batches
 from ...policy.message_query import IN_FLIGHT, PENDING, WAITING
 from ...store import watermarks
 from ...store.connection import session
-from ...store.queries import group_rows, message_pages, partition_progress
+from ...store.queries import bounded_counts, group_rows, message_pages, partition_progress
 from ...store.queries.group_rows import Range, Row
 from ...store.queries.message_pages import News
 from ...store.queries.partition_progress import Counted
@@ -28,7 +28,7 @@ FIRST = 20
 TOGETHER = 500
 ROWS = 10
 """The number of rows that are counted first in each partition."""
-RECENT = 100
+RECENT = 30
 """The number of rows that are read at each end of a group's backlog."""
 
 
@@ -135,18 +135,15 @@ def backlogs(using: str, starts: dict[tuple[str, str], int], cap: int) -> dict[t
     Up to ``cap`` messages are counted of each status.
     """
     most = PARTITIONS_READ if len(starts) == 1 else SHARED // max(len(starts), 1)
-    ranges = [Range(*pair, start, newest_first=True) for pair, start in starts.items()]
-    newest = dict(zip(starts, group_rows.rows(using, ranges, cap + 1), strict=True))
+    kept = bounded_counts.rows(using, sorted({topic for topic, _ in starts}), cap + 1)
+    short = [pair for pair in starts if kept[pair[0]] <= cap]
+    read = group_rows.rows(using, [Range(*pair, starts[pair]) for pair in short], cap)
     long = {
-        pair: _Long(using, pair, start, newest[pair], cap, most)
-        for pair, start in starts.items()
-        if len(newest[pair]) > cap
+        pair: _Long(using, pair, start, cap, most) for pair, start in starts.items() if kept[pair[0]] > cap
     }
     ends = iter(group_rows.rows(using, [part for one in long.values() for part in one.ends], RECENT))
-    return {
-        pair: long[pair].backlog(next(ends), next(ends)) if pair in long else _whole(rows)
-        for pair, rows in newest.items()
-    }
+    found = {pair: one.backlog(next(ends), next(ends), next(ends)) for pair, one in long.items()}
+    return found | dict(zip(short, map(_whole, read), strict=True))
 
 
 def _whole(rows: Sequence[Row]) -> Backlog:
@@ -163,33 +160,32 @@ def _count(rows: Sequence[Row], status: str) -> int:
 
 
 class _Long:
-    """The backlog in a topic that has too many messages to read all of them. ``rows``: its newest."""
+    """The backlog in a topic that has too many messages to read all of them."""
 
-    def __init__(
-        self, using: str, names: tuple[str, str], start: int, rows: Sequence[Row], cap: int, most: int
-    ) -> None:
-        self.using, self.names, self.rows, self.cap, self.most = using, names, rows, cap, most
+    def __init__(self, using: str, names: tuple[str, str], start: int, cap: int, most: int) -> None:
+        self.using, self.names, self.cap, self.most = using, names, cap, most
         self.positions = positions(using, *names, start, most)
-        of = Range(*names, start, start + 1)
-        self.ends = (of, of._replace(high=self.positions.reached + 1, newest_first=True))
+        first = Range(*names, start, start + 1)
+        newest = first._replace(newest_first=True)
+        self.ends = (first, newest._replace(high=self.positions.reached + 1), newest)
 
-    def backlog(self, first: Sequence[Row], last: Sequence[Row]) -> Backlog:
-        """Return the backlog. ``first``, ``last``: the rows at the ends of what the group has reached."""
+    def backlog(self, first: Sequence[Row], reached: Sequence[Row], newest: Sequence[Row]) -> Backlog:
+        """Return the backlog. The parameters are the rows of ``ends``."""
         in_flight, waiting, delivered = self._delivered()
         oldest = _oldest(first)
         is_exact = oldest is not None or not self.positions.is_partial
         if oldest is None:
             found = [_first_open(self.using, *self.names, self.positions.behind)]
-            found += [row.offset for row in (*self.rows, *delivered) if row.status in OPEN_STATUSES]
+            found += [row.offset for row in (*newest, *delivered) if row.status in OPEN_STATUSES]
             oldest = None if min(found) == OFFSET_END else min(found)
-        recent = [*last, *delivered]
-        return Backlog(self._pending(), in_flight, waiting, oldest, is_exact, recent, self.positions)
+        pending, recent = self._pending(newest), [*reached, *delivered]
+        return Backlog(pending, in_flight, waiting, oldest, is_exact, recent, self.positions)
 
-    def _pending(self) -> Figure:
+    def _pending(self, newest: Sequence[Row]) -> Figure:
         late = [(one.partition, one.scanned) for one in self.positions.behind if one.newest > one.scanned]
         found = count_pending(self.using, *self.names, late, self.cap)
         if self.positions.is_partial:
-            return Figure(max(found.value, min(_count(self.rows, PENDING), self.cap)), AT_LEAST)
+            return Figure(max(found.value, min(_count(newest, PENDING), self.cap)), AT_LEAST)
         return found
 
     def _delivered(self) -> tuple[Figure, Figure, list[Row]]:
@@ -222,16 +218,13 @@ def count_pending(using: str, topic: str, group: str, above: Sequence[tuple[str,
     """
     count, left, each, places = 0, cap + ROWS, ROWS, dict(above)
     while places and left > 0 and count <= cap:
-        for some in batches([*places.items()]):
-            found = partition_progress.behind(using, group, topic, some, each)
-            for name, _ in some:
-                one = found.get(name, Counted())
-                count, left = count + one.pending, left - one.looked
-                if one.looked < each:
-                    del places[name]
-                else:
-                    places[name] = one.last
-            if left <= 0:
-                break
-        each = max(ROWS, left // max(len(places), 1))
+        some = [*places.items()][: min(PER_STATEMENT, max(1, left // each))]
+        found = partition_progress.behind(using, group, topic, some, each)
+        for name, _ in some:
+            one = found.get(name, Counted())
+            count, left = count + one.pending, left - one.looked
+            del places[name]
+            if one.looked == each:
+                places[name] = one.last  # It comes after the other partitions.
+        each = max(each, left // max(len(places), 1))
     return Figure(min(count, cap), AT_LEAST) if places else capped(count, cap)

@@ -11,7 +11,7 @@ from ..connection import session
 from ..connection.dialect import NOW_MS, flat, marks
 from .partition_walk import OFFSET_END
 
-BRANCHES = 64
+BRANCHES = 100
 """The maximum number of ranges in one statement."""
 
 
@@ -53,51 +53,43 @@ class Row(NamedTuple):
 
 
 _IN_RANGE = (
-    "SELECT topic, `offset`, partition_key, consumer_group, published_at, failed_group FROM queue_messages"
-    " FORCE INDEX (queue_messages_tail) WHERE topic = %s AND `offset` >= %s AND `offset` < %s ORDER BY `offset`"
+    "(SELECT %s AS number, CAST(%s AS CHAR(128)) COLLATE utf8mb4_bin AS of_group, %s AS start, topic, `offset`,"
+    " partition_key, consumer_group, published_at, failed_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
+    " WHERE topic = %s AND `offset` >= %s AND `offset` < %s ORDER BY `offset`{} LIMIT {})"
 )
-_STATUS = (
-    f"CASE WHEN m.consumer_group NOT IN ('', %s) THEN NULL WHEN s.acked = 1 THEN '{DONE}'"
-    f" WHEN s.in_flight = 1 THEN '{IN_FLIGHT}' WHEN s.acked = 0 THEN '{WAITING}'"
-    f" WHEN m.`offset` <= GREATEST(%s, COALESCE(o.offset_acked, 0)) THEN '{DONE}' ELSE '{PENDING}' END"
-)
+_OF_ALL = "SELECT m.number, m.`offset`, m.published_at, m.failed_group, '', NULL, NULL, 0, 0, 0 FROM ({}) m"
 _OF_GROUP = (
-    f"SELECT %s, m.`offset`, m.published_at, m.failed_group, {_STATUS},"
+    "SELECT m.number, m.`offset`, m.published_at, m.failed_group,"
+    f" CASE WHEN m.consumer_group NOT IN ('', m.of_group) THEN NULL WHEN s.acked = 1 THEN '{DONE}'"
+    f" WHEN s.in_flight = 1 THEN '{IN_FLIGHT}' WHEN s.acked = 0 THEN '{WAITING}'"
+    f" WHEN m.`offset` <= GREATEST(m.start, COALESCE(o.offset_acked, 0)) THEN '{DONE}' ELSE '{PENDING}' END,"
     " CASE WHEN s.delivered_to <> '' THEN s.delivered_at END, s.acked_at, s.retry_count = 0, s.handed,"
     " s.acked = 1 AND s.handed = 0 AND s.failure_count = 0 AND s.delivered_to <> ''"
-    " FROM ({}) m LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
+    " FROM ({}) m LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = m.of_group"
     " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-    " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition) ON o.consumer_group = %s"
+    " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition) ON o.consumer_group = m.of_group"
     " AND o.topic = m.topic AND o.partition_key = m.partition_key"
 )
-_OF_ALL = "SELECT %s, m.`offset`, m.published_at, m.failed_group, '', NULL, NULL, 0, 0, 0 FROM ({}) m"
 
 
 def rows(using: str, ranges: Sequence[Range], limit: int) -> list[list[Row]]:
-    """Return the first or the newest ``limit`` rows of each range, in offset order."""
+    """Return the first or the newest ``limit`` rows of each range, in offset order.
+
+    Either all ranges have a group, or none has.
+    """
     found: list[list[Row]] = [[] for _ in ranges]
     for some in batches([*enumerate(ranges)], BRANCHES):
-        branches = [_branch(one, limit) for _, one in some]
-        params = flat(_params(number, one) for number, one in some)
+        union = " UNION ALL ".join(
+            _IN_RANGE.format(" DESC" if one.newest_first else "", limit) for _, one in some
+        )
+        params = [[number, one.group or "", one.start, one.topic, one.low, one.high] for number, one in some]
+        sql = (_OF_ALL if ranges[0].group is None else _OF_GROUP).format(union)
         for number, offset, at, failed, status, delivered, done, *flags in session.fetch(
-            using, " UNION ALL ".join(branches), params
+            using, sql, flat(params)
         ):
-            found[number].append(
-                Row(int(offset), int(at), failed, status, delivered, done, *map(bool, flags))
-            )
+            row = Row(int(offset), int(at), failed, status, delivered, done, *map(bool, flags))
+            found[int(number)].append(row)
     return [sorted(one) for one in found]
-
-
-def _branch(of: Range, limit: int) -> str:
-    inner = f"{_IN_RANGE}{' DESC' if of.newest_first else ''} LIMIT {limit:d}"
-    return f"({(_OF_ALL if of.group is None else _OF_GROUP).format(inner)})"
-
-
-def _params(number: int, of: Range) -> list[object]:
-    bounds = [of.topic, of.low, of.high]
-    if of.group is None:
-        return [number, *bounds]
-    return [number, of.group, of.start, *bounds, of.group, of.group]
 
 
 def published(using: str, offsets: Sequence[int]) -> dict[int, int]:
