@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 
 from ... import conf, inspect
-from ...browse import newest
+from ...browse import message_search
 from ...exceptions import MQueueError
 from ...inspect import Figure, Inspected, Page
 from ...policy.message_query import DEAD, DONE
@@ -81,7 +81,7 @@ class MessagesPage(QueueView):
         if not topic:
             everything = sees_all_topics(request)
             most = payloads.HEAD_BYTES if everything else MASKED_IN_LIST
-            return newest.newest(conf.database(), limit=ROWS, start=start, payload_limit=most)
+            return message_search.newest_of_all(conf.database(), limit=ROWS, start=start, payload_limit=most)
         test, everything = form.test(), sees_all(request, topic)
         return inspect.messages(
             **form.question(),
