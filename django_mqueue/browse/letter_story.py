@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..policy import names
 from ..policy.message_query import DEAD, FailedAttempt, Inspected
 from ..service import message_views
 from ..service.redrive import Letter
@@ -68,27 +67,15 @@ def as_message(letter: Letter) -> Inspected:
 
     The last of its ``errors`` is the final error.
     """
-    row, message = letter.row, letter.message
-    about = message_views.about_letter(
-        {**row, "metadata": letter.metadata, "message_failures": row["failure_count"]}
-    )
-    last = row["last_error"] or ""
-    if not about["errors"] or about["errors"][-1].error != last:
-        failed = FailedAttempt(about["done_at"] or message.published_at, about["failures"], "", last)
-        about["errors"] = (*about["errors"], failed)
-    return Inspected(
-        offset=int(row["offset"]),
-        id=row["original_id"],
-        topic=row["original_topic"] or "",
-        key=names.key_of(row["partition"]),
-        kind=message.kind,
-        payload=message.payload,
-        published_at=message.published_at,
-        available_at=message.published_at,
-        headers=message.headers,
-        group=row["failed_group"],
-        status=DEAD,
-        size=len(row["payload"]),
-        original_topic=row["original_topic"],
-        **about,
-    )
+    row = {
+        **letter.row, "metadata": letter.metadata, "retry": {}, "status": DEAD, "target": "",
+        "size": len(letter.row["payload"]), "available_at": letter.row["published_at"],
+        "message_failures": letter.row["failure_count"],
+    }  # fmt: skip
+    topic, last = row["original_topic"] or "", row["last_error"] or ""
+    found = message_views.to_inspected(row, bytes(row["payload"]), topic=topic, group=None, place=DEAD)
+    errors = found.errors
+    if not errors or errors[-1].error != last:
+        at = found.done_at or found.published_at
+        errors = (*errors, FailedAttempt(at, found.failures, "", last))
+    return replace(found, offset=int(row["offset"]), errors=errors)

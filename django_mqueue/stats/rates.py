@@ -37,7 +37,8 @@ class _Steps:
         time: Callable[[Row], int],
         known_from: int,
     ) -> Series:
-        how = ABOUT if any(one.rest for one in slices) else AT_LEAST if known_from > self.start else EXACT
+        is_part = any(one.rest and any(time(row) >= self.start for row in one.rows) for one in slices)
+        how = ABOUT if is_part else AT_LEAST if known_from > self.start else EXACT
         values = in_steps(spread(slices, test, time), self.start, self.step, self.points)
         return Series(values, Figure(sum(values), how))
 

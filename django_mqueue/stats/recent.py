@@ -70,14 +70,17 @@ class Recent:
         return [Slice(low, high, rows)]
 
     def _part(self, of: Range, start: int, end: int, parts: int) -> list[Slice]:
-        if start >= end or (whole := self._whole(of, start, end)):
-            return [] if start >= end else whole
+        """Return the rows of a range, or slices of it."""
+        if start >= end:
+            return []
+        if whole := self._whole(of, start, end):
+            return whole
         ranges = cut(start, end, parts)
         read = group_rows.rows(self.using, [of._replace(low=a, high=b) for a, b in ranges], NEIGHBOURS)
         lengths = self._lengths(of.topic, tuple(ranges), self.counted)
         found = []
         for (low, high), rows, (count, last) in zip(ranges, read, lengths, strict=True):
-            rest: float = count - len(rows)
+            rest: float = max(count - len(rows), 0)
             if count == self.counted:  # The rest of the range is about as dense.
                 rest += (high - 1 - last) * (count - 1) / (last - low)
             found.append(Slice(low, high, rows, rest))
@@ -137,10 +140,9 @@ def spread(
         found += [(at, at, 1) for at in here]
         if one.rest and here:
             there = next((some for some in times[number + 1 :] if some), here)
-            mass = one.rest * len(here) / len(one.rows) / len(here)
             for n, at in enumerate(here):
                 other = there[n * len(there) // len(here)]
-                found.append((min(at, other), max(at, other), mass))
+                found.append((min(at, other), max(at, other), one.rest / len(one.rows)))
     return found
 
 
