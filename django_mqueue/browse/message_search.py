@@ -111,13 +111,11 @@ class Search:
         """Return the number of bytes that are returned of a payload."""
         return message.size if self.payload_limit is None else min(message.size, self.payload_limit)
 
-    def read(
-        self, step: Chunk, *, payloads: bool = True, endless: bool = False
-    ) -> Iterator[tuple[Found, Row, Inspected]]:
+    def read(self, step: Chunk, *, payloads: bool = True) -> Iterator[tuple[Found, Row, Inspected]]:
         """Yield the rows of a step that match the query.
 
-        Payloads are read a few megabytes at a time, if a filter needs them or ``payloads`` is true. After
-        ``READ_BYTES`` the method stops and sets ``tired_at``, unless ``endless`` is true.
+        Payloads are read a few megabytes at a time, if a filter needs them or ``payloads`` is true. If it is true, the
+        method stops after ``READ_BYTES`` and sets ``tired_at``.
         """
         rows = self._rows([found.offset for found in step.found])
         chosen = [(found, rows[found.offset]) for found in step.found if found.offset in rows]
@@ -138,7 +136,7 @@ class Search:
                     if self.wanted.test is None or self.wanted.test(message):
                         yield found, row, self._cut(message, body) if whole else message
             self._bytes += sum(len(body) for body, _ in bodies.values())
-            if self._bytes >= READ_BYTES and not endless and some[-1] is not chosen[-1]:
+            if self._bytes >= READ_BYTES and payloads and some[-1] is not chosen[-1]:
                 self.tired_at = some[-1][0]
                 return
 

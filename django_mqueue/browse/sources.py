@@ -19,7 +19,7 @@ from ..policy.message_query import (
 )
 from ..policy.names import SCHEDULED_SUFFIX
 from ..service.registration import last_before, newest_before
-from ..store import dead_letters, log, offsets
+from ..store import dead_letters, log
 from ..store.queries import message_pages
 from ..store.queries.partition_walk import OFFSET_END, Chunk, Found, PartitionPosition, PartitionWalk, Walk
 
@@ -161,16 +161,13 @@ class _Walks:
             found = message_pages.news(self.using, self.group, topic, low, names)
             return [(one.partition, (one.scanned,)) for one in found if one.newest > one.scanned]
 
-        def one(name: str) -> PartitionPosition:
-            return (offsets.positions(self.using, self.group, topic, [name], low)[name].scanned,)
-
         def read(places: Sequence[tuple[str, PartitionPosition]], limit: int) -> list[Found]:
             rows = message_pages.undelivered(
                 self.using, topic, [(name, place[0]) for name, place in places], limit
             )
             return sorted((Found(*row, position=(row[1], row[0])) for row in rows), key=lambda f: f.position)
 
-        return PartitionWalk(listed, worth, one, read, self.wanted.key, 1)
+        return PartitionWalk(listed, worth, read, self.wanted.key, 1)
 
     def open_ones(self) -> PartitionWalk:
         """Return a walk over the open messages of each partition, in the order of due times.
@@ -193,7 +190,7 @@ class _Walks:
             rows = sorted(message_pages.open_ones(self.using, self.group, topic, above, in_flight, limit))
             return [Found(offset, name, "", (name, due, offset)) for name, due, offset in rows]
 
-        return PartitionWalk(listed, worth, lambda name: (0, 0), read, self.wanted.key, 2)
+        return PartitionWalk(listed, worth, read, self.wanted.key, 2)
 
 
 def above_by_time(using: str, topic: str, after: int) -> int:

@@ -12,7 +12,7 @@ import secrets
 import time
 from dataclasses import dataclass
 
-from ...store.queries import unfinished
+from ...store.queries import group_rows
 
 _TELLS = "t"
 """The first character of an incarnation that contains the time. All other incarnations are hexadecimal."""
@@ -37,7 +37,7 @@ class CreationTime:
     def of(cls, made: float, using: str) -> CreationTime:
         """Return the times for a process. ``made``: when it was made, by ``clock``."""
         asked = clock()
-        now = unfinished.now_ms(using)
+        now = group_rows.now_ms(using)
         told = clock()
         return cls(now - int((told - made) * 1000) - 1, now - int((asked - made) * 1000) + 1)
 

@@ -5,7 +5,6 @@ The functions are public in ``django_mqueue.inspect``.
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +13,7 @@ from ...exceptions import NotRegistered
 from ...policy import names
 from ...policy.durations import moment
 from ...policy.names import check_partition, key_of
+from ...service import message_views
 from ...service.registration import check_group, topic_limit
 from ...service.subscription import check_count
 from ...store import leases, offsets
@@ -139,19 +139,11 @@ def _delivery(topic: str, group: str, row: dict[str, Any], message: dict[str, An
     return OpenDelivery(
         int(row["offset"]), topic, group, row["partition"], key_of(row["partition"]),
         (message["original_id"] or message["id"]) if message else None,
-        _kind(message["metadata"]) if message else None,
+        message_views.metadata(message["metadata"])["kind"] if message else None,
         int(row["retry_count"]) + 1, row["delivered_to"], moment(at), timedelta(milliseconds=max(now - at, 0)),
         moment(int(row["invisible_until"])), int(row["invisible_until"]) <= now, bool(row["handed"]),
         bool(row["alone"]), row["holder"], not mine,
     )  # fmt: skip
-
-
-def _kind(metadata: Any) -> str:
-    try:
-        found = json.loads(metadata)["kind"]
-    except (KeyError, TypeError, ValueError):
-        return ""
-    return found if isinstance(found, str) else ""
 
 
 def _checked(topic: str, group: str, subscriber: str | None) -> None:

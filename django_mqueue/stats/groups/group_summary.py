@@ -41,7 +41,7 @@ def _count(using: str, wanted: MessageQuery, cap: int, scan_limit: int) -> tuple
     """Return the number of wanted messages, and whether there may be more."""
     look, count, scanned = Search(using, wanted, newest_first=False), 0, 0
     for step in look.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
-        count += sum(1 for _ in look.read(step, payloads=False, endless=True))
+        count += sum(1 for _ in look.read(step, payloads=False))
         scanned += len(step.found) + step.looked
         if count > cap or scanned >= scan_limit:
             return min(count, cap), True

@@ -18,6 +18,13 @@ Place = tuple[int, str, str]
 """Offset, partition and target group of a row of the log."""
 
 
+def of_partition(topic: str, partition: str | None) -> tuple[str, str, list[str]]:
+    """Return index, condition and parameters that select the rows of a topic, or of one of its partitions."""
+    if partition is None:
+        return "queue_messages_tail", "topic = %s", [topic]
+    return "queue_messages_partition", "topic = %s AND partition_key = %s", [topic, partition]
+
+
 def log_page(
     using: str,
     topic: str,
@@ -28,10 +35,7 @@ def log_page(
     newest_first: bool,
 ) -> list[Place]:
     """Return the next rows of a topic, or of one of its partitions, strictly between two offsets."""
-    index, where, params = "queue_messages_tail", "topic = %s", [topic]
-    if partition is not None:
-        index, where = "queue_messages_partition", "topic = %s AND partition_key = %s"
-        params = [topic, partition]
+    index, where, params = of_partition(topic, partition)
     rows = session.fetch(
         using,
         f"SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX ({index}) WHERE {where}"
