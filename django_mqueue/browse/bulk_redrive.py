@@ -55,38 +55,32 @@ class Progress:
     position: int | None
 
 
-def redrive_step(
-    using: str, choice: DeadLetterQuery, above: int, up_to: int, *, limit: int = STEP_LETTERS
+def step(
+    using: str,
+    choice: DeadLetterQuery,
+    above: int,
+    up_to: int,
+    *,
+    redrives: bool,
+    limit: int = STEP_LETTERS,
 ) -> Progress:
-    """Redrive the next selected dead letters above the offset ``above``, up to and including ``up_to``.
+    """Redrive or purge the next selected dead letters above the offset ``above``, up to and including ``up_to``.
 
-    The step ends when it has redriven about ``limit`` dead letters, or after ``STEP`` seconds.
+    The step ends when it has moved about ``limit`` dead letters, or after ``STEP`` seconds.
     """
-    return _step(using, choice, above, up_to, Redriver(using, choice.topic, None), limit)
-
-
-def purge_step(
-    using: str, choice: DeadLetterQuery, above: int, up_to: int, *, limit: int = STEP_LETTERS
-) -> Progress:
-    """Purge the next selected dead letters. It takes the parameters of ``redrive_step``."""
-    return _step(using, choice, above, up_to, None, limit)
-
-
-def _step(
-    using: str, choice: DeadLetterQuery, above: int, up_to: int, back: Redriver | None, limit: int
-) -> Progress:
+    back = Redriver(using, choice.topic, None) if redrives else None
     begun = time.monotonic()
     work = DeadLetterSelection(*_arguments(using, choice))
     moved = locked = homeless = looked = 0
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
     with session.migration_errors(using):
-        for step in walk(using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
-            looked, position = step.looked, step.next
-            for heads in batches_by_weight(step.found, attrgetter("size"), BYTES_AT_ONCE):
+        for part in walk(using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
+            looked, position = part.looked, part.next
+            for heads in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
                 page = [head.offset for head in heads]
                 done = work.batch(page, back)
                 moved, locked, homeless = moved + done.moved, locked + done.locked, homeless + done.homeless
-                if time.monotonic() - begun >= STEP and page[-1] < step.found[-1].offset:
+                if time.monotonic() - begun >= STEP and page[-1] < part.found[-1].offset:
                     return Progress(moved, locked, homeless, looked, page[-1])
             if moved >= limit or looked >= STEP_LOOK or time.monotonic() - begun >= STEP:
                 return Progress(moved, locked, homeless, looked, position)

@@ -158,8 +158,9 @@ class _OnLetters(Operation):
         if rate := asked.get("rate"):
             limit = int(min(max(now - so_far["then"], 0), 5) * rate)
         if limit:
-            work = bulk_redrive.redrive_step if self.returns else bulk_redrive.purge_step
-            step = work(using, chosen, so_far["position"], up_to, limit=limit)
+            step = bulk_redrive.step(
+                using, chosen, so_far["position"], up_to, redrives=self.returns, limit=limit
+            )
             for name in ("moved", "locked", "homeless", "looked"):
                 so_far[name] += getattr(step, name)
             so_far |= {"position": step.position, "then": now}
