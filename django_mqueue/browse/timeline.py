@@ -219,8 +219,7 @@ class _TimelineReader:
         """Return the offset where the message was in the log before, if its row records it."""
         retry: Any = self.row["retry"].get("offset")
         if self.place == DEAD:
-            offset = self.row["id"].partition(":")[0]
-            return int(offset) if offset.isdecimal() and len(offset) < 19 else None
+            return message_views.original_offset(self.row["id"])
         return retry if isinstance(retry, int) else None
 
     def _original(self, message: Inspected, offset: int | None) -> Related | None:

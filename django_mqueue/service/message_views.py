@@ -35,7 +35,7 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
     """
     about, offset = {}, int(row["offset"])
     if place == DEAD:
-        about, group, offset = about_letter(row), row["failed_group"], _original_offset(row)
+        about, group, offset = about_letter(row), row["failed_group"], original_offset(row["id"]) or offset
     elif row.get("acked") is not None:
         about = _about_group(row)
         if row["acked"]:
@@ -101,13 +101,13 @@ def id(row: Row) -> str:
     return id
 
 
-def _original_offset(row: Row) -> int:
-    """Return the offset of the original message, which is the first part of a dead letter's id.
+def original_offset(row_id: str) -> int | None:
+    """Return the offset of a dead letter's original message, which is the first part of its row's id.
 
-    If the id has another form, return the dead letter's own offset.
+    None if the id has another form.
     """
-    offset = row["id"].partition(":")[0]
-    return int(offset) if offset.isdecimal() else int(row["offset"])
+    offset = row_id.partition(":")[0]
+    return int(offset) if offset.isascii() and offset.isdecimal() and len(offset) < 19 else None
 
 
 def _about_group(row: Row) -> dict[str, Any]:
