@@ -37,7 +37,10 @@ class _Steps:
         time: Callable[[Row], int],
         known_from: int,
     ) -> Series:
-        is_part = any(one.rest and any(time(row) >= self.start for row in one.rows) for one in slices)
+        is_part = any(
+            one.rest and (time is not _published_at or one.rows[-1].published_at >= self.start)
+            for one in slices
+        )
         how = ABOUT if is_part else AT_LEAST if known_from > self.start else EXACT
         values = in_steps(spread(slices, test, time), self.start, self.step, self.points)
         return Series(values, Figure(sum(values), how))

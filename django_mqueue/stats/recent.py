@@ -80,8 +80,8 @@ class Recent:
         lengths = self._lengths(of.topic, tuple(ranges), self.counted)
         found = []
         for (low, high), rows, (count, last) in zip(ranges, read, lengths, strict=True):
-            rest: float = max(count - len(rows), 0)
-            if count == self.counted:  # The rest of the range is about as dense.
+            rest: float = max(count - len(rows), 0) if rows else 0
+            if rows and count == self.counted:  # The rest of the range is about as dense.
                 rest += (high - 1 - last) * (count - 1) / (last - low)
             found.append(Slice(low, high, rows, rest))
         return found

@@ -101,7 +101,7 @@ class _Blockers:
             watermarks.first_open, group=group, topic=self.topic, above=above, settled=OFFSET_END
         )
         first = session.single(self.using, first_open).get(partition)
-        if first is None or offset < first > offsets.settled(self.using, self.topic):
+        if first is None or (offset < first and first > offsets.settled(self.using, self.topic)):
             return "settling", None
         (found,) = group_rows.rows(self.using, [Range(self.topic, group, 0, first, first + 1)], 1)
         status = found[0].status if found else DONE

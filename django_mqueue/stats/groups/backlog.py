@@ -19,8 +19,10 @@ from ...store.queries.partition_walk import OFFSET_END, PARTITIONS
 from ..results import AT_LEAST, Figure, capped
 
 OPEN_STATUSES = (PENDING, IN_FLIGHT, WAITING)
+NAMED = 200
+"""The maximum number of partitions of a topic that are all read."""
 PARTITIONS_READ, SHARED = 6_000, 3_000
-"""The maximum number of partitions that are read of a long topic: for one pair, and for all pairs together."""
+"""The maximum number of partitions with leases that are read otherwise: for one pair, and for all pairs together."""
 LEASES, OPEN = 20_000, 5_000
 """The maximum number of leases, and of open deliveries, that are read."""
 FIRST = 20
@@ -38,28 +40,40 @@ class Positions:
 
     ``behind``: the partitions in which the group is behind. ``reached``: the highest offset that was delivered.
     ``moved_at``: when a position last changed, in epoch milliseconds. ``is_partial``: some partitions were not read.
+    ``is_capped``: some partitions with open deliveries may be among them.
     """
 
     behind: list[News]
     reached: int
     moved_at: int
     is_partial: bool
+    is_capped: bool
 
 
 def positions(using: str, topic: str, group: str, start: int, most: int) -> Positions:
-    """Return the group's positions in the first ``most`` partitions of a topic."""
-    after, looked, found = "", 0, list[News]()
-    while looked < most and (
-        names := message_pages.partitions(using, topic, after, min(PARTITIONS, most - looked))
-    ):
-        found += message_pages.news(using, group, topic, start, names)
-        after, looked = names[-1], looked + len(names)
+    """Return the group's positions in all partitions of a topic, or in up to ``most`` partitions with a lease row.
+
+    Each partition with open deliveries has a lease row. Partitions that no worker has found yet have none.
+    """
+    known = message_pages.partitions(using, topic, "", min(NAMED, most) + 1)
+    is_partial = len(known) > min(NAMED, most)
+    names = message_pages.leased(using, group, topic, "", most) if is_partial else known
+    found = _news(using, topic, group, start, names or known)
     return Positions(
         [one for one in found if one.newest > one.acked],
         max((one.scanned for one in found), default=start),
         max((one.moved_at for one in found), default=0),
-        looked >= most,
+        is_partial,
+        is_partial and len(names) >= most,
     )
+
+
+def _news(using: str, topic: str, group: str, start: int, names: Sequence[str]) -> list[News]:
+    return [
+        one
+        for some in batches(names, PARTITIONS)
+        for one in message_pages.news(using, group, topic, start, some)
+    ]
 
 
 def oldest_open(using: str, topic: str, group: str, start: int, most: int) -> tuple[int | None, bool]:
@@ -67,9 +81,10 @@ def oldest_open(using: str, topic: str, group: str, start: int, most: int) -> tu
 
     The offset is None if nothing is open. The search reads at most ``most`` partitions.
     """
-    found = positions(using, topic, group, start, most)
-    oldest = _first_open(using, topic, group, found.behind)
-    return (None if oldest == OFFSET_END else oldest), found.is_partial
+    names = message_pages.partitions(using, topic, "", most)
+    found = _news(using, topic, group, start, names)
+    oldest = _first_open(using, topic, group, [one for one in found if one.newest > one.acked])
+    return (None if oldest == OFFSET_END else oldest), len(names) >= most
 
 
 def _first_open(using: str, topic: str, group: str, behind: Sequence[News]) -> int:
@@ -197,7 +212,7 @@ class _Long:
             found = partition_progress.opened(
                 self.using, group, topic, leases, self.cap + 1, in_flight=status == IN_FLIGHT
             )
-            is_partial = self.positions.is_partial and len(found) <= self.cap
+            is_partial = self.positions.is_capped and len(found) <= self.cap
             figures.append(Figure(len(found), AT_LEAST) if is_partial else capped(len(found), self.cap))
             rows += [_delivery(row, status) for row in found]
         in_flight, waiting = figures
