@@ -74,7 +74,7 @@ def rates(
 
 def limit_for(pairs: int) -> int:
     """Return the number of messages up to which all are read for each pair."""
-    return max(100, min(1_000, 3_000 // max(pairs, 1)))
+    return max(100, min(1_000, 2_000 // max(pairs, 1)))
 
 
 def _rates(

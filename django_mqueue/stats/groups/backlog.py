@@ -30,7 +30,7 @@ FIRST = 20
 TOGETHER = 500
 ROWS = 10
 """The number of rows that are counted first in each partition."""
-RECENT = 30
+RECENT = 20
 """The number of rows that are read at each end of a group's backlog."""
 
 
@@ -150,12 +150,10 @@ def backlogs(using: str, starts: dict[tuple[str, str], int], cap: int) -> dict[t
     Up to ``cap`` messages are counted of each status.
     """
     most = PARTITIONS_READ if len(starts) == 1 else SHARED // max(len(starts), 1)
-    kept = bounded_counts.rows(using, sorted({topic for topic, _ in starts}), cap + 1)
-    short = [pair for pair in starts if kept[pair[0]] <= cap]
+    longer = bounded_counts.longer_than(using, sorted({topic for topic, _ in starts}), cap)
+    short = [pair for pair in starts if pair[0] not in longer]
     read = group_rows.rows(using, [Range(*pair, starts[pair]) for pair in short], cap)
-    long = {
-        pair: _Long(using, pair, start, cap, most) for pair, start in starts.items() if kept[pair[0]] > cap
-    }
+    long = {pair: _Long(using, pair, start, cap, most) for pair, start in starts.items() if pair[0] in longer}
     ends = iter(group_rows.rows(using, [part for one in long.values() for part in one.ends], RECENT))
     found = {pair: one.backlog(next(ends), next(ends), next(ends)) for pair, one in long.items()}
     return found | dict(zip(short, map(_whole, read), strict=True))

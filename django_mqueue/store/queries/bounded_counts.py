@@ -36,6 +36,15 @@ def ends(using: str, topics: Sequence[str]) -> dict[str, Ends]:
     return {topic: Ends(*min(of), *max(of)) for topic, of in found.items()}
 
 
+def longer_than(using: str, topics: Sequence[str], rows: int) -> set[str]:
+    """Return the topics that hold more than so many rows."""
+    branch = (
+        "SELECT topic FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+        f" ORDER BY `offset` LIMIT 1 OFFSET {rows:d}"
+    )
+    return {str(topic) for (topic,) in _fetch(using, branch, [[topic] for topic in topics])}
+
+
 def rows(using: str, topics: Sequence[str], limit: int) -> dict[str, int]:
     """Count the rows of each topic, up to ``limit``."""
     branch = (

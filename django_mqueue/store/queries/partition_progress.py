@@ -72,18 +72,16 @@ def behind(
 ) -> dict[str, Counted]:
     """Count the first ``limit`` rows of each partition above its offset. Partitions without such a row are missing."""
     branch = (
-        "SELECT topic, partition_key, `offset`, consumer_group FROM queue_messages"
-        " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key = %s AND `offset` > %s"
-        f" ORDER BY `offset` LIMIT {limit:d}"
-    )
-    rows = session.fetch(
-        using,
         "SELECT m.partition_key, COUNT(*), SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0),"
-        f" SUM(m.consumer_group IN ('', %s) AND s.acked IS NULL), MAX(m.`offset`) FROM ({union(branch, len(above))}) m"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` GROUP BY m.partition_key",
-        [group, group, *flat([topic, partition, offset] for partition, offset in above), group],
+        " SUM(m.consumer_group IN ('', %s) AND s.acked IS NULL), MAX(m.`offset`) FROM"
+        " (SELECT topic, partition_key, `offset`, consumer_group FROM queue_messages"
+        " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key = %s AND `offset` > %s"
+        f" ORDER BY `offset` LIMIT {limit:d}) m LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
+        " ON s.consumer_group = %s AND s.topic = m.topic AND s.partition_key = m.partition_key"
+        " AND s.message_offset = m.`offset` GROUP BY m.partition_key"
     )
+    params = flat([group, group, topic, partition, offset, group] for partition, offset in above)
+    rows = session.fetch(using, union(branch, len(above)), params)
     return {partition: Counted(*map(int, counts)) for partition, *counts in rows}
 
 
