@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...exceptions import LogGap
 from ...service.registration import groups_of
 from ...store import offsets as positions
-from ...store.queries import samples
+from ...store.queries import group_rows
 from ..connecting import connected
 from ..database.backfilling import COPY_IDS
 from ..errors import NoSuchTopic
@@ -208,7 +208,7 @@ def _extents(
     at = None
     if wanted.live:
         with _connected(wanted) as using:
-            at = samples.now_ms(using)
+            at = group_rows.now_ms(using)
             there = _live_topics(using, wanted, found)
             apart.look(using, {*there, *found})
             for topic in there:
