@@ -103,11 +103,11 @@ def messages(
 
     Raises ``NotRegistered`` if the group is not registered, and ``TypeError`` or ``ValueError`` for invalid arguments.
     """
-    given = {
+    filters = {
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
-        "before": before, "filter": filter,
+        "before": before, "filter": filter, **payload,
     }  # fmt: skip
-    question = message_query(topic, given, payload, topic_limit=topic_limit())
+    question = message_query(topic, filters, topic_limit=topic_limit())
     return message_search.page(
         conf.database(using),
         question,
@@ -136,10 +136,9 @@ def counts(
 
     Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
-    given = dict.fromkeys(("status", "id", "kind", "after", "before", "filter"))
     if group is None:
         raise TypeError("group must be a str: each group has counts of its own")
-    question = message_query(topic, {**given, "group": group, "key": key}, {}, topic_limit=topic_limit())
+    question = message_query(topic, {"group": group, "key": key}, topic_limit=topic_limit())
     check_count("cap", cap)
     return group_summary.counts(conf.database(using), question, cap, check_count("scan_limit", scan_limit))
 
@@ -157,18 +156,10 @@ def remove(
     topic: str,
     *,
     group: str | None,
-    status: str | None = None,
-    key: str | None = None,
-    id: str | None = None,
-    offset: int | None = None,
-    kind: str | Collection[str] | None = None,
-    after: datetime | None = None,
-    before: datetime | None = None,
-    filter: Filter | None = None,
     limit: int | None = None,
     dry_run: bool = False,
     using: str | None = None,
-    **payload: Any,
+    **filters: Any,
 ) -> int:
     """Remove messages from a group, so that they are not delivered to it. Return the number of messages.
 
@@ -177,34 +168,23 @@ def remove(
     Messages in flight do not change, because a handler has them.
 
     ``group=None``: for every registered group, and also messages that are scheduled for all groups. A message then
-    counts once for each group. ``dry_run``: only count. The other arguments are the same as for ``messages``.
+    counts once for each group. ``dry_run``: only count. ``filters``: ``status``, ``key``, ``id``, ``offset``, ``kind``,
+    ``after``, ``before``, ``filter`` and ``payload__`` paths, as for ``messages``.
 
     Each transaction changes a few hundred messages, so an interrupted call can be repeated. Raises ``NotRegistered``,
     ``TypeError`` or ``ValueError``.
     """
-    given = {
-        "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
-        "before": before, "filter": filter,
-    }  # fmt: skip
-    return _move(operations.REMOVE, topic, given, payload, limit, dry_run, using)
+    return _move(operations.REMOVE, topic, {**filters, "group": group}, limit, dry_run, using)
 
 
 def send_to_front(
     topic: str,
     *,
     group: str | None,
-    status: str | None = None,
-    key: str | None = None,
-    id: str | None = None,
-    offset: int | None = None,
-    kind: str | Collection[str] | None = None,
-    after: datetime | None = None,
-    before: datetime | None = None,
-    filter: Filter | None = None,
     limit: int | None = None,
     dry_run: bool = False,
     using: str | None = None,
-    **payload: Any,
+    **filters: Any,
 ) -> int:
     """Make messages the next that a group gets for their keys. Return the number of messages.
 
@@ -217,28 +197,23 @@ def send_to_front(
     Workers notice the change within ``DISCOVERY_INTERVAL``. Arguments, transactions and exceptions are the same as for
     ``remove``.
     """
-    given = {
-        "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
-        "before": before, "filter": filter,
-    }  # fmt: skip
-    return _move(operations.TO_FRONT, topic, given, payload, limit, dry_run, using)
+    return _move(operations.TO_FRONT, topic, {**filters, "group": group}, limit, dry_run, using)
 
 
 def _move(
     verb: operations.Operation,
     topic: str,
-    given: dict[str, Any],
-    paths: dict[str, Any],
+    filters: dict[str, Any],
     limit: int | None,
     dry_run: bool,
     using: str | None,
 ) -> int:
-    status = given.pop("status")
+    status = filters.pop("status", None)
     if status is not None and status not in verb.statuses:
         raise ValueError(
             f"status must be one of {', '.join(verb.statuses)}, or None for all but dead, not {status!r}"
         )
-    question = message_query(topic, {**given, "status": None}, paths, topic_limit=topic_limit())
+    question = message_query(topic, filters, topic_limit=topic_limit())
     if limit is not None:
         check_count("limit", limit)
     alias = conf.database(using)

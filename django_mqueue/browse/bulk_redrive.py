@@ -55,35 +55,31 @@ class Progress:
     position: int | None
 
 
-def redrive_step(
-    using: str, choice: DeadLetterQuery, above: int, up_to: int, *, limit: int = STEP_LETTERS
+def step(
+    using: str,
+    choice: DeadLetterQuery,
+    above: int,
+    up_to: int,
+    *,
+    redrives: bool,
+    limit: int = STEP_LETTERS,
 ) -> Progress:
-    """Redrive the next selected dead letters above the offset ``above``, up to and including ``up_to``.
+    """Redrive or purge the next selected dead letters above the offset ``above``, up to and including ``up_to``.
 
-    The step ends when it has redriven about ``limit`` dead letters, or after ``STEP`` seconds.
+    The step ends when it has moved about ``limit`` dead letters, or after ``STEP`` seconds.
     """
-    return _step(_selection(using, choice, redrives=True), choice, above, up_to, limit)
-
-
-def purge_step(
-    using: str, choice: DeadLetterQuery, above: int, up_to: int, *, limit: int = STEP_LETTERS
-) -> Progress:
-    """Purge the next selected dead letters. It takes the parameters of ``redrive_step``."""
-    return _step(_selection(using, choice, redrives=False), choice, above, up_to, limit)
-
-
-def _step(work: DeadLetterSelection, choice: DeadLetterQuery, above: int, up_to: int, limit: int) -> Progress:
+    work = DeadLetterSelection(using, choice.topic, choice.dead_topic, choice.group, choice.fits, redrives)
     begun = time.monotonic()
     moved = locked = homeless = looked = 0
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
-    with session.migration_errors(work.using):
-        for step in walk(work.using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
-            looked, position = step.looked, step.next
-            for heads in batches_by_weight(step.found, attrgetter("size"), BYTES_AT_ONCE):
+    with session.migration_errors(using):
+        for part in walk(using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
+            looked, position = part.looked, part.next
+            for heads in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
                 page = [head.offset for head in heads]
                 done = work.batch(page)
                 moved, locked, homeless = moved + done.moved, locked + done.locked, homeless + done.homeless
-                if time.monotonic() - begun >= STEP and page[-1] < step.found[-1].offset:
+                if time.monotonic() - begun >= STEP and page[-1] < part.found[-1].offset:
                     return Progress(moved, locked, homeless, looked, page[-1])
             if moved >= limit or looked >= STEP_LOOK or time.monotonic() - begun >= STEP:
                 return Progress(moved, locked, homeless, looked, position)
@@ -132,7 +128,3 @@ class _Unchanged(DeadLetterSelection):
 
     def wanted(self, letter: Letter) -> bool:
         return super().wanted(letter) and fingerprint(letter) == self.seen
-
-
-def _selection(using: str, choice: DeadLetterQuery, *, redrives: bool) -> DeadLetterSelection:
-    return DeadLetterSelection(using, choice.topic, choice.dead_topic, choice.group, choice.fits, redrives)

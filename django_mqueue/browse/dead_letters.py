@@ -102,8 +102,9 @@ def page(using: str, choice: DeadLetterQuery, below: int = END, *, limit: int = 
     """
     found: list[DeadLetterSummary] = []
     looked, then = 0, None
+    chunk = limit + 1 if choice.is_group_or_all else None
     with session.migration_errors(using):
-        for step in _until(using, choice, (0, below), SEARCH_ROWS, chunk=_chunk(choice, limit)):
+        for step in _until(using, choice, (0, below), SEARCH_ROWS, chunk=chunk):
             found += step.found
             looked, then = step.looked, step.next
             if len(found) >= limit:
@@ -113,10 +114,6 @@ def page(using: str, choice: DeadLetterQuery, below: int = END, *, limit: int = 
         shown = [head.offset for head in found]
         told = letter_heads.heads_of(using, choice.dead_topic, shown, sizes=False)
         return LetterPage(told[::-1], then, looked)
-
-
-def _chunk(choice: DeadLetterQuery, limit: int) -> int | None:
-    return limit + 1 if choice.is_group_or_all else None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from ..service import message_views
 from ..service.redrive import Letter
 from ..store import dead_letters
 from ..store.connection import session
-from ..store.queries import letter_heads, message_pages
+from ..store.queries import letter_heads, message_pages, one_message
 from .dead_letters import registered
 from .sources import IDS
 
@@ -50,16 +50,9 @@ def dead_letter_details(using: str, letter: Letter, most: int) -> DeadLetterDeta
 
 
 def _original(using: str, letter: Letter) -> int | None:
-    """Return the offset of the original message; None if the log no longer holds it.
-
-    The row id of a dead letter begins with this offset.
-    """
-    text = letter.row["id"].partition(":")[0]
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        return None
-    rows = session.single(using, lambda cursor: dead_letters.read(cursor, [int(text)]))
-    there = rows and rows[0]["topic"] == letter.row["original_topic"]
-    return int(text) if there else None
+    """Return the offset of the original message; None if the log no longer holds it."""
+    offset, topic = message_views.original_offset(letter.row["id"]), letter.row["original_topic"]
+    return offset if offset and topic and one_message.log_place(using, topic, offset) else None
 
 
 def as_message(letter: Letter) -> Inspected:

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from .. import conf
-from ..stats import topic_list
+from ..policy.batching import batches
 from ..store.connection import session
-from ..store.queries import bounded_counts, letter_heads
+from ..store.queries import bounded_counts, letter_heads, topic_index
 
 NAMES_AT_ONCE, NAMES_MOST = 100, 1_000
 """Topics that are searched for dead letters: by one statement, and for one page."""
@@ -71,12 +71,11 @@ def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> LetterTop
 
 def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[str, str]], str | None]:
     """Return (a group, the original topic) by dead-letter topic, and the name after which to continue."""
-    names = topic_list.stored_names(using)
-    places = {*names, *topic_list.names_in_offsets(using)}
+    names = topic_index.in_log(using)
+    places = {*names, *topic_index.in_offsets(using)}
     wanted = sorted(name for name in names if name > after and _may_hold_letters(name, places))
     found: dict[str, tuple[str, str]] = {}
-    for at in range(0, min(len(wanted), NAMES_MOST), NAMES_AT_ONCE):
-        some = wanted[at : at + NAMES_AT_ONCE]
+    for some in batches(wanted[:NAMES_MOST], NAMES_AT_ONCE):
         there = letter_heads.next_groups(using, [(name, "") for name in some])
         for name in some:
             if name in there:

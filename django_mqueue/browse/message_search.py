@@ -22,6 +22,7 @@ from ..policy.message_query import (
     MessageQuery,
     Page,
     Unreadable,
+    check_position,
     cursor_of,
     position_of,
 )
@@ -31,7 +32,7 @@ from ..store.connection import session
 from ..store.message_rows import own_id
 from ..store.offsets import Registration
 from ..store.queries import message_pages
-from ..store.queries.partition_walk import Chunk, Found
+from ..store.queries.partition_walk import OFFSET_END, Chunk, Found
 from .sources import Source, above_by_time, below_by_time, source_of
 
 CHUNK = 500
@@ -111,13 +112,11 @@ class Search:
         """Return the number of bytes that are returned of a payload."""
         return message.size if self.payload_limit is None else min(message.size, self.payload_limit)
 
-    def read(
-        self, step: Chunk, *, payloads: bool = True, endless: bool = False
-    ) -> Iterator[tuple[Found, Row, Inspected]]:
+    def read(self, step: Chunk, *, payloads: bool = True) -> Iterator[tuple[Found, Row, Inspected]]:
         """Yield the rows of a step that match the query.
 
-        Payloads are read a few megabytes at a time, if a filter needs them or ``payloads`` is true. After
-        ``READ_BYTES`` the method stops and sets ``tired_at``, unless ``endless`` is true.
+        Payloads are read a few megabytes at a time, if a filter needs them or ``payloads`` is true. If it is true, the
+        method stops after ``READ_BYTES`` and sets ``tired_at``.
         """
         rows = self._rows([found.offset for found in step.found])
         chosen = [(found, rows[found.offset]) for found in step.found if found.offset in rows]
@@ -138,7 +137,7 @@ class Search:
                     if self.wanted.test is None or self.wanted.test(message):
                         yield found, row, self._cut(message, body) if whole else message
             self._bytes += sum(len(body) for body, _ in bodies.values())
-            if self._bytes >= READ_BYTES and not endless and some[-1] is not chosen[-1]:
+            if self._bytes >= READ_BYTES and payloads and some[-1] is not chosen[-1]:
                 self.tired_at = some[-1][0]
                 return
 
@@ -256,3 +255,32 @@ def registration(using: str, wanted: MessageQuery) -> Registration | None:
     if found is None and wanted.status != DEAD:
         raise NotRegistered(wanted.topic, wanted.group)
     return found
+
+
+NEWEST_OF_ALL = "newest of all"
+
+
+def newest_of_all(using: str, *, limit: int, start: str | None, payload_limit: int) -> Page:
+    """Return a page with up to ``limit`` messages of all topics, highest offset first.
+
+    The topic of each message is the topic that its row is stored in. ``start``: the ``next`` of an earlier page, or
+    None. ``payload_limit``: the maximum number of bytes that are read of each payload.
+
+    Raises ``TypeError`` or ``ValueError`` if ``start`` is not the ``next`` of such a page.
+    """
+    position = position_of(NEWEST_OF_ALL, start)
+    (below,) = (OFFSET_END,) if position is None else check_position(position, int)
+    with session.migration_errors(using):
+        topics = message_pages.newest_of_all(using, below, limit)
+        rows = message_pages.rows(using, list(topics)) if topics else {}
+        bodies = message_pages.payloads(using, list(rows), payload_limit) if rows else {}
+    messages = []
+    for offset, topic in topics.items():
+        if offset in bodies:
+            row = rows[offset]
+            body, row["size"] = bodies[offset]
+            place = message_views.LOG if row["failed_group"] is None else DEAD
+            message_views.decode_row(row, place)
+            messages.append(message_views.to_inspected(row, body, topic=topic, group=None, place=place))
+    last = min(topics, default=0)
+    return Page(messages, cursor_of(NEWEST_OF_ALL, (last,)) if len(topics) == limit else None, len(topics))

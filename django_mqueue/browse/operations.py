@@ -136,7 +136,7 @@ class _Move:
         batch: list[tuple[Found, Row]] = []
         enough = CHUNK if limit is None else min(CHUNK, limit)
         for step in self.look.source.walk(None, CHUNK):
-            rows = self.look.read(step, payloads=False, endless=True)
+            rows = self.look.read(step, payloads=False)
             batch += [(found, row) for found, row, _ in rows if self._mine(row)]
             while len(batch) >= enough:
                 yield batch[:CHUNK]

@@ -19,7 +19,7 @@ from ..policy.message_query import (
 )
 from ..policy.names import SCHEDULED_SUFFIX
 from ..service.registration import last_before, newest_before
-from ..store import dead_letters, log, offsets
+from ..store import dead_letters, log
 from ..store.queries import message_pages
 from ..store.queries.partition_walk import OFFSET_END, Chunk, Found, PartitionPosition, PartitionWalk, Walk
 
@@ -52,12 +52,9 @@ def source_of(using: str, wanted: MessageQuery, start: int, *, newest_first: boo
     ways = _Walks(using, wanted, start, newest_first)
     order = "newest" if newest_first else "oldest"
     if wanted.offset is not None:
-        place = {SCHEDULED: topic + SCHEDULED_SUFFIX, DEAD: conf.dead_letter_topic(topic)}.get(
-            status or "", topic
-        )
-        return Source(
-            "offset", status if status in (SCHEDULED, DEAD) else "log", ways.at(place, wanted.offset)
-        )
+        topics = {SCHEDULED: topic + SCHEDULED_SUFFIX, DEAD: conf.dead_letter_topic(topic)}
+        walk = ways.through(topics.get(status or "", topic), wanted.offset)
+        return Source("offset", str(status) if status in topics else "log", walk)
     if status == SCHEDULED:
         scheduled = topic + SCHEDULED_SUFFIX
         return Source(f"scheduled-{order}", SCHEDULED, ways.through(scheduled), by_time=scheduled)
@@ -91,20 +88,21 @@ class _Walks:
         assert self.wanted.group is not None
         return self.wanted.group
 
-    def through(self, topic: str) -> Callable[[Position | None, int], Walk]:
+    def through(self, topic: str, offset: int | None = None) -> Callable[[Position | None, int], Walk]:
         """Return a walk over a topic, or over one of its partitions, in the order of offsets.
 
-        It begins at the wanted time: at ``before`` if ``newest_first`` is set, else at ``after``.
+        It begins at the wanted time: at ``before`` if ``newest_first`` is set, else at ``after``. ``offset``: it finds
+        only the row at this offset.
         """
 
         def walk(position: Position | None, chunk: int) -> Walk:
-            low, high = 0, OFFSET_END
+            low, high = (0, OFFSET_END) if offset is None else (offset - 1, offset + 1)
             if position is not None:
                 (at,) = check_position(position, int)
-                low, high = (0, at) if self.newest_first else (at, OFFSET_END)
-            elif self.newest_first and self.wanted.before is not None:
+                low, high = (low, min(at, high)) if self.newest_first else (max(at, low), high)
+            elif offset is None and self.newest_first and self.wanted.before is not None:
                 high = below_by_time(self.using, topic, self.wanted.before)
-            elif not self.newest_first and self.wanted.after is not None:
+            elif offset is None and not self.newest_first and self.wanted.after is not None:
                 low = above_by_time(self.using, topic, self.wanted.after)
             while rows := message_pages.log_page(
                 self.using, topic, self.wanted.key, (low, high), chunk, newest_first=self.newest_first
@@ -114,19 +112,6 @@ class _Walks:
                 if len(rows) < chunk:
                     return
                 low, high = (low, last) if self.newest_first else (last, high)
-
-        return walk
-
-    def at(self, topic: str, offset: int) -> Callable[[Position | None, int], Walk]:
-        """Return a walk that finds only the row at this offset."""
-
-        def walk(position: Position | None, chunk: int) -> Walk:
-            if position is None:
-                bounds = (offset - 1, offset + 1)
-                rows = message_pages.log_page(
-                    self.using, topic, self.wanted.key, bounds, 1, newest_first=False
-                )
-                yield Chunk([Found(*row, position=(row[0],)) for row in rows], (offset,))
 
         return walk
 
@@ -176,16 +161,13 @@ class _Walks:
             found = message_pages.news(self.using, self.group, topic, low, names)
             return [(one.partition, (one.scanned,)) for one in found if one.newest > one.scanned]
 
-        def one(name: str) -> PartitionPosition:
-            return (offsets.positions(self.using, self.group, topic, [name], low)[name].scanned,)
-
         def read(places: Sequence[tuple[str, PartitionPosition]], limit: int) -> list[Found]:
             rows = message_pages.undelivered(
                 self.using, topic, [(name, place[0]) for name, place in places], limit
             )
             return sorted((Found(*row, position=(row[1], row[0])) for row in rows), key=lambda f: f.position)
 
-        return PartitionWalk(listed, worth, one, read, self.wanted.key, 1)
+        return PartitionWalk(listed, worth, read, self.wanted.key, 1)
 
     def open_ones(self) -> PartitionWalk:
         """Return a walk over the open messages of each partition, in the order of due times.
@@ -208,7 +190,7 @@ class _Walks:
             rows = sorted(message_pages.open_ones(self.using, self.group, topic, above, in_flight, limit))
             return [Found(offset, name, "", (name, due, offset)) for name, due, offset in rows]
 
-        return PartitionWalk(listed, worth, lambda name: (0, 0), read, self.wanted.key, 2)
+        return PartitionWalk(listed, worth, read, self.wanted.key, 2)
 
 
 def above_by_time(using: str, topic: str, after: int) -> int:

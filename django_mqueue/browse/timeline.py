@@ -6,6 +6,7 @@ The number of statements is constant. It does not depend on the number of groups
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import conf
@@ -17,11 +18,63 @@ from ..store import offsets
 from ..store.connection import session
 from ..store.queries import message_pages
 from ..store.queries import one_message as store
-from .message_life import GroupView, MessageTimeline, Related
 
 RELATED = 100
 """The maximum number of dead letters, and of copies, that are returned."""
 SCHEDULED_LOOKED_AT = 1_000
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """The state of a message for one registered group. ``view``: the details, without the payload.
+
+    ``is_for``: the message is for this group, or for all. ``is_early``: the group began after the message, and has no
+    state for it. ``is_kept``: the group's state for the message still exists. ``set_aside``: the parked retry, if there
+    is one.
+    """
+
+    group: str
+    is_paused: bool
+    is_for: bool
+    is_early: bool
+    is_kept: bool
+    view: Inspected
+    set_aside: Inspected | None = None
+
+
+@dataclass(frozen=True)
+class Related:
+    """A row that was made from the message, or from which it was made. ``group``: the row's group; '' for all."""
+
+    offset: int
+    topic: str
+    group: str
+
+
+@dataclass(frozen=True)
+class MessageTimeline:
+    """A message, its state for each group, and related rows.
+
+    - ``message``: the content of the row. For a dead letter, it includes the state for the group that failed.
+    - ``topic``: the topic that the message was published to. ``stored_in``: the topic of the row. ``id``: the row's id.
+    - ``stands``: the states for the topic's groups, up to a limit. ``more_groups``: there are other groups.
+    - ``original``: the row from which a dead letter, a retry or a redriven message was made, if it still exists.
+    - ``letters``: the dead letters of the message. ``copies``: rows with its id that a retry or a redrive added to the
+      log.
+    """
+
+    message: Inspected
+    topic: str
+    stored_in: str
+    id: str
+    partition: str
+    created_at: int
+    original_offset: int | None = None
+    original: Related | None = None
+    stands: list[GroupView] = field(default_factory=list)
+    more_groups: bool = False
+    letters: list[Related] = field(default_factory=list)
+    copies: list[Related] = field(default_factory=list)
 
 
 def life(
@@ -166,8 +219,7 @@ class _TimelineReader:
         """Return the offset where the message was in the log before, if its row records it."""
         retry: Any = self.row["retry"].get("offset")
         if self.place == DEAD:
-            offset = self.row["id"].partition(":")[0]
-            return int(offset) if offset.isdecimal() and len(offset) < 19 else None
+            return message_views.original_offset(self.row["id"])
         return retry if isinstance(retry, int) else None
 
     def _original(self, message: Inspected, offset: int | None) -> Related | None:

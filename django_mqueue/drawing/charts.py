@@ -57,7 +57,7 @@ def chart(
     """Return a chart of lines over a time that begins at ``start``, with one value for each ``step``.
 
     ``ident``: an HTML id that is unique on the page. ``zone``: the time zone of the labels. ``note``: a text below the
-    chart, for example that the numbers are sampled.
+    chart, for example that the numbers are not exact.
     """
     title = printable(title)
     points = max((len(line.values) for line in lines), default=0)

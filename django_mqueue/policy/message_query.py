@@ -162,21 +162,23 @@ class MessageQuery:
         return self.status in (None, SCHEDULED) and all(each is None for each in filters)
 
 
-def message_query(
-    topic: str, given: Mapping[str, Any], paths: Mapping[str, Any], *, topic_limit: int
-) -> MessageQuery:
-    """Return the query for a user's arguments. ``given``: filters by name. ``paths``: ``payload__`` arguments.
+FILTERS = ("group", "status", "key", "id", "offset", "kind", "after", "before", "filter")
+
+
+def message_query(topic: str, filters: Mapping[str, Any], *, topic_limit: int) -> MessageQuery:
+    """Return the query for a user's filters by name: ``FILTERS``, and paths that begin with ``payload__``.
 
     Raises ``TypeError`` or ``ValueError`` that names the argument and the correction.
     """
     names.check_name("topic", topic, topic_limit)
-    group, status, key, id = (given[name] for name in ("group", "status", "key", "id"))
+    given = {name: filters.get(name) for name in FILTERS}
+    paths = {name: value for name, value in filters.items() if name not in FILTERS}
+    group, status, key, id, offset = (given[name] for name in FILTERS[:5])
     for argument, value, limit in (
         ("group", group, names.GROUP_MAX), ("key", key, names.KEY_MAX), ("id", id, names.ID_MAX),
     ):  # fmt: skip
         if value is not None:
             names.check_name(argument, value, limit)
-    offset = given.get("offset")
     if offset is not None and (
         not isinstance(offset, int) or isinstance(offset, bool) or not 0 < offset < 1 << 63
     ):

@@ -33,7 +33,7 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
     """
     about, offset = {}, int(row["offset"])
     if place == DEAD:
-        about, group, offset = about_letter(row), row["failed_group"], _original_offset(row)
+        about, group, offset = _about_letter(row), row["failed_group"], original_offset(row["id"]) or offset
     elif row.get("acked") is not None:
         about = _about_group(row)
         if row["acked"]:
@@ -85,10 +85,13 @@ def payload(body: bytes | None, how: str, size: int) -> Any:
         return Unreadable(body)
 
 
-def _original_offset(row: Row) -> int:
-    """Return the first part of a dead letter's id: the original message's offset. By default, return its own offset."""
-    offset = row["id"].partition(":")[0]
-    return int(offset) if offset.isdecimal() else int(row["offset"])
+def original_offset(row_id: str) -> int | None:
+    """Return the offset of a dead letter's original message, which is the first part of its row's id.
+
+    None if the id has another form.
+    """
+    offset = row_id.partition(":")[0]
+    return int(offset) if offset.isascii() and offset.isdecimal() and len(offset) < 19 else None
 
 
 def _about_group(row: Row) -> dict[str, Any]:
@@ -104,7 +107,7 @@ def _about_group(row: Row) -> dict[str, Any]:
     }
 
 
-def about_letter(row: Row) -> dict[str, Any]:
+def _about_letter(row: Row) -> dict[str, Any]:
     """Return the fields of ``Inspected`` that describe a dead letter."""
     failed_at, failures = _time(row["failed_at"]), int(row["message_failures"] or 0)
     brought = row["metadata"].get(FAILURES, {})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from .sampling import DONE, IN_FLIGHT, Sampled, percentiles
+from ..policy.message_query import DONE, IN_FLIGHT
+from ..store.queries.group_rows import Row
+from .results import percentiles
 
 
 @dataclass(frozen=True)
@@ -25,27 +27,27 @@ class Activity:
     quiet_for: timedelta | None = None
 
 
-def activity(rows: Iterable[Sampled], now: int, last: int) -> Activity:
+def activity(rows: Iterable[Row], now: int, last: int) -> Activity:
     """Return the activity. All times are epoch milliseconds.
 
     ``rows`` may hold a message twice. ``last``: a time at which something happened, or before which nothing is known.
     """
-    seen = [row for row in rows if row.delivered_at is not None]
-    flying = [row for row in seen if row.status == IN_FLIGHT]
+    delivered = [(row.delivered_at, row) for row in rows if row.delivered_at is not None]
     took = [
-        max(row.done_at - (row.delivered_at or 0), 0)
-        for row in seen
+        (max(row.done_at - at, 0), 1.0)
+        for at, row in delivered
         if row.status == DONE and row.done_at is not None and not row.skipped
     ]
-    moments = [last, *(row.delivered_at or 0 for row in seen), *(row.done_at or 0 for row in seen)]
-    usual = percentiles([(ms, 1.0) for ms in took])
+    in_flight = [(at, row.started) for at, row in delivered if row.status == IN_FLIGHT]
+    moments = [last, *(at for at, _ in delivered), *(row.done_at or 0 for _, row in delivered)]
+    usual = percentiles(took)
     return Activity(
-        _since(now, [row.delivered_at or 0 for row in flying if row.started]),
-        _since(now, [row.delivered_at or 0 for row in flying if not row.started]),
+        _since(now, [at for at, started in in_flight if started]),
+        _since(now, [at for at, started in in_flight if not started]),
         None if usual is None else usual.p95,
         timedelta(milliseconds=max(now - max(moments), 0)),
     )
 
 
-def _since(now: int, moments: list[int]) -> timedelta | None:
+def _since(now: int, moments: Collection[int]) -> timedelta | None:
     return timedelta(milliseconds=max(now - min(moments), 0)) if moments else None

@@ -11,7 +11,7 @@ from django.core.cache import cache
 
 Answer = TypeVar("Answer")
 logger = logging.getLogger("django_mqueue")
-VERSION = 4
+VERSION = 5
 """The version of the cached classes. Increase it after a change of their fields."""
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .. import conf
 from ..policy import durations, names
@@ -57,12 +57,7 @@ def topics(
         if not isinstance(text, str):
             raise TypeError(f"{argument} must be a str, not {text!r}")
     check_count("limit", limit, TOPICS_MAX)
-    return _asked(
-        using,
-        ("topics", after, limit, containing),
-        max_age,
-        lambda alias: topic_list.topics(alias, after, limit, containing),
-    )
+    return _asked(using, max_age, topic_list.topics, after, limit, containing)
 
 
 def group_figures(
@@ -76,15 +71,7 @@ def group_figures(
 
     They are the messages by status, the oldest open message, and the group's workers.
     """
-    wanted = _pairs(pairs)
-    found = _asked(
-        using,
-        ("groups", exact, *wanted),
-        max_age,
-        lambda alias: of_groups.group_figures(alias, wanted, exact),
-        exact,
-    )
-    return {pair: found[pair] for pair in wanted}
+    return _asked(using, max_age, of_groups.group_figures, _pairs(pairs), _exact(exact))
 
 
 def topic_figures(
@@ -95,13 +82,7 @@ def topic_figures(
         raise TypeError(f"topics must be some topics, not the str {topics!r}")
     wanted = tuple(dict.fromkeys(_topic(topic) for topic in topics))
     _check_number("topics", len(wanted))
-    return _asked(
-        using,
-        ("topic figures", exact, *wanted),
-        max_age,
-        lambda alias: of_topics.topic_figures(alias, wanted, exact),
-        exact,
-    )
+    return _asked(using, max_age, of_topics.topic_figures, wanted, _exact(exact))
 
 
 def rates(
@@ -121,13 +102,7 @@ def rates(
     """
     wanted = _pairs_or_topics(pairs)
     ms, points = _span(span, points)
-    return _asked(
-        using,
-        ("rates", exact, ms, points, *wanted),
-        max_age,
-        lambda alias: lately.rates(alias, wanted, ms, points, exact),
-        exact,
-    )
+    return _asked(using, max_age, lately.rates, wanted, ms, points, _exact(exact))
 
 
 def latency(
@@ -146,13 +121,7 @@ def latency(
     """
     (pair,) = _pairs([(topic, group)])
     ms, points = _span(span, points)
-    return _asked(
-        using,
-        ("latency", exact, ms, points, *pair),
-        max_age,
-        lambda alias: lately.latency(alias, *pair, ms, points, exact),
-        exact,
-    )
+    return _asked(using, max_age, lately.latency, *pair, ms, points, _exact(exact))
 
 
 def lag(
@@ -167,19 +136,12 @@ def lag(
     """Return the lag of a group: the total, and the ``limit`` partitions (up to 1,000) with the most messages."""
     (pair,) = _pairs([(topic, group)])
     check_count("limit", limit, PARTITIONS_MAX)
-    return _asked(
-        using,
-        ("lag", exact, limit, *pair),
-        max_age,
-        lambda alias: group_lag.lag(alias, *pair, limit, exact),
-        exact,
-    )
+    return _asked(using, max_age, group_lag.lag, *pair, limit, _exact(exact))
 
 
 def holds(topic: str, *, max_age: float = 0, using: str | None = None) -> list[Hold]:
     """Return the retention blockers of a topic, the oldest message first; none if the topic is empty."""
-    wanted = _topic(topic)
-    return _asked(using, ("held", wanted), max_age, lambda alias: retention_blockers.holds(alias, wanted))
+    return _asked(using, max_age, retention_blockers.holds, _topic(topic))
 
 
 def subscribers(
@@ -187,24 +149,21 @@ def subscribers(
 ) -> list[SubscriberFigures]:
     """Return the members of a group by name, including members that left or became silent within a day."""
     (pair,) = _pairs([(topic, group)])
-    return _asked(using, ("members", *pair), max_age, lambda alias: members.subscribers(alias, *pair))
+    return _asked(using, max_age, members.subscribers, *pair)
 
 
-def _asked(
-    using: str | None,
-    question: tuple[object, ...],
-    max_age: float,
-    ask: Callable[[str], Answer],
-    exact: int | None = None,
-) -> Answer:
-    if exact is not None:
-        check_count("exact", exact, EXACT_MAX)
+def _asked(using: str | None, max_age: float, ask: Callable[..., Answer], *arguments: Any) -> Answer:
+    """Return the answer of ``ask(alias, *arguments)``, which may come from the cache."""
     if isinstance(max_age, bool) or not isinstance(max_age, (int, float)):
         raise TypeError(f"max_age must be a number of seconds, not {max_age!r}")
     if not 0 <= max_age <= MAX_AGE_MAX:
         raise ValueError(f"max_age must be 0 to {MAX_AGE_MAX} seconds, not {max_age!r}")
     alias = conf.database(using)
-    return cached(alias, question, max_age, lambda: ask(alias))
+    return cached(alias, (ask.__name__, *arguments), max_age, lambda: ask(alias, *arguments))
+
+
+def _exact(exact: int | None) -> int | None:
+    return exact if exact is None else check_count("exact", exact, EXACT_MAX)
 
 
 def _topic(topic: object) -> str:

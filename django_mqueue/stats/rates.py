@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import cache
 
 from .. import conf
 from ..policy.durations import moment
+from ..policy.message_query import DONE
 from ..store.connection import session
+from ..store.offsets import Registration
 from ..store.queries import group_positions, topic_index
-from .results import ABOUT, AT_LEAST, EXACT, Latency, LatencyStep, Rates, Series
-from .sampling import DONE, KEPT, Sampled, Stratum, Test, figure, percentiles, series, spread
-from .surveying import Surveyor, size_for
+from ..store.queries.group_rows import Row
+from .recent import Recent, Slice, in_steps, spread
+from .results import ABOUT, AT_LEAST, EXACT, Figure, Latency, LatencyStep, Rates, Series, percentiles
 
 Pair = tuple[str, str | None]
-FINEST = 96
-"""A sample divides the requested time into at least this many parts, or into the steps if these are shorter."""
 
 
 class _Steps:
@@ -28,18 +29,21 @@ class _Steps:
     def __init__(self, now: int, span: int, points: int) -> None:
         self.now, self.points, self.step = now, points, span // points
         self.start = (now // self.step + 1 - points) * self.step
-        # The same for rates and latencies, so that a page with both reads the same messages for them.
-        self.finest = max(1, min(self.step, span // FINEST))
 
-    def series(self, strata: Sequence[Stratum], test: Test, attribute: str, complete_from: int) -> Series:
-        how = ABOUT if any(one.rest for one in strata) else AT_LEAST if complete_from > self.start else EXACT
-
-        def time(row: Sampled) -> int:
-            return int(getattr(row, attribute))
-
-        error = figure(strata, lambda row: test(row) and time(row) >= self.start).error
-        intervals = spread(strata, test, time)
-        return series(intervals, self.start, self.step, self.points, how=how, error=error)
+    def series(
+        self,
+        slices: Sequence[Slice],
+        test: Callable[[Row], bool],
+        time: Callable[[Row], int],
+        known_from: int,
+    ) -> Series:
+        is_part = any(
+            one.rest and (time is not _published_at or one.rows[-1].published_at >= self.start)
+            for one in slices
+        )
+        how = ABOUT if is_part else AT_LEAST if known_from > self.start else EXACT
+        values = in_steps(spread(slices, test, time), self.start, self.step, self.points)
+        return Series(values, Figure(sum(values), how))
 
 
 def rates(
@@ -49,66 +53,69 @@ def rates(
     if not pairs:
         return {}
     with session.migration_errors(using):
-        surveyor = Surveyor(using, size_for(len(pairs), exact))
-        time = _Steps(surveyor.now, span, points)
         topics = sorted({topic for topic, _ in pairs})
         groups = sorted({group for _, group in pairs if group is not None})
+        names = [*topics, *map(conf.dead_letter_topic, topics)]
+        recent = Recent(using, names, exact or limit_for(len(pairs)), len(pairs))
+        time = _Steps(recent.now, span, points)
         registered = group_positions.registrations(using, topics, groups) if groups else {}
         consumed = {topic for topic, _ in topic_index.registered(using, topics)}
-        surveyor.prepare_times([*topics, *(conf.dead_letter_topic(topic) for topic in topics)], time.start)
+        letters = cache(lambda topic: recent.read(conf.dead_letter_topic(topic), None, 0, time.start))
         found = {}
         for topic, group in pairs:
             registration = registered.get((topic, group or ""))
-            kept_from = surveyor.now - conf.retention_ms(topic) if topic in consumed else time.start
+            kept_from = recent.now - conf.retention_ms(topic) if topic in consumed else time.start
+            slices = recent.read(topic, group, registration.start if registration else 0, time.start)
             found[topic, group] = _rates(
-                surveyor, time, topic, group, registration, max(kept_from, time.start)
+                time, topic, group, slices, letters(topic), registration, max(kept_from, time.start)
             )
         return found
 
 
+def limit_for(pairs: int) -> int:
+    """Return the number of messages up to which all are read for each pair."""
+    return max(100, min(1_000, 2_000 // max(pairs, 1)))
+
+
 def _rates(
-    surveyor: Surveyor,
     time: _Steps,
     topic: str,
     group: str | None,
-    registration: group_positions.Registered | None,
+    slices: Sequence[Slice],
+    letters: Sequence[Slice],
+    registration: Registration | None,
     kept_from: int,
 ) -> Rates:
-    start = registration.start if registration else 0
-    strata = surveyor.survey(topic, group, time.start, time.finest, whole=group is not None, start=start)
-    young = strata
-    if any(one.rest for one in strata):
-        since = surveyor.offset_at(topic, time.start)
-        young = [one for one in strata if one.high > since]
     finished = skipped = finished_from = None
     if group is not None:
-        finished_from = max(
-            _finished_from(strata, time, kept_from), _registered_from(strata, time, registration)
-        )
-        finished = time.series(strata, _is_done, "done_at", finished_from)
-        skipped = time.series(strata, _is_skipped, "done_at", finished_from)
-    dead = conf.dead_letter_topic(topic)
-    letters = surveyor.survey(dead, None, time.start, time.step, whole=False)
+        rows = [row for one in slices for row in one.rows]
+        finished_from = max(_finished_from(rows, time, kept_from), _registered_from(rows, time, registration))
+        finished = time.series(slices, _is_done, _done_at, finished_from)
+        skipped = time.series(slices, lambda row: row.skipped, _done_at, finished_from)
     return Rates(
         topic, group, moment(time.start), timedelta(milliseconds=time.step),
-        time.series(young, lambda row: row.status is not None, "published_at", kept_from),
+        time.series(slices, lambda row: row.status is not None, _published_at, kept_from),
         finished,
-        time.series(letters, lambda row: group in (None, row.failed_group), "published_at", time.start),
+        time.series(letters, lambda row: group in (None, row.failed_group), _published_at, time.start),
         moment(kept_from),
         None if finished_from is None else moment(finished_from),
         moment(time.now), skipped,
     )  # fmt: skip
 
 
-def _is_done(row: Sampled) -> bool:
+def _published_at(row: Row) -> int:
+    return row.published_at
+
+
+def _done_at(row: Row) -> int:
+    return row.done_at or 0
+
+
+def _is_done(row: Row) -> bool:
     return row.status == DONE and row.done_at is not None and not row.skipped
 
 
-def _is_skipped(row: Sampled) -> bool:
-    return row.done_at is not None and row.skipped
-
-
-def _finished_from(strata: Sequence[Stratum], time: _Steps, kept_from: int) -> int:
+def _finished_from(rows: Sequence[Row], time: _Steps, kept_from: int) -> int:
     """Return the time from which the records of finished messages are complete (epoch milliseconds).
 
     The log still holds all messages that were published from ``kept_from`` on. A message that was published earlier
@@ -116,16 +123,13 @@ def _finished_from(strata: Sequence[Stratum], time: _Steps, kept_from: int) -> i
     """
     if kept_from <= time.start:
         return time.start
-    rows = [row for one in strata for row in one.rows if row.status is not None]
-    if any(row.status not in (DONE, KEPT) and row.published_at < kept_from for row in rows):
+    if any(row.status not in (None, DONE) and row.published_at < kept_from for row in rows):
         return time.now  # It works on messages past retention: they are deleted as soon as they are done.
     took = (row.done_at - row.published_at for row in rows if row.done_at and row.done_at >= time.start)
     return min(time.now, kept_from + max(took, default=0))
 
 
-def _registered_from(
-    strata: Sequence[Stratum], time: _Steps, registration: group_positions.Registered | None
-) -> int:
+def _registered_from(rows: Sequence[Row], time: _Steps, registration: Registration | None) -> int:
     """Return the time from which there are records of messages that the group finished (epoch milliseconds).
 
     A reset deletes the records with the registration. A pause also changes the registration's row. A message that was
@@ -133,39 +137,36 @@ def _registered_from(
     """
     if registration is None:
         return time.now
-    done = (row.done_at for one in strata for row in one.rows if row.done_at is not None)
+    done = (row.done_at for row in rows if row.done_at is not None)
     return min(registration.changed, min(done, default=time.now), time.now)
 
 
 def latency(using: str, topic: str, group: str, span: int, points: int, exact: int | None = None) -> Latency:
     """Return the latency of the messages that a group finished in each step of the last ``span`` milliseconds."""
     with session.migration_errors(using):
-        surveyor = Surveyor(using, size_for(1, exact))
-        time = _Steps(surveyor.now, span, points)
+        recent = Recent(using, [topic], exact or limit_for(1), 1)
+        time = _Steps(recent.now, span, points)
         registration = group_positions.registrations(using, [topic], [group]).get((topic, group))
-        start = registration.start if registration else 0
-        strata = surveyor.survey(topic, group, time.start, time.finest, whole=True, start=start)
+        slices = recent.read(topic, group, registration.start if registration else 0, time.start)
     rows = [
-        (row, one.size / len(one.rows))
-        for one in strata
+        (row, 1 + one.rest / len(one.rows))
+        for one in slices
         for row in one.rows
-        if _is_done(row) and row.delivered_at is not None and (row.done_at or 0) >= time.start
+        if _is_done(row) and row.delivered_at is not None and _done_at(row) >= time.start
     ]
     steps = []
-    for number in range(points):
-        begin = time.start + number * time.step
-        mine = [(row, weight) for row, weight in rows if begin <= (row.done_at or 0) < begin + time.step]
-        steps.append(_latency_step(begin, mine))
-    how = ABOUT if any(one.rest for one in strata) else EXACT
+    for begin in range(time.start, time.start + points * time.step, time.step):
+        done = [(row, weight) for row, weight in rows if begin <= _done_at(row) < begin + time.step]
+        steps.append(_latency_step(begin, done))
     return Latency(
         topic, group, moment(time.start), timedelta(milliseconds=time.step), tuple(steps),
-        _latency_step(time.start, rows), how,
+        _latency_step(time.start, rows), ABOUT if any(one.rest for one in slices) else EXACT,
     )  # fmt: skip
 
 
-def _latency_step(begin: int, rows: Sequence[tuple[Sampled, float]]) -> LatencyStep:
+def _latency_step(begin: int, rows: Sequence[tuple[Row, float]]) -> LatencyStep:
     delivered = [
         (max((row.delivered_at or 0) - row.published_at, 0), weight) for row, weight in rows if row.once
     ]
-    done = [(max((row.done_at or 0) - row.published_at, 0), weight) for row, weight in rows]
+    done = [(max(_done_at(row) - row.published_at, 0), weight) for row, weight in rows]
     return LatencyStep(moment(begin), percentiles(delivered), percentiles(done))

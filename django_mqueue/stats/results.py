@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import accumulate
 
 EXACT, AT_LEAST, ABOUT = HOW = ("exact", "at_least", "about")
 ALIVE, SILENT, LEFT = ("alive", "silent", "left")
@@ -17,31 +19,35 @@ LATELY = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of messages, and its precision.
+    """A number of messages.
 
-    - ``how``: ``"exact"``, ``"at_least"`` (``value`` messages were counted, and there may be more), or ``"about"``
-      (estimated from a sample).
-    - ``error``: for an estimate, the true number is within ``error`` of ``value`` in 19 of 20 cases, as far as the
-      sample shows.
-    - ``least``: the minimum that is certain.
+    ``how``: ``"exact"``, or ``"at_least"``: counting stopped at a limit, so there may be more than ``value``. Only the
+    totals of rates can be ``"about"``: computed from a part of the messages.
     """
 
     value: int
     how: str = EXACT
-    error: int = 0
-    least: int = 0
 
     def __int__(self) -> int:
         return self.value
+
+
+def cap_for(subjects: int) -> int:
+    """Return the number up to which the messages of each topic or group are counted by default."""
+    return max(100, min(1_000, 10_000 // max(subjects, 1)))
+
+
+def capped(count: int, cap: int) -> Figure:
+    """Return the figure of a count that stops above ``cap``."""
+    return Figure(cap, AT_LEAST) if count > cap else Figure(count)
 
 
 def total(figures: Iterable[Figure]) -> Figure:
     """Return the sum of figures, as exact as the least exact of them."""
     every = list(figures)
     hows = {one.how for one in every}
-    how = ABOUT if ABOUT in hows else AT_LEAST if AT_LEAST in hows else EXACT
-    value, error, least = (sum(getattr(one, name) for one in every) for name in ("value", "error", "least"))
-    return Figure(value, how, error, least)
+    how = next((how for how in (ABOUT, AT_LEAST) if how in hows), EXACT)
+    return Figure(sum(one.value for one in every), how)
 
 
 @dataclass(frozen=True)
@@ -171,6 +177,23 @@ class Percentiles:
     p95: timedelta
     p99: timedelta
     of: int
+
+
+def percentiles(values: Iterable[tuple[int, float]]) -> Percentiles | None:
+    """Return the percentiles of (milliseconds, weight); None without values.
+
+    A percentile is the least value that this part of the weight does not exceed.
+    """
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    passed = list(accumulate(weight for _, weight in ordered))
+
+    def rank(part: float) -> timedelta:
+        number = bisect_left(passed, part * passed[-1] - 1e-9)
+        return timedelta(milliseconds=ordered[min(number, len(ordered) - 1)][0])
+
+    return Percentiles(rank(0.50), rank(0.95), rank(0.99), len(ordered))
 
 
 @dataclass(frozen=True)

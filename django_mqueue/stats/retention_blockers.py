@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from .. import conf
 from ..policy.durations import moment
+from ..policy.message_query import DONE
 from ..policy.names import key_of
-from ..store import garbage, offsets
+from ..store import garbage, offsets, watermarks
 from ..store.connection import session
-from ..store.queries import group_positions, message_pages, samples
+from ..store.queries import group_positions, group_rows, message_pages
 from ..store.queries.bounded_counts import Ends, ends
+from ..store.queries.group_rows import Range
 from ..store.queries.message_pages import Place
 from ..store.queries.partition_walk import OFFSET_END
-from .groups import partitions
 from .results import Hold
 
 FIRST = 200
 """The maximum number of oldest rows that are checked. A row blocks deletion if a group is not done with it."""
-AHEAD = 50
-"""The maximum number of rows above a watermark that are searched for the first open message."""
 MEMBERS = 500
 
 
@@ -33,7 +33,7 @@ def holds(using: str, topic: str) -> list[Hold]:
 class _Blockers:
     def __init__(self, using: str, topic: str, end: Ends) -> None:
         self.using, self.topic, self.end = using, topic, end
-        self.now = samples.now_ms(using)
+        self.now = group_rows.now_ms(using)
         self.retention, self.lease = conf.retention_ms(topic), conf.lease_ms(topic)
 
     def found(self) -> list[Hold]:
@@ -62,7 +62,7 @@ class _Blockers:
             return [self._hold(reason, self.end.first, self.end.first_at)]
         alive = self._alive([group for _, group, _ in held])
         registered = group_positions.registrations(self.using, [self.topic], [group for _, group, _ in held])
-        times = self._times([row[0] for row, _, _ in held])
+        times = group_rows.published(self.using, sorted({row[0] for row, _, _ in held}))
         found = []
         for row, group, acked in held:
             published = times.get(row[0])
@@ -79,7 +79,7 @@ class _Blockers:
             elif not alive[group]:
                 reason, since = "no_worker", self._last_seen(group)
             else:
-                reason, since = self._work(row[1], group, acked)
+                reason, since = self._work(row, group, acked)
             found.append(
                 self._hold(reason, row[0], published, group=group, partition=row[1], acked=acked, since=since)
             )
@@ -89,27 +89,23 @@ class _Blockers:
         counts = group_positions.alive(self.using, [(self.topic, group, self.lease) for group in groups])
         return {group: counts.get((self.topic, group), 0) for group in groups}
 
-    def _times(self, wanted: list[int]) -> dict[int, int]:
-        rows = samples.at(self.using, self.topic, [(offset, offset + 1) for offset in sorted(set(wanted))], 1)
-        return {row.offset: row.published_at for row in rows}
-
     def _last_seen(self, group: str) -> int | None:
         members = group_positions.members(self.using, group, self.topic, MEMBERS)
         return max((max(one.heartbeat_at, one.left_at or 0) for one in members), default=None)
 
-    def _work(self, partition: str, group: str, acked: int) -> tuple[str, int | None]:
+    def _work(self, row: Place, group: str, acked: int) -> tuple[str, int | None]:
         """Return why a group with a live worker does not advance its watermark, and since when."""
-        rows = message_pages.undelivered(self.using, self.topic, [(partition, acked)], AHEAD)
-        opened = partitions.open_ones(self.using, group, rows, {})
-        settled = offsets.settled(self.using, self.topic)
-        if not opened or (opened[0].offset > settled and rows[0][0] < opened[0].offset):
+        offset, partition, _ = row
+        above = [(partition, acked)]
+        first_open = partial(
+            watermarks.first_open, group=group, topic=self.topic, above=above, settled=OFFSET_END
+        )
+        first = session.single(self.using, first_open).get(partition)
+        if first is None or (offset < first and first > offsets.settled(self.using, self.topic)):
             return "settling", None
-        if opened[0].is_pending:
-            return "pending", None
-        state = samples.states(self.using, group, [opened[0].offset]).get(opened[0].offset)
-        if state is None or state.acked:
-            return "settling", None
-        return ("in_flight" if state.in_flight else "waiting"), state.delivered_at
+        (found,) = group_rows.rows(self.using, [Range(self.topic, group, 0, first, first + 1)], 1)
+        status = found[0].status if found else DONE
+        return ("settling", None) if status in (None, DONE) else (str(status), found[0].delivered_at)
 
     def _hold(
         self,

@@ -8,33 +8,31 @@ from .. import conf
 from ..policy.durations import moment
 from ..policy.names import scheduled_topic
 from ..store.connection import session
-from ..store.queries.partition_walk import OFFSET_END
-from .derived import Derived
-from .results import TopicFigures
-from .sampling import figure
-from .surveying import Surveyor, size_for
+from ..store.queries import bounded_counts, group_rows
+from .results import TopicFigures, cap_for, capped
+
+CAP = 1_000
+"""The maximum number of scheduled messages, and of dead letters, that are counted."""
 
 
 def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -> dict[str, TopicFigures]:
     """Return the figures of the topics, by name."""
     if not topics:
         return {}
+    cap = exact or cap_for(len(topics))
     with session.migration_errors(using):
-        surveyor = Surveyor(using, size_for(len(topics), exact))
-        surveyor.prepare(topics)
-        derived = Derived(
-            surveyor,
-            [scheduled_topic(topic) for topic in topics],
-            [conf.dead_letter_topic(topic) for topic in topics],
-        )
-        return {topic: _figures(surveyor, derived, topic) for topic in topics}
-
-
-def _figures(surveyor: Surveyor, derived: Derived, topic: str) -> TopicFigures:
-    kept = figure(surveyor.survey(topic, None, 0, OFFSET_END, whole=True), lambda row: True)
-    end = surveyor.ends(topic)
-    ends = (end.first, moment(end.first_at), end.last, moment(end.last_at)) if end else ()
-    return TopicFigures(
-        topic, moment(surveyor.now), kept, derived.all_of(scheduled_topic(topic)),
-        derived.all_of(conf.dead_letter_topic(topic)), *ends,
-    )  # fmt: skip
+        now = moment(group_rows.now_ms(using))
+        ends = bounded_counts.ends(using, topics)
+        kept = bounded_counts.rows(using, sorted(topics), cap + 1)
+        others = [*map(scheduled_topic, topics), *map(conf.dead_letter_topic, topics)]
+        counts = bounded_counts.rows(using, others, CAP + 1)
+    found = {}
+    for topic in topics:
+        scheduled, dead = scheduled_topic(topic), conf.dead_letter_topic(topic)
+        end = ends.get(topic)
+        found[topic] = TopicFigures(
+            topic, now, capped(kept[topic], cap),
+            capped(counts[scheduled], CAP), capped(counts[dead], CAP),
+            *((end.first, moment(end.first_at), end.last, moment(end.last_at)) if end else ()),
+        )  # fmt: skip
+    return found

@@ -6,7 +6,6 @@ A derived topic belongs to another topic. It holds that topic's scheduled messag
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
 
 from .. import conf
 from ..policy.batching import batches
@@ -14,9 +13,6 @@ from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
 from ..store.connection import session
 from ..store.queries import topic_index
 from .results import KnownTopic, Topics
-
-AT_ONCE = 2_000
-"""The maximum number of names in the result of one statement."""
 
 
 def topics(using: str, after: str, limit: int, containing: str) -> Topics:
@@ -36,32 +32,13 @@ def topics(using: str, after: str, limit: int, containing: str) -> Topics:
 
 def known_topics(using: str) -> dict[str, KnownTopic]:
     """Return all topics by name, with their registered groups. Derived topics are not in the answer."""
-    stored, noted = stored_names(using), names_in_offsets(using)
+    stored, noted = topic_index.in_log(using), topic_index.in_offsets(using)
     groups: dict[str, list[str]] = {}
     for some in batches(noted):
         for topic, group in topic_index.registered(using, some):
             groups.setdefault(topic, []).append(group)
     names = {base_of(name) for name in stored} | set(groups)
     return {name: KnownTopic(name, tuple(sorted(groups.get(name, ()))), letters_of(name)) for name in names}
-
-
-def stored_names(using: str) -> list[str]:
-    """Return the names of all topics with a row in the log, including derived topics."""
-    return list(_all(lambda after: topic_index.in_log(using, after, AT_ONCE)))
-
-
-def names_in_offsets(using: str) -> list[str]:
-    """Return the names of all topics in ``queue_offsets``: with a group's position, a registration or their own row."""
-    return list(_all(lambda after: topic_index.in_offsets(using, after, AT_ONCE)))
-
-
-def _all(read: Callable[[str], list[str]]) -> Iterator[str]:
-    after = ""
-    while names := read(after):
-        yield from names
-        if len(names) < AT_ONCE:
-            return
-        after = names[-1]
 
 
 def base_of(name: str) -> str:

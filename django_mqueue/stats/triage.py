@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from .. import conf
 from ..policy.batching import batches
 from ..store.connection import session
+from ..store.offsets import Registration
 from ..store.queries import bounded_counts, group_positions
-from .derived import BRANCHES
 from .results import KnownTopic
 
 LETTERS = 100
@@ -23,7 +23,8 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
     few statements for each 50 topics, whatever these hold.
     """
     with session.migration_errors(using):
-        still, dead = _idle_pairs(using, topics), _dead(using, [known.topic for known in topics])
+        still = _idle_pairs(using, topics)
+        dead = bounded_counts.rows(using, [conf.dead_letter_topic(known.topic) for known in topics], LETTERS)
     return sorted(
         topics,
         key=lambda known: (
@@ -38,24 +39,16 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
 def _idle_pairs(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]]:
     """Return the pairs of topic and group that deliver nothing: resetting, paused, or without a worker."""
     pairs = [(known.topic, group) for known in topics for group in known.groups]
-    found: set[tuple[str, str]] = set()
+    if not pairs:
+        return set()
+    alive = group_positions.alive(using, [(topic, group, conf.lease_ms(topic)) for topic, group in pairs])
+    registered: dict[tuple[str, str], Registration] = {}
     for some in batches(pairs):
-        alive = group_positions.alive(using, [(topic, group, conf.lease_ms(topic)) for topic, group in some])
         names = [sorted(set(column)) for column in zip(*some, strict=True)]
-        registered = group_positions.registrations(using, *names)
-        found |= {
-            pair
-            for pair in some
-            if not alive.get(pair)
-            or (pair in registered and (registered[pair].paused or registered[pair].resetting))
-        }
-    return found
-
-
-def _dead(using: str, topics: Sequence[str]) -> dict[str, int]:
-    """Return the number of dead letters, by dead-letter topic."""
-    found: dict[str, int] = {}
-    for some in batches([conf.dead_letter_topic(topic) for topic in topics], BRANCHES):
-        counted = bounded_counts.targets(using, some, LETTERS)
-        found.update({topic: sum(of.values()) for topic, of in counted.items()})
-    return found
+        registered |= group_positions.registrations(using, *names)
+    return {
+        pair
+        for pair in pairs
+        if not alive.get(pair)
+        or (pair in registered and (registered[pair].paused or registered[pair].resetting))
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
@@ -54,6 +55,13 @@ def registration(using: str, group: str, topic: str) -> Registration | None:
     return registration_and_settled(using, group, topic)[0]
 
 
+def registration_of(row: Sequence[Any]) -> Registration:
+    """Return the registration of (id, start, paused, time of the last change, scan offset)."""
+    generation, start, paused, changed, scanned = row
+    reads_log, resetting = int(scanned) == READS_LOG, int(scanned) == REMOVING
+    return Registration(int(generation), int(start), bool(paused), int(changed), reads_log, resetting)
+
+
 def registration_and_settled(using: str, group: str, topic: str) -> tuple[Registration | None, int]:
     """Return a group's registration and the topic's settled offset, in one statement."""
     rows = session.fetch(
@@ -63,14 +71,9 @@ def registration_and_settled(using: str, group: str, topic: str) -> tuple[Regist
         " WHERE consumer_group IN ('', %s) AND topic = %s AND partition_key = ''",
         [group, topic],
     )
-    found, settled = None, 0
-    for name, id, offset, paused, changed, scanned in rows:
-        if name:
-            reads_log, resetting = int(scanned) == READS_LOG, int(scanned) == REMOVING
-            found = Registration(int(id), int(offset), bool(paused), int(changed), reads_log, resetting)
-        else:
-            settled = int(offset)
-    return found, settled
+    found = {name: row for name, *row in rows}
+    settled = int(found[""][1]) if "" in found else 0
+    return (registration_of(found[group]) if group in found else None), settled
 
 
 def registered_among(

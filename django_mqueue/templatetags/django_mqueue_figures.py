@@ -32,27 +32,12 @@ def mqueue_overview(context: dict[str, Any]) -> dict[str, Any]:
 
 @register.simple_tag
 def mqueue_number(figure: Figure, url: str | None = None) -> SafeString:
-    """Return a number with its precision: ``12``, ``1,000+``, ``≈12,300``. With ``url``, a number above 0 is a link."""
-    text = _number(figure)
-    return format_html('<a href="{}">{}</a>', url, text) if url and figure.value else text
-
-
-def _number(figure: Figure) -> SafeString:
+    """Return a number with its precision: ``12``, ``1,000+``. With ``url``, a number above 0 is a link."""
+    text = format_html("{}", f"{figure.value:,}")
     if figure.how == "at_least":
-        text = display.number(figure)
-        return format_html(
-            '<span title="{}">{:}+<span class="visually-hidden"> or more</span></span>',
-            text,
-            f"{figure.value:,}",
-        )
-    if figure.how == "about":
-        text = f"{display.number(figure)}: estimated from a sample"
-        return format_html(
-            '<span title="{}"><span class="visually-hidden">about </span><span aria-hidden="true">≈</span>{}</span>',
-            text,
-            f"{figure.value:,}",
-        )
-    return format_html("{}", f"{figure.value:,}")
+        more = '<span title="{}">{}+<span class="visually-hidden"> or more</span></span>'
+        text = format_html(more, display.number(figure), text)
+    return format_html('<a href="{}">{}</a>', url, text) if url and figure.value else text
 
 
 @register.filter

@@ -16,13 +16,12 @@ logger = logging.getLogger("django_mqueue")
 def before_use() -> None:
     """Make Django check this thread's connections when they are next used, and replace closed ones.
 
-    Django does this once for each request with ``CONN_HEALTH_CHECKS``. The check is a ping, not a statement. This
-    function does not check them itself, because a handler may wait for something else before it uses a connection.
+    Django does this once for each request with ``CONN_HEALTH_CHECKS``. The check is a ping, not a statement. A check at
+    this moment would be too early, because a handler may wait for something else before it uses a connection.
     """
     reset_queries()
     for connection in connections.all(initialized_only=True):
         connection.health_check_enabled = True  # type: ignore[attr-defined]
-        connection.health_check_done = False  # type: ignore[attr-defined]
 
 
 def after_use() -> bool:
@@ -47,7 +46,7 @@ def after_use() -> bool:
                 with suppress(Error):  # The connection is broken, and its transaction is lost.
                     connection.rollback()
             connection.close_at = None  # ``CONN_MAX_AGE`` is for requests.
-            connection.close_if_unusable_or_obsolete()
+            connection.close_if_unusable_or_obsolete()  # The next use is checked again.
         except Exception:  # The next use reconnects.
             logger.debug("a connection could not be checked", exc_info=True)
     return well

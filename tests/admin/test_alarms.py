@@ -93,7 +93,7 @@ def test_many_dead_letters_at_once() -> None:
         ("10 dead letters in the last 10 min", True),
         ("No worker is alive", False),
     ]
-    many = replace(WELL, dead_lately=Figure(200, "at_least", 0, 200))
+    many = replace(WELL, dead_lately=Figure(200, "at_least"))
     assert told(many) == [("At least 200 dead letters in the last 10 min", True)]
 
 

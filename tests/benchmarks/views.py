@@ -14,8 +14,8 @@ from tests.benchmarks.world import World
 
 ORDERS = "orders"
 SMALL = "small-0007"
-LISTED, COUNTED = 2_000, 90_000
-"""Maximum rows read by a page that lists some hundred rows, and by a page that counts or searches.
+LISTED, COUNTED, OVERVIEW = 2_000, 90_000, 160_000
+"""Maximum rows read by a page that lists some hundred rows, by a page that counts or searches, and by the overview.
 
 Pages that count or search stop at a limit of their own.
 """
@@ -88,10 +88,10 @@ def overviews(world: World) -> dict[str, View]:
     """Pages about all topics, and pages about one topic."""
     found: dict[str, View] = {}
     add = adding(found)
-    add("overview", "overview", COUNTED)
-    add("overview: refreshed", "overview", COUNTED, fragment="1")
-    add("overview: by name", "overview", COUNTED, fragment="1", sort="name")
-    add("overview: second page", "overview", COUNTED, p="2")
+    add("overview", "overview", OVERVIEW)
+    add("overview: refreshed", "overview", OVERVIEW, fragment="1")
+    add("overview: by name", "overview", OVERVIEW, fragment="1", sort="name")
+    add("overview: second page", "overview", OVERVIEW, p="2")
     add("overview: found", "overview", COUNTED, find="orders")
     add("overview: nothing found", "overview", COUNTED, find="nothing")
     add("topics", "topic_changelist", COUNTED)

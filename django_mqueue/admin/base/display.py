@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from ...drawing.printing import printable as printable
 from ...policy.names import key_of
-from ...stats.results import ABOUT, AT_LEAST, Figure
+from ...stats.results import AT_LEAST, Figure
 
 EMPTY = "-"
 CELL_CHARACTERS = 100
@@ -120,18 +120,14 @@ def badge(kind: str, text: str) -> SafeString:
 
 
 def number(figure: Figure) -> str:
-    """Return a figure with its accuracy: ``12``, ``at least 1,000``, ``about 98,000 (± 1,200)``."""
-    if figure.how == AT_LEAST:
-        return f"at least {figure.value:,}"
-    if figure.how == ABOUT:
-        return f"about {figure.value:,} (± {figure.error:,})"
-    return f"{figure.value:,}"
+    """Return a figure with its accuracy: ``12``, ``at least 1,000``."""
+    return f"at least {figure.value:,}" if figure.how == AT_LEAST else f"{figure.value:,}"
 
 
 def count(figure: Figure | int, one: str) -> str:
     """Return a number of things: ``1 message``, ``no messages``, ``at least 1,000 messages``."""
     known = figure if isinstance(figure, Figure) else Figure(figure)
-    if not known.value and known.how != ABOUT:
+    if not known.value:
         return f"no {one}s"
     return f"{number(known)} {one if known.value == 1 else one + 's'}"
 

@@ -141,8 +141,9 @@ class _DeadLetterOperation(Operation):
         if rate := data.get("rate"):
             limit = int(min(max(now - state["then"], 0), 5) * rate)
         if limit:
-            work = bulk_redrive.redrive_step if self.returns else bulk_redrive.purge_step
-            step = work(using, query, state["position"], state["up_to"], limit=limit)
+            step = bulk_redrive.step(
+                using, query, state["position"], state["up_to"], redrives=self.returns, limit=limit
+            )
             for name in ("moved", "locked", "homeless", "looked"):
                 state[name] += getattr(step, name)
             state |= {"position": step.position, "then": now}

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ... import conf
 from ...service import group_positions
-from ...stats.groups import group_summary
+from ...store import offsets
 from ..base.display import listed
 from ..base.forms import GroupForm, TopicForm
 from ..base.operations import Data, Operation, Plan, Result, Subject, group_subject, topic_subject
@@ -70,7 +70,7 @@ class _TopicOperation(Operation):
 
     def plan(self, data: Data) -> Plan:
         topic, pauses = data["topic"], self.verb == "pause"
-        found = group_summary.pauses(conf.database(), topic)
+        found = offsets.pauses(conf.database(), topic)
         groups = [group for group, is_paused in found.items() if is_paused != pauses]
         if not groups:
             return Plan(f"Topic {topic} has no group that is {'not ' * pauses}paused.", is_empty=True)
@@ -110,7 +110,8 @@ class ResumeTopic(_TopicOperation):
 
 def _cannot_pause(data: Data) -> str:
     """Return the reason why the group cannot be paused: it reads the log itself. Return "" for other groups."""
-    if not group_summary.reads_log(conf.database(), data["topic"], data["group"]):
+    registration = offsets.registration(conf.database(), data["group"], data["topic"])
+    if registration is None or not registration.reads_log:
         return ""
     name = f"Group {data['group']} reads the log of topic {data['topic']} by itself"
     return f"{name}: it receives no deliveries. Stop the reader, for example a Spark query."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest
 
 from ... import conf
-from ...stats.groups import group_summary
+from ...store import offsets
 from ..base.operations import Subject, group_subject, topic_subject
 from ..base.urls import allowed_url
 
@@ -14,20 +14,20 @@ Tool = tuple[str, str | None]
 
 
 def group_tools(request: HttpRequest, topic: str, group: str) -> list[Tool]:
-    paused = group_summary.paused(conf.database(), topic, group)
+    registration = offsets.registration(conf.database(), group, topic)
     pages = {"group_subscribers": "Its subscribers"}
-    if paused is not None:
+    if registration is not None:
         pages = {"reset_group": "Move", "group_partitions": "Its partitions", **pages}
-    if paused:
-        pages = {"resume_group": "Resume", **pages}
-    elif paused is False and not group_summary.reads_log(conf.database(), topic, group):
-        pages = {"pause_group": "Pause", **pages}
+        if registration.paused:
+            pages = {"resume_group": "Resume", **pages}
+        elif not registration.reads_log:
+            pages = {"pause_group": "Pause", **pages}
     found = [(title, allowed_url(request, page, topic=topic, group=group)) for page, title in pages.items()]
     return _allowed(request, found, group_subject(topic, group))
 
 
 def topic_tools(request: HttpRequest, topic: str) -> list[Tool]:
-    paused = group_summary.pauses(conf.database(), topic).values()
+    paused = offsets.pauses(conf.database(), topic).values()
     found: list[Tool] = []
     if not all(paused):
         found.append(("Pause all groups", allowed_url(request, "pause_topic", topic=topic)))

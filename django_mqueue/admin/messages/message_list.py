@@ -10,7 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from ... import conf, inspect
-from ...browse import newest
+from ...browse import message_search
 from ...exceptions import MQueueError
 from ...inspect import Figure, Inspected, Page
 from ...policy import names
@@ -191,7 +191,9 @@ class MessagesPage(QueueView):
         sees_everything = all(sees_all(self.request, one) for one in topics)
         payload_limit = payloads.HEAD_BYTES if sees_everything else MASKED_IN_LIST
         if not topic:
-            return newest.newest(conf.database(), limit=ROWS, start=start, payload_limit=payload_limit)
+            return message_search.newest_of_all(
+                conf.database(), limit=ROWS, start=start, payload_limit=payload_limit
+            )
         test = form.test()
         return inspect.messages(
             **form.arguments(),

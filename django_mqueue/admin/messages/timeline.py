@@ -11,8 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
 
 from ... import conf
-from ...browse.message_life import GroupView, MessageTimeline, Related
-from ...browse.timeline import life
+from ...browse.timeline import GroupView, MessageTimeline, Related, life
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ...policy.outcomes import (  # fmt: skip

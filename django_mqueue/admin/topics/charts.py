@@ -17,7 +17,7 @@ from ..base.display import printable
 MS = timedelta(milliseconds=1)
 GROUPS_DRAWN = 3
 LOOKS = ("finished", "second", "third")
-SAMPLED = "Estimated from a sample of the messages."
+PARTLY_READ = "Computed from a part of the messages."
 AT_LEAST = (
     "Numbers before {} are minimums, or missing: messages older than the retention may have been deleted."
 )
@@ -110,7 +110,7 @@ def _per_minute(rates: Rates, series: Series, since: datetime | None) -> Values:
 def exactness(rates: Rates, series: Sequence[Series]) -> str:
     """Return a note that says which numbers of the chart are not exact."""
     notes = [
-        SAMPLED if any(one.how == "about" for one in series) else "",
+        PARTLY_READ if any(one.how == "about" for one in series) else "",
         _since(AT_LEAST, rates, rates.published_from),
         _since(FINISHED, rates, rates.finished_from),
         UNDER_WAY if rates.at is not None else "",
@@ -140,8 +140,8 @@ def lag_over_time(lag: Lag, rates: Rates) -> SafeString:
 def lag_values(now: int, rates: Rates) -> Values:
     """Return the lag at the end of each step. The last value is the current lag, ``now``.
 
-    A value is never below 0, although estimates could lead there. It is None if not all messages published and finished
-    since then are known.
+    A value is never below 0, although inexact rates could lead there. It is None if not all messages published and
+    finished since then are known.
     """
     points = len(rates.published.values)
     if rates.finished is None:
@@ -170,7 +170,7 @@ def times(latency: Latency) -> SafeString:
     return chart(
         "mqueue-latency", "How long messages take", [Line(text, part(name), name) for text, name in looks],
         start=latency.start, step=latency.step, unit=TIME, zone=timezone.get_current_timezone(),
-        note=f"{note} {SAMPLED}" if latency.how == "about" else note,
+        note=f"{note} {PARTLY_READ}" if latency.how == "about" else note,
     )  # fmt: skip
 
 

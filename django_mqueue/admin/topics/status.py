@@ -18,7 +18,7 @@ from .alarms import NOTHING, Alarm
 
 TOPICS_ON_A_PAGE = 25
 TOPICS_ON_THE_OVERVIEW = 5
-"""The rates of a topic cost about ten queries: they sample published and finished messages."""
+"""The rates of a topic cost about ten queries: they read published and finished messages."""
 LINES_LOOKED_AT = 200
 """Maximum number of topics and groups together that the overview counts: the limit of ``inspect`` for one call."""
 GROUPS_OF_A_TOPIC = 30

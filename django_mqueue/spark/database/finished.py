@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...service.registration import last_before
-from ...store.queries import unfinished
+from ...store.queries import group_rows, unfinished
 
 
 def finished_upto(using: str, topic: str, above: int, upto: int, age_ms: int) -> int:
@@ -16,7 +16,7 @@ def finished_upto(using: str, topic: str, above: int, upto: int, age_ms: int) ->
     groups = unfinished.groups(using, topic)
     if not groups or above >= upto:
         return max(above, upto)
-    old = max(above, last_before(using, topic, unfinished.now_ms(using) - age_ms, upto))
+    old = max(above, last_before(using, topic, group_rows.now_ms(using) - age_ms, upto))
     for group, start in groups.items():
         first = unfinished.first(using, topic, group, max(old, start), upto)
         upto = upto if first is None else first - 1

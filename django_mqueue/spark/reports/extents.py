@@ -10,7 +10,7 @@ from ...exceptions import LogGap
 from ...policy.names import TOPIC_MAX
 from ...service.registration import groups_of
 from ...store import offsets as positions
-from ...store.queries import samples
+from ...store.queries import group_rows
 from ...store.scheduling import parked_retries as parked
 from ..connecting import connected, connecting
 from ..errors import NoSuchTopic
@@ -77,7 +77,7 @@ def extents_of(
     at = None
     if request.live:
         with connected(connecting(request.options)) as using:
-            at = samples.now_ms(using)
+            at = group_rows.now_ms(using)
             there = _live_topics(using, request, found)
             retries = parked_retries(using, {*there, *found})
             for topic in there:

@@ -10,7 +10,7 @@ from django.db.backends.utils import CursorWrapper
 from ...store import log
 from ...store.connection import session
 from ...store.log import MessageIdentity
-from ...store.queries.skip_scan import Names
+from ...store.queries import topic_index
 from .pages import only
 
 PAGE = 10_000
@@ -26,8 +26,7 @@ _RANGE = (
 def topics(using: str, like: str | None = None) -> set[str]:
     """Return all topics that hold a message or ever had a subscription. ``like``: check only this topic."""
     only, params = ("= %s", [like]) if like is not None else ("> ''", [])
-    stored = Names("queue_messages", "queue_messages_tail", "topic", "topic")
-    found = stored.all(using) if like is None else [like] if log.newest(using, like) else []
+    found = topic_index.in_log(using) if like is None else [like] if log.newest(using, like) else []
     rows = session.fetch(
         using,
         "SELECT topic FROM queue_offsets FORCE INDEX (queue_offsets_partition)"

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...store.queries import unfinished
+from ...store.queries import group_rows
 
 _TELLS = "t"
 """The first character of an incarnation that contains the time. All other incarnations are hexadecimal."""
@@ -34,7 +34,7 @@ class CreationTime:
     def of(cls, made: float, using: str) -> CreationTime:
         """Return the times for a process. ``made``: when it was made, by ``clock``."""
         before = clock()
-        now = unfinished.now_ms(using)
+        now = group_rows.now_ms(using)
         after = clock()
         return cls(now - int((after - made) * 1000) - 1, now - int((before - made) * 1000) + 1)
 

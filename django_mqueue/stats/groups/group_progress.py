@@ -5,8 +5,7 @@ The functions are public in ``django_mqueue.inspect``.
 
 from __future__ import annotations
 
-import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from ... import conf
@@ -14,14 +13,15 @@ from ...exceptions import NotRegistered
 from ...policy import names
 from ...policy.durations import moment
 from ...policy.names import check_partition, key_of
+from ...service import message_views
 from ...service.registration import check_group, topic_limit
 from ...service.subscription import check_count
 from ...store import leases, offsets
 from ...store.connection import session
-from ...store.queries import message_pages, partition_progress, samples
-from ..results import AT_LEAST, Figure
+from ...store.queries import group_rows, message_pages, partition_progress
+from ..results import AT_LEAST, EXACT, Figure
+from .backlog import in_hand
 from .group_states import EXPIRED, FREE, HELD, OpenDeliveries, OpenDelivery, PartitionPlace, PartitionPlaces
-from .open_messages import in_hand
 
 PAGE_MAX = 200
 COUNTED = 25_000
@@ -71,51 +71,44 @@ def partitions(
 
 
 def _names(alias: str, topic: str, group: str, after: str, limit: int) -> list[str]:
-    """Return the next names of the three sources together. The servers and Python sort names in the same order."""
-    known = set(message_pages.partitions(alias, topic, after, limit))
-    known |= {row["partition"] for row in partition_progress.positions(alias, group, topic, after, limit)}
-    known |= set(message_pages.leased(alias, group, topic, after, limit))
-    return sorted(known)[:limit]
+    """Return the next names of all sources together. The servers and Python sort names in the same order."""
+    known = partition_progress.known_names(alias, group, topic, after, limit)
+    return sorted(known.union(message_pages.partitions(alias, topic, after, limit)))[:limit]
 
 
 def _places(alias: str, topic: str, group: str, start: int, found: list[str]) -> list[PartitionPlace]:
     if not found:
         return []
-    stands = {row["partition"]: row for row in partition_progress.positions_of(alias, group, topic, found)}
-    leased = {row["partition"]: row for row in partition_progress.leases_of(alias, group, topic, found)}
-    acked = {name: max(int(stands[name]["acked"]) if name in stands else 0, start) for name in found}
+    places = partition_progress.places(alias, group, topic, found)
+    acked = {name: max(places[name].acked, start) for name in found}
     cap = COUNTED // max(len(found), 25)
     counted = partition_progress.behind(alias, group, topic, list(acked.items()), cap)
     flying = partition_progress.in_flight(alias, group, topic, found)
-    now, lease_ms = samples.now_ms(alias), conf.lease_ms(topic)
+    now, lease_ms = group_rows.now_ms(alias), conf.lease_ms(topic)
     rows = []
     for name in found:
-        looked, count = counted.get(name, (0, 0))
-        stand, lease = stands.get(name), leased.get(name)
+        count, place = counted.get(name, partition_progress.Counted()), places[name]
+        lag = Figure(count.opened, AT_LEAST if count.looked == cap else EXACT)
         rows.append(
             PartitionPlace(
-                topic, group, name, key_of(name),
-                Figure(count, AT_LEAST, 0, count) if looked == cap else Figure(count, least=count),
-                acked[name],
-                max(int(stand["scanned"]) if stand else 0, acked[name]),
-                moment(int(stand["moved_at"])) if stand else None,
-                **_lease(lease, now, lease_ms),
-                in_flight=flying.get(name, 0),
+                topic, group, name, key_of(name), lag, acked[name], max(place.scanned, acked[name]),
+                _moment(place.moved_at), _lease_state(place, now, lease_ms), place.owner, place.holder,
+                _moment(place.leased_at), _moment(place.renewed_at),
+                None if place.renewed_at is None else timedelta(milliseconds=max(now - place.renewed_at, 0)),
+                flying.get(name, 0),
             )
         )  # fmt: skip
     return rows
 
 
-def _lease(lease: dict[str, Any] | None, now: int, lease_ms: int) -> dict[str, Any]:
-    if lease is None:
-        nobody = dict.fromkeys(("lease", "leased_at", "renewed_at", "age"))
-        return {**nobody, "owner": "", "holder": ""}
-    renewed = int(lease["renewed_at"])
-    state = FREE if not lease["holder"] else HELD if renewed > now - lease_ms else EXPIRED
-    return {
-        "lease": state, "owner": lease["owner"], "holder": lease["holder"], "renewed_at": moment(renewed),
-        "leased_at": moment(int(lease["leased_at"])), "age": timedelta(milliseconds=max(now - renewed, 0)),
-    }  # fmt: skip
+def _moment(ms: int | None) -> datetime | None:
+    return None if ms is None else moment(ms)
+
+
+def _lease_state(place: partition_progress.Place, now: int, lease_ms: int) -> str | None:
+    if place.renewed_at is None:
+        return None
+    return FREE if not place.holder else HELD if place.renewed_at > now - lease_ms else EXPIRED
 
 
 def deliveries(
@@ -146,19 +139,11 @@ def _delivery(topic: str, group: str, row: dict[str, Any], message: dict[str, An
     return OpenDelivery(
         int(row["offset"]), topic, group, row["partition"], key_of(row["partition"]),
         (message["original_id"] or message["id"]) if message else None,
-        _kind(message["metadata"]) if message else None,
+        message_views.metadata(message["metadata"])["kind"] if message else None,
         int(row["retry_count"]) + 1, row["delivered_to"], moment(at), timedelta(milliseconds=max(now - at, 0)),
         moment(int(row["invisible_until"])), int(row["invisible_until"]) <= now, bool(row["handed"]),
         bool(row["alone"]), row["holder"], not mine,
     )  # fmt: skip
-
-
-def _kind(metadata: Any) -> str:
-    try:
-        found = json.loads(metadata)["kind"]
-    except (KeyError, TypeError, ValueError):
-        return ""
-    return found if isinstance(found, str) else ""
 
 
 def _checked(topic: str, group: str, subscriber: str | None) -> None:

@@ -19,7 +19,7 @@ from ...policy.message_query import (
 )
 from ...store import garbage, heartbeats, log, offsets
 from ...store.connection import session
-from .oldest_age import oldest_open
+from .backlog import oldest_open
 
 
 def counts(using: str, wanted: MessageQuery, cap: int, scan_limit: int) -> Counts:
@@ -41,30 +41,13 @@ def _count(using: str, wanted: MessageQuery, cap: int, scan_limit: int) -> tuple
     """Return the number of wanted messages, and whether there may be more."""
     look, count, scanned = Search(using, wanted, newest_first=False), 0, 0
     for step in look.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
-        count += sum(1 for _ in look.read(step, payloads=False, endless=True))
+        count += sum(1 for _ in look.read(step, payloads=False))
         scanned += len(step.found) + step.looked
         if count > cap or scanned >= scan_limit:
             return min(count, cap), True
         if look.past_its_time:
             break
     return count, False
-
-
-def paused(using: str, topic: str, group: str) -> bool | None:
-    """Return whether a group is paused; None if it is not registered."""
-    registration = offsets.registration(using, group, topic)
-    return None if registration is None else registration.paused
-
-
-def reads_log(using: str, topic: str, group: str) -> bool:
-    """Return whether a group reads the log itself. Such a group gets no deliveries and cannot be paused."""
-    registration = offsets.registration(using, group, topic)
-    return registration is not None and registration.reads_log
-
-
-def pauses(using: str, topic: str) -> dict[str, bool]:
-    """Return for each group of a topic whether it is paused. Groups that read the log themselves are left out."""
-    return offsets.pauses(using, topic)
 
 
 def group_states(using: str, topic: str, partitions: int) -> list[Standing]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ... import conf
 from ...policy.durations import moment
 from ...store.connection import session
-from ...store.queries import group_positions, samples
-from ..results import ALIVE, AT_LEAST, LEFT, SILENT, Figure, SubscriberFigures
-from .open_messages import LEASES, OPEN, opened
+from ...store.queries import group_positions, group_rows
+from ..results import ALIVE, AT_LEAST, EXACT, LEFT, SILENT, Figure, SubscriberFigures
+from .backlog import LEASES, OPEN, opened
 
 MEMBERS = 1_000
 """The maximum number of subscribers that are returned."""
@@ -16,7 +16,7 @@ MEMBERS = 1_000
 def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
     """Return the members of a group by name, including members that left or are silent."""
     with session.migration_errors(using):
-        now, lease_ms = samples.now_ms(using), conf.lease_ms(topic)
+        now, lease_ms = group_rows.now_ms(using), conf.lease_ms(topic)
         members = group_positions.members(using, group, topic, MEMBERS)
         held = group_positions.holders(using, group, topic, LEASES)
         rows = opened(using, topic, group)
@@ -28,12 +28,11 @@ def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
     for one in members:
         mine = since.get(one.name, [])
         alive = ALIVE if one.heartbeat_at > now - lease_ms else SILENT
-        number = len(mine)
         found.append(
             SubscriberFigures(
                 topic, group, one.name, alive if one.left_at is None else LEFT, moment(one.heartbeat_at),
                 None if one.left_at is None else moment(one.left_at), held.get(one.incarnation, 0),
-                Figure(number, AT_LEAST, 0, number) if len(rows) == OPEN else Figure(number, least=number),
+                Figure(len(mine), AT_LEAST if len(rows) == OPEN else EXACT),
                 moment(min(mine)) if mine else None,
             )
         )  # fmt: skip

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...policy.batching import batches
 from ..connection import session
 from ..connection.dialect import flat, union
+
+BRANCHES = 50
+"""The maximum number of topics or groups in one statement."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +29,44 @@ def ends(using: str, topics: Sequence[str]) -> dict[str, Ends]:
         "SELECT topic, `offset`, published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
         " WHERE topic = %s ORDER BY `offset`"
     )
-    rows = session.fetch(
-        using,
-        union(f"{one} LIMIT 1) UNION ALL ({one} DESC LIMIT 1", len(topics)),
-        flat([topic, topic] for topic in topics),
-    )
+    branch = f"{one} LIMIT 1) UNION ALL ({one} DESC LIMIT 1"
     found: dict[str, list[tuple[int, int]]] = {}
-    for topic, offset, at in rows:
+    for topic, offset, at in _fetch(using, branch, [[topic, topic] for topic in topics]):
         found.setdefault(topic, []).append((int(offset), int(at)))
     return {topic: Ends(*min(of), *max(of)) for topic, of in found.items()}
+
+
+def longer_than(using: str, topics: Sequence[str], rows: int) -> set[str]:
+    """Return the topics that hold more than so many rows."""
+    branch = (
+        "SELECT topic FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+        f" ORDER BY `offset` LIMIT 1 OFFSET {rows:d}"
+    )
+    return {str(topic) for (topic,) in _fetch(using, branch, [[topic] for topic in topics])}
+
+
+def rows(using: str, topics: Sequence[str], limit: int) -> dict[str, int]:
+    """Count the rows of each topic, up to ``limit``."""
+    branch = (
+        "SELECT %s, COUNT(*) FROM (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+        f" LIMIT {limit:d}) x"
+    )
+    found = _fetch(using, branch, [[number, topic] for number, topic in enumerate(topics)])
+    return {topics[int(number)]: int(count) for number, count in found}
+
+
+def lengths(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
+    """Count the rows of a topic in each range of offsets, up to ``limit``. Return the count and the last offset.
+
+    A range excludes its end.
+    """
+    branch = (
+        "SELECT %s, COUNT(*), COALESCE(MAX(`offset`), 0) FROM (SELECT `offset` FROM queue_messages"
+        " FORCE INDEX (queue_messages_tail) WHERE topic = %s AND `offset` >= %s AND `offset` < %s"
+        f" ORDER BY `offset` LIMIT {limit:d}) x"
+    )
+    rows = _fetch(using, branch, [[number, topic, *one] for number, one in enumerate(ranges)])
+    return [(int(count), int(last)) for _, count, last in sorted(rows)]
 
 
 def targets(using: str, topics: Sequence[str], limit: int) -> dict[str, dict[str, int]]:
@@ -44,7 +77,7 @@ def targets(using: str, topics: Sequence[str], limit: int) -> dict[str, dict[str
         " GROUP BY topic, consumer_group"
     )
     found: dict[str, dict[str, int]] = {}
-    for topic, group, count in session.fetch(using, union(branch, len(topics)), topics):
+    for topic, group, count in _fetch(using, branch, [[topic] for topic in topics]):
         found.setdefault(topic, {})[group] = int(count)
     return found
 
@@ -59,7 +92,7 @@ def letters_since(using: str, topics: Sequence[str], since: int, looked: int) ->
         f" FORCE INDEX (queue_messages_tail) WHERE topic = %s ORDER BY `offset` DESC LIMIT {looked:d}) x"
         " WHERE published_at >= %s GROUP BY topic, failed_group"
     )
-    rows = session.fetch(using, union(branch, len(topics)), flat([topic, since] for topic in topics))
+    rows = _fetch(using, branch, [[topic, since] for topic in topics])
     return {(str(topic), group or ""): int(count) for topic, group, count in rows}
 
 
@@ -69,6 +102,13 @@ def letters(using: str, pairs: Sequence[tuple[str, str]], limit: int) -> dict[tu
         "SELECT %s, COUNT(*) FROM (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_due)"
         f" WHERE topic = %s AND failed_group = %s LIMIT {limit:d}) x"
     )
-    params = flat([number, *pair] for number, pair in enumerate(pairs))
-    rows = session.fetch(using, union(branch, len(pairs)), params)
+    rows = _fetch(using, branch, [[number, *pair] for number, pair in enumerate(pairs)])
     return {pairs[int(number)]: int(count) for number, count in rows}
+
+
+def _fetch(using: str, branch: str, params: Sequence[Sequence[object]]) -> list[session.Row]:
+    return [
+        row
+        for some in batches(params, BRANCHES)
+        for row in session.fetch(using, union(branch, len(some)), flat(some))
+    ]

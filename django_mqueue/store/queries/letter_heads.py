@@ -10,6 +10,7 @@ from ...policy.dead_letter_filter import DeadLetterSummary
 from ...policy.errors import HEAD
 from ..connection import session
 from ..connection.dialect import flat, numbers_table, union
+from .message_pages import of_partition
 
 _HEAD = (
     "m.`offset`, m.partition_key, COALESCE(m.original_id, m.id), COALESCE(m.original_topic, ''), m.failed_group,"
@@ -49,14 +50,7 @@ def heads(
     The rows are of a topic, or of one of its partitions. The last row's offset is None if there are no more rows.
     ``kinds`` and ``sizes`` add the kind and the payload's size, for which the server reads more.
     """
-    index, where = "queue_messages_tail", "topic = %s"
-    params: list[Any] = [topic]
-    if partition is not None:
-        index, where, params = (
-            "queue_messages_partition",
-            "topic = %s AND partition_key = %s",
-            [topic, partition],
-        )
+    index, where, params = of_partition(topic, partition)
     rows = session.fetch(
         using,
         f"SELECT {_HEAD}, {_more(kinds, sizes)} FROM (SELECT `offset` FROM queue_messages FORCE INDEX ({index})"
@@ -65,9 +59,8 @@ def heads(
         [*params, *bounds],
     )
     rows.sort(key=lambda row: row[0], reverse=newest_first)
-    return [_head(row) for row in rows if row[4] is not None], int(rows[-1][0]) if len(
-        rows
-    ) == limit else None
+    found = [_head(row) for row in rows if row[4] is not None]
+    return found, int(rows[-1][0]) if len(rows) == limit else None
 
 
 def heads_of(using: str, topic: str, offsets: Sequence[int], *, sizes: bool) -> list[DeadLetterSummary]:
@@ -89,14 +82,5 @@ def _more(kinds: bool, sizes: bool) -> str:
 def _head(row: Sequence[Any]) -> DeadLetterSummary:
     offset, partition, id, original, group, failed_at, failures, error, kind, size = row
     return DeadLetterSummary(
-        int(offset),
-        partition,
-        id,
-        original,
-        group,
-        int(failed_at),
-        int(failures),
-        error,
-        str(kind),
-        int(size),
-    )
+        int(offset), partition, id, original, group, int(failed_at), int(failures), error, str(kind), int(size)
+    )  # fmt: skip

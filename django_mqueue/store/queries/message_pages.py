@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..connection import session
 from ..connection.dialect import flat, marks, names_table, numbers_table, union
@@ -17,6 +16,13 @@ from .skip_scan import NEWEST
 
 Place = tuple[int, str, str]
 """Offset, partition and target group of a row of the log."""
+
+
+def of_partition(topic: str, partition: str | None) -> tuple[str, str, list[str]]:
+    """Return index, condition and parameters that select the rows of a topic, or of one of its partitions."""
+    if partition is None:
+        return "queue_messages_tail", "topic = %s", [topic]
+    return "queue_messages_partition", "topic = %s AND partition_key = %s", [topic, partition]
 
 
 def log_page(
@@ -29,10 +35,7 @@ def log_page(
     newest_first: bool,
 ) -> list[Place]:
     """Return the next rows of a topic, or of one of its partitions, strictly between two offsets."""
-    index, where, params = "queue_messages_tail", "topic = %s", [topic]
-    if partition is not None:
-        index, where = "queue_messages_partition", "topic = %s AND partition_key = %s"
-        params = [topic, partition]
+    index, where, params = of_partition(topic, partition)
     rows = session.fetch(
         using,
         f"SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX ({index}) WHERE {where}"
@@ -42,17 +45,18 @@ def log_page(
     return [(int(offset), name, target) for offset, name, target in rows]
 
 
-@dataclass(frozen=True)
-class News:
+class News(NamedTuple):
     """A partition with its newest message, and the group's position in it.
 
-    The group has acknowledged all up to ``acked``. All up to ``scanned`` was delivered to it.
+    The group has acknowledged all up to ``acked``. All up to ``scanned`` was delivered to it. ``moved_at``: when the
+    position was stored, in epoch milliseconds; 0 if there is none.
     """
 
     partition: str
     newest: int
     acked: int
     scanned: int
+    moved_at: int
 
 
 def news(using: str, group: str, topic: str, start: int, names: Sequence[str]) -> list[News]:
@@ -62,15 +66,12 @@ def news(using: str, group: str, topic: str, start: int, names: Sequence[str]) -
     rows = session.fetch(
         using,
         f"SELECT p.partition_key, ({NEWEST}), GREATEST(COALESCE(o.offset_acked, 0), %s),"
-        " GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s)"
+        " GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s), COALESCE(o.updated_at, 0)"
         f" FROM {names_table('p')} LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
         " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key",
         [topic, start, start, json.dumps(names), group, topic],
     )
-    return [
-        News(name, int(newest), int(acked), int(scanned))
-        for name, newest, acked, scanned in sorted(row for row in rows if row[1] is not None)
-    ]
+    return sorted(News(name, *map(int, numbers)) for name, *numbers in rows if numbers[0] is not None)
 
 
 def first_open_below(

@@ -6,71 +6,83 @@ for a retry.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..connection import session
-from ..connection.dialect import NOW_MS, flat, marks, union
-
-POSITION_COLUMNS = ("partition", "acked", "scanned", "moved_at")
+from ..connection.dialect import NOW_MS, flat, marks, names_table, union
 
 
-def positions(using: str, group: str, topic: str, after: str, limit: int) -> list[dict[str, Any]]:
-    """Return the next ``limit`` partitions that have a position: mappings by ``POSITION_COLUMNS``."""
+def known_names(using: str, group: str, topic: str, after: str, limit: int) -> set[str]:
+    """Return the next partitions that the group uses or has used: up to ``limit`` with a lease, or with a position."""
+    one = (
+        "SELECT partition_key FROM {} FORCE INDEX ({}) WHERE consumer_group = %s AND topic = %s"
+        f" AND partition_key > %s ORDER BY partition_key LIMIT {limit:d}"
+    )
+    leased = one.format("queue_partition_leases", "queue_leases_partition")
+    placed = one.format("queue_offsets", "queue_offsets_partition")
+    rows = session.fetch(using, f"({leased}) UNION ({placed})", [group, topic, after] * 2)
+    return {str(name) for (name,) in rows}
+
+
+class Place(NamedTuple):
+    """A group's position and lease in a partition. A value is None or '' if the row does not exist."""
+
+    partition: str
+    acked: int = 0
+    scanned: int = 0
+    moved_at: int | None = None
+    owner: str = ""
+    holder: str = ""
+    leased_at: int | None = None
+    renewed_at: int | None = None
+
+
+def places(using: str, group: str, topic: str, names: Sequence[str]) -> dict[str, Place]:
+    """Return the group's position and lease in these partitions, by name."""
     rows = session.fetch(
         using,
-        "SELECT partition_key, offset_acked, scan_offset, updated_at FROM queue_offsets"
-        " FORCE INDEX (queue_offsets_partition) WHERE consumer_group = %s AND topic = %s AND partition_key > %s"
-        f" ORDER BY partition_key LIMIT {limit:d}",
-        [group, topic, after],
+        "SELECT p.partition_key, COALESCE(o.offset_acked, 0), COALESCE(o.scan_offset, 0), o.updated_at,"
+        " COALESCE(l.leased_by, ''), COALESCE(l.holder, ''), l.leased_at, l.lease_renewed_at"
+        f" FROM {names_table('p')} LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
+        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key"
+        " LEFT JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+        " ON l.consumer_group = %s AND l.topic = %s AND l.partition_key = p.partition_key",
+        [json.dumps(names), group, topic, group, topic],
     )
-    return [dict(zip(POSITION_COLUMNS, row, strict=True)) for row in rows]
+    return {row[0]: Place(*row) for row in rows}
 
 
-def positions_of(using: str, group: str, topic: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    rows = session.fetch(
-        using,
-        "SELECT partition_key, offset_acked, scan_offset, updated_at FROM queue_offsets"
-        " FORCE INDEX (queue_offsets_partition) WHERE consumer_group = %s AND topic = %s"
-        f" AND partition_key IN ({marks(names)})",
-        [group, topic, *names],
-    )
-    return [dict(zip(POSITION_COLUMNS, row, strict=True)) for row in rows]
+class Counted(NamedTuple):
+    """Counts of the first rows of a partition above an offset.
 
+    ``looked``: rows that were read, up to the offset ``last``. ``opened``: messages for the group that are not done.
+    ``pending``: those among them that were never delivered.
+    """
 
-LEASE_COLUMNS = ("partition", "owner", "holder", "leased_at", "renewed_at")
-
-
-def leases_of(using: str, group: str, topic: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the leases of these partitions, held or free: mappings by ``LEASE_COLUMNS``."""
-    rows = session.fetch(
-        using,
-        "SELECT partition_key, leased_by, holder, leased_at, lease_renewed_at FROM queue_partition_leases"
-        " FORCE INDEX (queue_leases_partition) WHERE consumer_group = %s AND topic = %s"
-        f" AND partition_key IN ({marks(names)})",
-        [group, topic, *names],
-    )
-    return [dict(zip(LEASE_COLUMNS, row, strict=True)) for row in rows]
+    looked: int = 0
+    opened: int = 0
+    pending: int = 0
+    last: int = 0
 
 
 def behind(
     using: str, group: str, topic: str, above: Sequence[tuple[str, int]], limit: int
-) -> dict[str, tuple[int, int]]:
-    """Return (rows read, rows for the group that are not acknowledged) above an offset of each partition.
-
-    It reads at most ``limit`` rows of each partition. Partitions without such a row are missing from the result.
-    """
+) -> dict[str, Counted]:
+    """Count the first ``limit`` rows of each partition above its offset. Partitions without such a row are missing."""
     branch = (
-        "SELECT m.partition_key, COUNT(*), SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0) FROM"
+        "SELECT m.partition_key, COUNT(*), SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0),"
+        " SUM(m.consumer_group IN ('', %s) AND s.acked IS NULL), MAX(m.`offset`) FROM"
         " (SELECT topic, partition_key, `offset`, consumer_group FROM queue_messages"
         " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key = %s AND `offset` > %s"
         f" ORDER BY `offset` LIMIT {limit:d}) m LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
         " ON s.consumer_group = %s AND s.topic = m.topic AND s.partition_key = m.partition_key"
         " AND s.message_offset = m.`offset` GROUP BY m.partition_key"
     )
-    params = flat([group, topic, partition, offset, group] for partition, offset in above)
+    params = flat([group, group, topic, partition, offset, group] for partition, offset in above)
     rows = session.fetch(using, union(branch, len(above)), params)
-    return {partition: (int(looked), int(count)) for partition, looked, count in rows}
+    return {partition: Counted(*map(int, counts)) for partition, *counts in rows}
 
 
 def in_flight(using: str, group: str, topic: str, names: Sequence[str]) -> dict[str, int]:
@@ -85,18 +97,6 @@ def in_flight(using: str, group: str, topic: str, names: Sequence[str]) -> dict[
         [group, topic, *names],
     )
     return {partition: int(count) for partition, count in rows}
-
-
-def done_among(using: str, group: str, topic: str, places: Sequence[tuple[str, int]]) -> set[int]:
-    """Return the offsets of the messages, given as (partition, offset), that the group has acknowledged."""
-    which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(places))
-    rows = session.fetch(
-        using,
-        "SELECT message_offset FROM queue_delivery_state FORCE INDEX (PRIMARY)"
-        f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 1",
-        [group, topic, *flat(places)],
-    )
-    return {int(offset) for (offset,) in rows}
 
 
 _OPEN = (
@@ -118,29 +118,28 @@ _OPEN_ROWS = (
 )
 
 
-def opened(using: str, group: str, topic: str, leases: int, limit: int) -> list[dict[str, Any]]:
-    """Return the first ``limit`` open deliveries: mappings by ``OPEN_COLUMNS``. ``leases``: the number of partitions
-    to read.
-    """
-    rows = session.fetch(
-        using, f"{_OPEN_ROWS.format(leases=leases)} LIMIT {limit:d}", [group, topic, group, topic]
-    )
-    return [dict(zip(OPEN_COLUMNS, row, strict=True)) for row in rows]
-
-
-def in_hand(
-    using: str, group: str, topic: str, name: str | None, leases: int, limit: int
+def opened(
+    using: str,
+    group: str,
+    topic: str,
+    leases: int,
+    limit: int,
+    *,
+    in_flight: bool | None = None,
+    name: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Return up to ``limit`` deliveries in flight: mappings by ``OPEN_COLUMNS``.
+    """Return the first ``limit`` open deliveries: mappings by ``OPEN_COLUMNS``.
 
-    ``name``: only deliveries to this subscriber. ``leases``: the number of partitions to read.
+    ``leases``: the number of partitions to read. ``in_flight``: only those in flight, or only those that wait for a
+    retry. ``name``: only deliveries to this subscriber.
     """
-    of_name, params = (" AND s.delivered_to = %s", [name]) if name is not None else ("", [])
-    rows = session.fetch(
-        using,
-        f"{_OPEN_ROWS.format(leases=leases)} AND s.in_flight = 1{of_name} LIMIT {limit:d}",
-        [group, topic, group, topic, *params],
-    )
+    which, params = "", [group, topic, group, topic]
+    if in_flight is not None:
+        which += f" AND s.in_flight = {in_flight:d}"
+    if name is not None:
+        which += " AND s.delivered_to = %s"
+        params.append(name)
+    rows = session.fetch(using, f"{_OPEN_ROWS.format(leases=leases)}{which} LIMIT {limit:d}", params)
     return [dict(zip(OPEN_COLUMNS, row, strict=True)) for row in rows]
 
 

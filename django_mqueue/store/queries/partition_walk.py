@@ -54,7 +54,6 @@ class PartitionWalk:
 
     * ``listed(after, limit)`` returns the next partition names.
     * ``worth(names)`` returns the partitions that may hold matching rows, each with the place above which to read.
-    * ``one(name)`` returns this place for one partition.
     * ``read(places, limit)`` returns up to ``limit`` rows of each partition, in order. The position of a row is
       ``(partition, *place)``.
     * ``key``: the only partition to read, or None for all.
@@ -63,18 +62,18 @@ class PartitionWalk:
 
     listed: Callable[[str, int], list[str]]
     worth: Callable[[list[str]], list[tuple[str, PartitionPosition]]]
-    one: Callable[[str], PartitionPosition]
     read: Callable[[Sequence[tuple[str, PartitionPosition]], int], list[Found]]
     key: str | None
     width: int
 
     def walk(self, position: Position | None, chunk: int) -> Walk:
         after = ""
+        places = [] if self.key is None else self.worth([self.key])
         if position is not None:
-            after, *place = check_position(position, str, *[int] * self.width)
-            yield from self._alone(after, tuple(place), chunk)
-        elif self.key is not None:
-            yield from self._alone(self.key, self.one(self.key), chunk)
+            after, *rest = check_position(position, str, *[int] * self.width)
+            places = [(after, tuple(rest))]
+        for name, place in places:
+            yield from self._alone(name, place, chunk)
         if self.key is None:
             yield from self._all(after, chunk)
 

@@ -9,14 +9,14 @@ from ..connection.dialect import marks
 from .skip_scan import Names
 
 
-def in_log(using: str, after: str, limit: int) -> list[str]:
-    """Return the names of the next topics that have rows in the log, including dead-letter and other derived topics."""
-    return Names("queue_messages", "queue_messages_tail", "topic", "topic").next(using, after, limit)
+def in_log(using: str) -> list[str]:
+    """Return the names of all topics that have rows in the log, including dead-letter and other derived topics."""
+    return list(Names("queue_messages", "queue_messages_tail", "topic", "topic").all(using))
 
 
-def in_offsets(using: str, after: str, limit: int) -> list[str]:
-    """Return the names of the next topics that have a row in ``queue_offsets`` (position, registration or topic)."""
-    return Names("queue_offsets", "queue_offsets_groups", "topic", "topic").next(using, after, limit)
+def in_offsets(using: str) -> list[str]:
+    """Return the names of all topics that have a row in ``queue_offsets`` (position, registration or topic)."""
+    return list(Names("queue_offsets", "queue_offsets_groups", "topic", "topic").all(using))
 
 
 def registered(using: str, topics: Sequence[str]) -> list[tuple[str, str]]:

@@ -68,10 +68,6 @@ def left_to_others(using: str, me: Holder, start: int) -> int:
         after = places[-1][0]
 
 
-def now_ms(using: str) -> int:
-    return int(session.fetch(using, f"SELECT {NOW_MS}")[0][0])
-
-
 def database(using: str) -> str:
     """Return the name of a connection's database."""
     return str(session.fetch(using, "SELECT DATABASE()")[0][0])

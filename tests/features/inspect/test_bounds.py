@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_mqueue import publish, subscribe
-from django_mqueue.browse import message_search, newest
+from django_mqueue.browse import message_search
 from django_mqueue.inspect import Cut, Unreadable, messages, remove, send_to_front
 from django_mqueue.models import Message
 
@@ -116,10 +116,10 @@ def test_the_newest_of_all_topics() -> None:
     """Each message has the topic that stores it. Its payload is cut at ``payload_limit``."""
     one_of_each()
     publish("other", "x" * 100)
-    page = newest.newest("default", limit=3, start=None, payload_limit=20)
+    page = message_search.newest_of_all("default", limit=3, start=None, payload_limit=20)
     assert [one.topic for one in page] == ["other", f"{TOPIC}_scheduled", TOPIC]
     assert isinstance(page.messages[0].payload, Cut)
-    rest = newest.newest("default", limit=100, start=page.next, payload_limit=20)
+    rest = message_search.newest_of_all("default", limit=100, start=page.next, payload_limit=20)
     assert rest.next is None
     offsets = [one.dead_letter or one.offset for one in (*page, *rest)]
     assert offsets == sorted(offsets, reverse=True)
@@ -132,4 +132,4 @@ def test_the_newest_of_all_topics() -> None:
     )
     for start in ("x", '["newest of all"]', '["newest of all","1"]', '["newest",1]'):
         with pytest.raises(ValueError, match="start must be the value of next"):
-            newest.newest("default", limit=1, start=start, payload_limit=1)
+            message_search.newest_of_all("default", limit=1, start=start, payload_limit=1)

@@ -24,7 +24,7 @@ from django_mqueue.inspect import (
     topics,
 )
 from django_mqueue.service.registration import NEIGHBOURS
-from django_mqueue.stats.groups import partitions
+from django_mqueue.stats.groups import backlog
 from tests.support.many import insert_messages
 from tests.support.statements import Cost, counted
 
@@ -126,13 +126,13 @@ def test_ten_times_as_many_messages_cost_the_same(monkeypatch: pytest.MonkeyPatc
     fill(
         "short", SHORT, SHORT
     )  # With so many short partitions, the server's statistics advise against loose scans.
-    for named in (KEYS, KEYS // 4):
-        monkeypatch.setattr(partitions, "NAMED", named)
+    for most in (backlog.PARTITIONS_READ, KEYS // 4):
+        monkeypatch.setattr(backlog, "PARTITIONS_READ", most)
         numbers_cost_the_same()
 
 
 def numbers_cost_the_same() -> None:
-    """Assert that the numbers of both topics cost the same, because the samples have the same size.
+    """Assert that the numbers of both topics cost the same, because they read the same number of rows.
 
     ``latency`` reads what was acked in the requested time, which is nothing here.
     """

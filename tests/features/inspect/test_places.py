@@ -18,7 +18,7 @@ from django_mqueue import (
 )
 from django_mqueue.inspect import PartitionPlace, deliveries, partitions
 from django_mqueue.models import DeliveryState, PartitionLease
-from django_mqueue.stats.groups import group_progress, open_messages
+from django_mqueue.stats.groups import backlog, group_progress
 from tests.factories import DeliveryStateFactory, LeaseFactory, MessageFactory, OffsetFactory
 from tests.support.subscribers import poll_until, settle
 
@@ -142,7 +142,7 @@ def test_what_workers_have_in_hand() -> None:
 
 
 def test_what_is_in_hand_is_found_behind_more_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_messages, "OPEN", 2)
+    monkeypatch.setattr(backlog, "OPEN", 2)
     for name, offsets in (("a", (1, 2, 3)), ("b", (4, 5))):
         LeaseFactory.create(topic=TOPIC, consumer_group=GROUP, partition_key=name)
         for offset in offsets:

@@ -13,7 +13,7 @@ from django_mqueue import Subscription, pause, publish, reset, subscribe
 from django_mqueue.inspect import Rates, latency, rates
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.policy.durations import moment_ms
-from django_mqueue.store.queries import samples
+from django_mqueue.store.queries import group_rows
 from tests.support.subscribers import QUICK, consume, settle
 
 from .scene import GROUP, TOPIC
@@ -60,7 +60,7 @@ def test_the_steps_are_the_same_whenever_they_are_asked_for(monkeypatch: pytest.
         )
     told: dict[datetime, set[tuple[int, int]]] = {}
     for later in (0, 1, 20_000, 59_999, 60_000, 95_500):
-        monkeypatch.setattr(samples, "now_ms", lambda using, later=later: now + later)
+        monkeypatch.setattr(group_rows, "now_ms", lambda using, later=later: now + later)
         found = asked()
         assert found.finished is not None
         assert found.at is not None

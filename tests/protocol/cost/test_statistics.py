@@ -13,8 +13,8 @@ from django.db import connection
 
 from django_mqueue import subscribe
 from django_mqueue.inspect import groups, messages
-from django_mqueue.stats import topic_list
 from django_mqueue.store import garbage, log
+from django_mqueue.store.queries import topic_index
 from tests.support.many import insert_messages
 from tests.support.statements import Cost, counted
 
@@ -54,7 +54,7 @@ LOOKS: dict[str, Callable[[str], Any]] = {
     "pending": lambda topic: messages(topic, group="g", status="pending", limit=10),
     "id": lambda topic: messages(topic, id="id-7"),
     "empty partitions": forget,
-    "topics": lambda topic: topic_list.stored_names("default"),
+    "topics": lambda topic: topic_index.in_log("default"),
 }
 
 

@@ -110,7 +110,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "delivery history waits only for a limited time",
         "one message that no handler processes keeps the whole topic in the log forever",
         "spark/database/finished.py",
-        "    old = max(above, last_before(using, topic, unfinished.now_ms(using) - age_ms, upto))\n",
+        "    old = max(above, last_before(using, topic, group_rows.now_ms(using) - age_ms, upto))\n",
         "    old = above\n",
         f"{_STANDING}::test_history_is_finished_when_all_groups_are_done",
     ),

@@ -1,0 +1,162 @@
+"""The messages that rates and latencies are computed from.
+
+Few messages are all read. Of many, some neighbours are read at even distances in the log, and each stands for the
+messages up to the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import pairwise
+
+from ..store.queries import bounded_counts, group_rows
+from ..store.queries.group_rows import Range, Row
+
+SLICES, NEIGHBOURS = 96, 8
+"""The number of places in the log that are read, and of rows at each."""
+FEW, COUNTED, FEWER = 3, 50, 16
+"""The number of rows that are counted at each place: ``COUNTED`` for up to ``FEW`` pairs, else ``FEWER``."""
+COARSE = 16
+"""The number of places of the first reading of older messages."""
+PROBES = 20
+"""The number of places that one step of a search by time reads."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The first rows of a range of offsets. ``rest``: about how many rows follow them in the range."""
+
+    low: int
+    high: int
+    rows: Sequence[Row]
+    rest: float = 0
+
+
+class Recent:
+    """The recent messages of topics, for one call. ``now``: the database's time in epoch milliseconds."""
+
+    def __init__(self, using: str, topics: Sequence[str], limit: int, pairs: int) -> None:
+        self.using, self.limit = using, limit
+        self.counted = COUNTED if pairs <= FEW else FEWER
+        self.slices = max(COARSE, min(SLICES, 600 // max(pairs, 1)))
+        self.now = group_rows.now_ms(using)
+        self.ends = bounded_counts.ends(using, sorted(set(topics)))
+        self._lengths = cache(partial(bounded_counts.lengths, using))
+        self._offsets: dict[str, int] = {}
+
+    def read(self, topic: str, group: str | None, start: int, since: int) -> list[Slice]:
+        """Return what was published since a time, in offset order; with a group, also what it finished since then.
+
+        ``start``: the offset above which the group began. ``since``: epoch milliseconds, the same in each call.
+        """
+        end = self.ends.get(topic)
+        if end is None:
+            return []
+        of = Range(topic, group, start)
+        if whole := self._whole(of, end.first, end.last + 1):
+            return whole
+        middle = self._offset_at(topic, since)
+        found = self._part(of, middle, end.last + 1, self.slices)
+        return found if group is None else self._finished_since(of, end.first, middle, since) + found
+
+    def _whole(self, of: Range, low: int, high: int) -> list[Slice]:
+        """Return all rows of a range as one slice; nothing if they are too many."""
+        ((count, _),) = self._lengths(of.topic, ((low, high),), self.limit + 1)
+        if count > self.limit:
+            return []
+        (rows,) = group_rows.rows(self.using, [of._replace(low=low, high=high)], self.limit)
+        return [Slice(low, high, rows)]
+
+    def _part(self, of: Range, start: int, end: int, parts: int) -> list[Slice]:
+        """Return the rows of a range, or slices of it."""
+        if start >= end:
+            return []
+        if whole := self._whole(of, start, end):
+            return whole
+        ranges = cut(start, end, parts)
+        read = group_rows.rows(self.using, [of._replace(low=a, high=b) for a, b in ranges], NEIGHBOURS)
+        lengths = self._lengths(of.topic, tuple(ranges), self.counted)
+        found = []
+        for (low, high), rows, (count, last) in zip(ranges, read, lengths, strict=True):
+            rest: float = max(count - len(rows), 0) if rows else 0
+            if rows and count == self.counted:  # The rest of the range is about as dense.
+                rest += (high - 1 - last) * (count - 1) / (last - low)
+            found.append(Slice(low, high, rows, rest))
+        return found
+
+    def _finished_since(self, of: Range, low: int, high: int, since: int) -> list[Slice]:
+        """Return slices of older messages, finest where the group finished some since then."""
+        coarse = self._part(of, low, high, COARSE)
+        if len(coarse) < 2:
+            return coarse
+        hits = [n for n, one in enumerate(coarse) if any((row.done_at or 0) >= since for row in one.rows)]
+        first, last = max(min(hits, default=len(coarse)) - 1, 0), max(hits, default=len(coarse) - 2) + 1
+        fine = self._part(of, coarse[first].low, coarse[min(last, len(coarse) - 1)].high, self.slices)
+        # The group finished the rest of the other slices earlier, or has not begun with it.
+        outside = [replace(one, rest=0) for one in coarse]
+        return [*outside[:first], *fine, *outside[last + 1 :]]
+
+    def _offset_at(self, topic: str, moment: int) -> int:
+        """Return the first offset of a topic that was published then or later; one above the last if none was."""
+        if topic not in self._offsets:
+            end = self.ends[topic]
+            low, high = end.first, end.last + 1
+            if end.first_at >= moment:
+                high = low
+            while high - low > 1:  # ``low`` was published before the moment, ``high`` was not.
+                ranges = [Range(topic, low=a, high=b) for a, b in cut(low + 1, high, PROBES)]
+                rows = [row for found in group_rows.rows(self.using, ranges, 1) for row in found]
+                if not rows:
+                    break
+                high = next((row.offset for row in rows if row.published_at >= moment), high)
+                low = max((row.offset for row in rows if row.offset < high), default=low)
+            self._offsets[topic] = high
+        return self._offsets[topic]
+
+
+def cut(low: int, high: int, parts: int) -> list[tuple[int, int]]:
+    """Cut a range of offsets into so many about equal ones, or fewer."""
+    parts = max(1, min(parts, high - low))
+    bounds = [low + (high - low) * number // parts for number in range(parts + 1)]
+    return [(a, b) for a, b in pairwise(bounds) if a < b]
+
+
+Interval = tuple[float, float, float]
+"""Messages spread evenly over a time: its begin, its end, how many."""
+
+
+def spread(
+    slices: Sequence[Slice], test: Callable[[Row], bool], time: Callable[[Row], int]
+) -> list[Interval]:
+    """Return when the messages that pass a test had their ``time``.
+
+    The rest of a slice had it between the time of its rows and the time of the next slice's rows.
+    """
+    found: list[Interval] = []
+    times = [sorted(time(row) for row in one.rows if test(row)) for one in slices]
+    for number, (one, here) in enumerate(zip(slices, times, strict=True)):
+        found += [(at, at, 1) for at in here]
+        if one.rest and here:
+            there = next((some for some in times[number + 1 :] if some), here)
+            for n, at in enumerate(here):
+                other = there[n * len(there) // len(here)]
+                found.append((min(at, other), max(at, other), one.rest / len(one.rows)))
+    return found
+
+
+def in_steps(intervals: Sequence[Interval], start: int, step: int, points: int) -> tuple[int, ...]:
+    """Return how many messages fall into each of ``points`` steps from ``start`` on."""
+    values = [0.0] * points
+    for begin, end, mass in intervals:
+        first, last = (begin - start) / step, (end - start) / step
+        if last < 0 or first >= points:
+            continue
+        if end == begin:
+            values[int(first)] += mass
+            continue
+        for number in range(max(0, int(first)), min(points, int(last) + 1)):
+            part = min(last, number + 1) - max(first, number)
+            values[number] += mass * max(part, 0.0) / (last - first)
+    return tuple(map(round, values))
