@@ -135,11 +135,10 @@ assert runner.counts == {"ack": 1}, runner.counts
 assert Invoice.objects.get().order == order
 """,
     "docs/how-to/publish-safely.md": """
-from django_mqueue.models import Message, Offset
+from django_mqueue.models import Message
 assert Message.objects.filter(topic="orders").count() == 1002
 assert bytes(Message.objects.get(topic="pictures").payload) == b"\\x89PNG..."
 assert Message.objects.filter(topic="payments").count() == 1
-assert Offset.objects.filter(consumer_group="billing", topic="orders", partition_key="").exists()
 """,
     "docs/how-to/write-a-handler.md": """
 from shop.orders import place_order
