@@ -1,22 +1,11 @@
-"""Print all guards: ``python -m tests.protocol.guards.page``.
-
-With ``--summary``, print the table of docs/explanation/guards.md.
-"""
+"""Print all guards: ``python -m tests.protocol.guards.page``."""
 
 from __future__ import annotations
-
-import sys
 
 from .mutations import PARTS
 from .mutations.mutation import Mutation
 
 HEAD = "| Guard | What goes wrong without it | Kept in | Fails without it |\n|---|---|---|---|\n"
-
-
-def summary() -> str:
-    """Return a table with the number of guards of each subject."""
-    rows = (f"| {part} | {len(guards)} |\n" for part, guards in PARTS.items())
-    return f"| Subject | Guards |\n|---|--:|\n{''.join(rows)}"
 
 
 def tables() -> str:
@@ -30,4 +19,4 @@ def row(mutation: Mutation) -> str:
 
 
 if __name__ == "__main__":
-    print(summary() if "--summary" in sys.argv else tables(), end="")
+    print(tables(), end="")

@@ -1,4 +1,4 @@
-"""The list of guards fits the code, the tests and the documentation."""
+"""The list of guards fits the code and the tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tests.support.processes import ROOT
 
 from .mutations import MUTATIONS
 from .mutations.mutation import Mutation
-from .page import summary
 from .taking_out import copy_of_the_project, needs_spark, take_out
 
 pytestmark = pytest.mark.once
@@ -60,9 +59,3 @@ def test_every_test_that_is_named_exists() -> None:
     )
     assert found.returncode == 0, found.stdout[-2000:] + found.stderr[-2000:]
     assert set(named) <= set(found.stdout.splitlines())
-
-
-def test_the_documentation_counts_the_guards() -> None:
-    """``python -m tests.protocol.guards.page --summary`` prints the expected table."""
-    page = (ROOT / "docs" / "explanation" / "guards.md").read_text(encoding="utf-8")
-    assert summary() in page
