@@ -149,7 +149,7 @@ class Claiming:
             if taken := len(due) + len(fresh):
                 capacity, most = capacity - (1 if batch else taken), most - taken
                 context.touch(partition)
-            elif (next_due := partition.next_due()) and next_due > now:
+            elif (next_due := partition.next_due(strict=strict)) and next_due > now:
                 context.set_timer(name, next_due)
         context.ready.update(dict.fromkeys(later))
         return choice

@@ -118,8 +118,12 @@ class Partition:
         if not known.isdisjoint(self.fresh):
             self.fresh = deque(offset for offset in self.fresh if offset not in known)
 
-    def next_due(self) -> int | None:
-        return self.waiting[0][0] if self.waiting else None
+    def next_due(self, *, strict: bool) -> int | None:
+        """Return when the next retry is due. In strict order, only the lowest message can be the next."""
+        if not self.waiting:
+            return None
+        due, _ = self._head() if strict else self.waiting[0]
+        return due
 
     def take(self, room: int, now: int) -> tuple[list[int], list[int]]:
         """Remove up to ``room`` messages and return their offsets: (due retries, undelivered messages)."""

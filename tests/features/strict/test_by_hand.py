@@ -8,6 +8,7 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import Delivery, Subscription, publish
+from django_mqueue.inspect import send_to_front
 from django_mqueue.models import DeliveryState
 from tests.support.processes import gather, wait_until
 from tests.support.subscribers import consume_rest, let_die
@@ -104,6 +105,20 @@ def test_what_is_put_back_waits_for_its_turn_with_a_new_owner_too() -> None:
     with Subscription("t", "g", strict=True) as third:
         (again,) = wait_until(third.poll, "it is due")
         assert (again.payload, again.attempt) == (0, 2)
+
+
+def test_a_retry_comes_when_it_is_due_although_a_later_message_was_sent_to_the_front() -> None:
+    """The later message is due at once, and waits for the first message of its key."""
+    for n in range(2):
+        publish("t", n, key="k", id=str(n))
+    with Subscription("t", "g", strict=True) as subscription:
+        (first,) = wait_until(subscription.poll, "the first message")
+        first.nack(delay=1)
+        assert send_to_front("t", group="g", id="1") == 1
+        for n, attempt in ((0, 2), (1, 1)):
+            (delivery,) = wait_until(subscription.poll, "the next message in its order")
+            assert (delivery.payload, delivery.attempt) == (n, attempt)
+            delivery.ack()
 
 
 def test_what_a_dead_owner_left_unanswered_comes_first() -> None:

@@ -117,6 +117,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_INSPECT}/test_to_front.py::test_no_more_are_out_at_once_than_before",),
     ),
     mutation(
+        "in strict order, a key wakes when its lowest waiting message is due",
+        "after a later message was sent to the front, the key stops until a new message arrives",
+        "protocol/claiming.py",
+        "partition.next_due(strict=strict)",
+        "partition.next_due(strict=False)",
+        "features/strict/test_by_hand.py"
+        "::test_a_retry_comes_when_it_is_due_although_a_later_message_was_sent_to_the_front",
+    ),
+    mutation(
         "in strict order, a waiting message is not delivered before unread messages",
         "a message sent to the front overtakes earlier messages of its key",
         "protocol/claiming.py",
