@@ -11,7 +11,7 @@ from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.ids import new_token
-from ..store import delivery_state, leases, offsets
+from ..store import delivery_state, leases, moving, offsets
 from ..store.connection import errors, session
 from ..store.delivery_state import Claim, Receipt
 from .acknowledging.acknowledger import WORKER_DIED, Acknowledger
@@ -180,6 +180,10 @@ class Claiming:
                 free, busy = delivery_state.lock_unanswered(cursor, context.group, context.topic, left)
                 allowed.quarantined = [one for one in allowed.quarantined if one.receipt in free]
                 self._busy |= {(receipt.partition, receipt.offset) for receipt in busy}
+            if allowed.due:
+                free_offsets = moving.lock_waiting(cursor, context.group, context.topic, allowed.due)
+                self._busy |= {message for message in allowed.due if message[1] not in free_offsets}
+                allowed.due = [message for message in allowed.due if message[1] in free_offsets]
             offsets = sorted(offset for _, offset in allowed.messages())
             if not offsets:
                 return mine, set(), [], set()
@@ -265,8 +269,11 @@ class Claiming:
         if lost:
             context.drop(lost)
             context.doubt = True
-        if mine.busy:
-            self._undo(Claimable(choice.due, choice.fresh).within(mine.busy), LOCKED_AGAIN_MS)
+        locked = Claimable(
+            [one for one in choice.due if one in self._busy],
+            [one for one in choice.fresh if one in self._busy],
+        )
+        self._undo(locked, LOCKED_AGAIN_MS)
         soon = context.clock.now() + RETRY_SOON_MS
         for name, offset in choice.messages():
             partition = context.partitions.get(name)

@@ -45,7 +45,7 @@ def lock_group(cursor: CursorWrapper, group: str, topic: str, generation: int) -
 
 
 def lock_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message]) -> set[int]:
-    """Lock the delivery state of messages that wait for a retry, if it is free. Return their offsets."""
+    """Lock the delivery state of messages that wait for a retry. Skip locked rows. Return the offsets."""
     cursor.execute(
         "SELECT message_offset FROM queue_delivery_state FORCE INDEX (PRIMARY)"
         f" WHERE consumer_group = %s AND topic = %s AND ({_each(messages)}) AND acked = 0 AND in_flight = 0"

@@ -10,6 +10,8 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import (
+    FixedDelay,
+    Message,
     OutgoingMessage,
     Subscription,
     pause,
@@ -25,7 +27,7 @@ from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartb
 from django_mqueue.protocol import subscriber
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
-from tests.support.processes import FAST
+from tests.support.processes import FAST, database_ms
 from tests.support.running import Seen, registered
 from tests.support.subscribers import QUICK, consume, consume_rest
 from tests.support.transactions import PATIENCE, Background, HeldTransaction, wait_for_lock_wait, wait_until
@@ -46,9 +48,9 @@ HELD: dict[str, Callable[[], object]] = {
 
 
 @contextmanager
-def worker() -> Iterator[Background[None]]:
-    """Run a worker's loop over the handlers of both topics in a thread. Stop it at the end."""
-    runner = Runner(handlers(["ta:A", "tb:B"]), RunOptions(name="w", max_seconds=120))
+def worker(*names: str) -> Iterator[Background[None]]:
+    """Run a worker's loop over these handlers, or those of both topics, in a thread. Stop it at the end."""
+    runner = Runner(handlers(list(names) or ["ta:A", "tb:B"]), RunOptions(name="w", max_seconds=120))
     with Background(runner.run) as running:
         try:
             yield running
@@ -124,6 +126,44 @@ def test_an_ack_that_has_to_wait_stops_no_other_group(
         wait_until(lambda: len(a.messages) == 2, "and so does the first")
     assert a.attempts("slow") == a.attempts("next") == [1]
     assert caplog.text.count("has locked its rows") == 1, "the next try asks first what is locked"
+
+
+def lock_a_waiting_retry() -> int:
+    """Lock the delivery state of a message that waits for its retry. Return its offset."""
+    free = DeliveryState.objects.select_for_update().filter(acked=False, in_flight=False)
+    return wait_until(free.first, "a message waits for its retry").message_offset
+
+
+@override_settings(MQUEUE=LASTING)
+def test_a_retry_whose_row_is_locked_holds_up_no_other_message(caplog: pytest.LogCaptureFixture) -> None:
+    """A message fails again and again. A caller locks its row while it waits, and it becomes due.
+
+    The worker leaves it out of its claims. When the caller's transaction ends, the message is delivered again.
+    """
+
+    def handle(message: Message) -> None:
+        if message.payload == "fails":
+            raise ValueError
+
+    with (
+        registered("ta", a := Seen(handle), group="A", retry=FixedDelay(0.2), max_attempts=1000),
+        worker("ta:A"),
+    ):
+        publish("ta", "fails", key="k")
+        with HeldTransaction(lock_a_waiting_retry) as held:
+            before = len(a.attempts("fails"))
+            wait_until(lambda: state_is_due(held.result()), "it is due")
+            publish_many("ta", [OutgoingMessage(n, key=f"k{n % 4}") for n in range(20)])
+            publish("ta", "same key", key="k")
+            wait_until(lambda: len(a.messages) == before + 21, "the other messages")
+            assert len(a.attempts("fails")) == before
+            held.rollback()
+        wait_until(lambda: len(a.attempts("fails")) > before, "it is delivered again")
+    assert "has locked its rows" not in caplog.text
+
+
+def state_is_due(offset: int) -> bool:
+    return DeliveryState.objects.get(message_offset=offset).invisible_until < database_ms()
 
 
 @override_settings(MQUEUE=LASTING)

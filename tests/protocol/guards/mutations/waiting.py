@@ -93,6 +93,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         _NO_STATEMENT,
     ),
     mutation(
+        "a claim leaves out a retry whose state is locked",
+        "one locked message stops all messages of its group, until the lock ends",
+        "protocol/claiming.py",
+        "            if allowed.due:\n                free_offsets",
+        "            if False:\n                free_offsets",
+        f"{_HELD}::test_a_retry_whose_row_is_locked_holds_up_no_other_message",
+    ),
+    mutation(
         "a worker leaves an unsettled delivery whose state is locked for later",
         "a poll waits for an ack of the same message in an open transaction",
         "store/delivery_state.py",
