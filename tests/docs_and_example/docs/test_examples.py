@@ -177,6 +177,7 @@ assert Invoice.objects.count() == 1
 assert Message.objects.filter(topic="send-invoice").count() == 1
 assert DeliveryState.objects.filter(consumer_group="billing", acked=True).count() == 1
 assert DeliveryState.objects.filter(consumer_group="mail", acked=True).count() == 1
+from django_mqueue import Subscription
 with Subscription("orders", group="import", name="import-1") as subscription:
     (delivery,) = subscription.poll()
     with delivery.atomic():
