@@ -122,7 +122,7 @@ class TestMessagesInABrowser(BrowserCase):
         page.click_link("Deliver now")
         page.save_all_ways("hurry")
         page.click_link("Deliver now")
-        assert "is at the front of group" in page.text_of(".messagelist")
+        assert "is due now, as the next message of its key for group" in page.text_of(".messagelist")
 
     def go_through_pages(self) -> None:
         page = self.page

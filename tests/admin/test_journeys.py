@@ -88,9 +88,9 @@ class TestJourneys(BrowserCase):
             wait_until(lambda: self.shown("billing", "Dead") == "0", "the page shows that none is left")
             wait_until(lambda: handled() == 5, "the worker finishes them")
         assert page.complaints() == []
-        assert [one.get_change_message()[:30] for one in LogEntry.objects.order_by("pk")] == [
-            "1 dead letter was redriven: t",
-            "2 dead letters were redriven:",
+        assert [one.get_change_message().partition(":")[0] for one in LogEntry.objects.order_by("pk")] == [
+            "1 dead letter was redriven",
+            "2 dead letters were redriven",
         ]
 
     def test_a_group_is_paused_resumed_and_moved(self) -> None:
@@ -127,7 +127,7 @@ class TestJourneys(BrowserCase):
             assert worker.stop() == 0
             page.open(f"{LANDING}consumergroup/reset/?topic=orders&group=billing&to=earliest")
             page.click_link("Reset")
-            assert "now begins after offset 0" in self.told()
+            assert "now starts after offset 0" in self.told()
             workers.start("orders:billing")
             wait_until(lambda: handled() == 8, "all of it comes again")
         assert page.complaints() == []

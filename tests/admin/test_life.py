@@ -58,7 +58,7 @@ def test_where_it_is_now(client: Client) -> None:
         (
             "in_flight",
             "in flight",
-            "A handler has it. It is delivered again if it is not acknowledged until 2",
+            "A handler has it. It is delivered again if not acknowledged by 2",
         ),
         ("waiting", "for retry", "Retry at 2"),
         ("done", "done", "Since 2"),

@@ -79,7 +79,7 @@ class TestOperating(BrowserCase):
         assert f"Reset group billing on topic orders to offset {offset}?" in self.page.text_of(".mqueue-what")
         self.page.save_all_ways("move-preview")
         self.page.click_link("Reset")
-        assert "begins after offset" in self.page.text_of(".messagelist")
+        assert "starts after offset" in self.page.text_of(".messagelist")
         assert inspect.groups("orders")[0].start == offset - 1
 
     def pause(self) -> None:

@@ -80,8 +80,8 @@ class EditDeadLetter(Operation):
         after = payload_text.as_text(self._content(letter, data).body, data["how"] != payload_text.JSON_TEXT)
         lines = payload_text.diff(before[1], after[1])
         means = [
+            "The message is delivered again, and its dead letter is deleted. A redrive cannot be undone.",
             "It keeps its id, key, kind and headers. Its attempt count starts again at one.",
-            "The dead letter is deleted when the message is stored. A redrive cannot be undone.",
         ]
         if before[0] != after[0]:
             means.insert(0, f"The payload changes from {_name(before[0])} to {_name(after[0])}.")

@@ -178,8 +178,11 @@ class PublishMessage(Operation):
             groups = [(outgoing.group, dict(groups).get(outgoing.group, False))]
         who = [f"{group} (paused)" if paused else group for group, paused in groups]
         gets = f"It is for {_count(len(who))}: {', '.join(map(printable, who))}." if who else _NOBODY
+        undo = "This cannot be undone."
+        if data["delay"] or data["at"]:
+            undo = "Until it is due, it can be cancelled, but not in the admin."
         means = [
-            "The message is stored in the topic. This cannot be undone.",
+            f"The message is stored in the topic. {undo}",
             gets,
             *_when(data, [paused for _, paused in groups]),
         ]

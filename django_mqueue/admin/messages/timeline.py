@@ -157,9 +157,7 @@ def _until(stand: GroupView) -> tuple[str, str]:
     if is_over and view.done_at is not None:
         return "Since", moment(view.done_at)
     if view.status == IN_FLIGHT:
-        return "A handler has it. It is delivered again if it is not acknowledged until", moment(
-            view.invisible_until
-        )
+        return "A handler has it. It is delivered again if not acknowledged by", moment(view.invisible_until)
     if view.status == WAITING and not _is_at_the_front(stand):
         return "Retry at", moment(view.invisible_until)
     return "", ""
