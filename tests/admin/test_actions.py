@@ -50,7 +50,7 @@ def test_somebody_else_sees_who_paused_a_group() -> None:
 def test_a_history_of_djangos_leads_there(admin_client: Client) -> None:
     response = admin_client.get("/admin/django_mqueue/message/42/history/")
     assert response.headers["Location"] == f"{url_of('actions')}?model=message&object=42"
-    assert "Nothing was done here yet." in html_of(admin_client, response.headers["Location"])
+    assert "There are no actions yet." in html_of(admin_client, response.headers["Location"])
 
 
 def test_fifty_on_a_page(admin_client: Client) -> None:
@@ -60,7 +60,9 @@ def test_fifty_on_a_page(admin_client: Client) -> None:
     first = html_of(admin_client, url_of("actions"))
     assert first.count("billing on orders") == 50
     (older,) = [
-        part.split('"')[0] for part in first.split('href="') if part.split("</a>")[0].endswith(">Older ones")
+        part.split('"')[0]
+        for part in first.split('href="')
+        if part.split("</a>")[0].endswith(">Older actions")
     ]
     assert html_of(admin_client, older.replace("&amp;", "&")).count("billing on orders") == 2
 
@@ -80,12 +82,12 @@ def test_an_operation_is_stopped_between_steps_and_says_how_far_it_came() -> Non
     shown = client.post(url_of("redrive_matching"), asked).content.decode()
     step = client.post(url_of("redrive_matching"), hidden(shown)).content.decode()
     assert 'name="stop"' in step
-    response = client.post(url_of("redrive_matching"), {**hidden(step), "stop": "Stop here"}, follow=True)
+    response = client.post(url_of("redrive_matching"), {**hidden(step), "stop": "Stop"}, follow=True)
     (said,) = told(response)
     assert said.startswith("Stopped: ")
     assert " so far; " in said
     ((who, _, what),) = written_down()
     assert (who, what) == ("operator", said)
-    again = client.post(url_of("redrive_matching"), {**hidden(step), "stop": "Stop here"}, follow=True)
-    assert told(again) == ["Stopped. Steps that are done stay done."]
+    again = client.post(url_of("redrive_matching"), {**hidden(step), "stop": "Stop"}, follow=True)
+    assert told(again) == ["Stopped. Finished steps remain."]
     assert len(written_down()) == 1

@@ -36,9 +36,9 @@ def test_a_group_that_is_well_says_nothing() -> None:
 @pytest.mark.parametrize("status", ["pending", "waiting", "in_flight"])
 def test_nobody_there(status: str) -> None:
     """The alarm is bad if messages are pending, waiting or in flight. Scheduled and dead messages do not count."""
-    assert told(replace(WELL, workers=0, scheduled=ONE, dead=ONE)) == [("No worker is alive", False)]
+    assert told(replace(WELL, workers=0, scheduled=ONE, dead=ONE)) == [("No subscriber is alive", False)]
     waits: Any = {status: ONE}
-    assert told(replace(WELL, workers=0, **waits)) == [("No worker is alive, and messages wait", True)]
+    assert told(replace(WELL, workers=0, **waits)) == [("No subscriber is alive, and messages wait", True)]
 
 
 def test_paused() -> None:
@@ -63,7 +63,7 @@ def test_a_handler_that_runs_far_over_its_usual_time() -> None:
     assert told(replace(slow, usual=None)) == [("A handler has run for 5 min", True)]
     assert told(replace(slow, usual=40 * SECOND)) == [], "that is usual"
     assert told(replace(slow, running_for=59 * SECOND)) == [], "that is short"
-    assert told(replace(slow, workers=0)) == [("No worker is alive, and messages wait", True)]
+    assert told(replace(slow, workers=0)) == [("No subscriber is alive, and messages wait", True)]
 
 
 def test_a_worker_whose_threads_are_all_busy() -> None:
@@ -75,10 +75,10 @@ def test_a_worker_whose_threads_are_all_busy() -> None:
 
 def test_no_progress() -> None:
     still = replace(WELL, pending=ONE, quiet_for=MINUTES, oldest_age=2 * MINUTES)
-    text = "No progress for 5 min, while messages wait and a worker is alive"
+    text = "No progress for 5 min, while messages wait and a subscriber is alive"
     assert told(still) == [(text, True)]
     assert told(replace(still, workers=2, waiting=ONE, in_flight=ONE)) == [
-        (text.replace("a worker is", "2 workers are"), True)
+        (text.replace("a subscriber is", "2 subscribers are"), True)
     ]
     assert told(replace(still, oldest_age=SECOND)) == [], "there was nothing to do"
     assert told(replace(still, pending=NONE, in_flight=ONE)) == [], "nothing waits"
@@ -91,7 +91,7 @@ def test_many_dead_letters_at_once() -> None:
     assert told(replace(WELL, dead=Figure(600), dead_lately=Figure(9))) == []
     assert told(replace(WELL, workers=0, dead_lately=Figure(10))) == [
         ("10 dead letters in the last 10 min", True),
-        ("No worker is alive", False),
+        ("No subscriber is alive", False),
     ]
     many = replace(WELL, dead_lately=Figure(200, "at_least"))
     assert told(many) == [("At least 200 dead letters in the last 10 min", True)]
@@ -110,19 +110,19 @@ def test_each_reason_has_its_words(reason: str) -> None:
         return
     assert late is not None
     assert late.is_bad
-    assert reason == "no_group" or late.text.endswith("1 h over its retention")
+    assert reason == "no_group" or late.text.endswith("1 h past the retention")
     now = of_hold(replace(HELD, reason=reason, overdue=timedelta()))
     assert (now is None) == (reason == "collecting")
     if now is not None:
         assert now.is_bad == (reason == "no_group")
-        assert "over its retention" not in now.text
+        assert "past the retention" not in now.text
 
 
 def test_who_holds_back_is_named() -> None:
     alarm = of_hold(replace(HELD, reason="paused", overdue=timedelta(seconds=3)))
     assert alarm is not None
     assert alarm.is_bad
-    assert alarm.text == "Deletion waits for group g, which is paused, 3 s over its retention"
+    assert alarm.text == "Deletion waits for group g, which is paused, 3 s past the retention"
 
 
 def test_topics() -> None:
@@ -133,7 +133,7 @@ def test_topics() -> None:
     assert of_topic(known, TOPIC, []) == []
     assert len(of_topic(known, TOPIC, [HELD, replace(HELD, group="h")])) == 1, "the first of them"
     (behind,) = of_topic(known, TOPIC, None, timedelta(hours=1))
-    assert (behind.text, behind.is_bad) == ("Deletion is behind by 1 h", False)
+    assert (behind.text, behind.is_bad) == ("Deletion is late by 1 h", False)
     assert of_topic(known, TOPIC, None, timedelta(minutes=1)) == []
 
 

@@ -1,4 +1,4 @@
-"""Messages in a real browser: search, page of one message, publish a copy, send to the front."""
+"""Messages in a real browser: search, page of one message, publish a copy, deliver now."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ class TestMessagesInABrowser(BrowserCase):
         page.click_link("Publish a copy")
         page.save_all_ways("publish")
         page.type("#id_payload", '{"order": 1,\n "again": tru}')
-        page.click_link("Look at it")
+        page.click_link("Preview")
         assert "line 2, column 11" in page.text_of("#mqueue-main")
         assert all("status of 400" in one for one in page.complaints())
         page.save_all_ways("publish-error")
         page.type("#id_payload", '{"order": 1,\n "again": true}')
-        page.click_link("Look at it")
+        page.click_link("Preview")
         page.save_all_ways("publish-plan")
-        page.click_link("Yes, publish it")
+        page.click_link("Publish")
         assert "was published to topic orders" in page.text_of(".messagelist")
         (newest,) = messages("orders", newest_first=True, limit=1)
         assert newest.payload == {"order": 1, "again": True}
@@ -119,10 +119,10 @@ class TestMessagesInABrowser(BrowserCase):
     def send_to_the_front(self, offset: int) -> None:
         page = self.page
         page.open(f"/admin/django_mqueue/message/{offset}/change/")
-        page.click_link("Send to the front")
+        page.click_link("Deliver now")
         page.save_all_ways("hurry")
-        page.click_link("Yes, send it")
-        assert "is at the front of group" in page.text_of(".messagelist")
+        page.click_link("Deliver now")
+        assert "is due now, as the next message of its key for group" in page.text_of(".messagelist")
 
     def go_through_pages(self) -> None:
         page = self.page
@@ -135,4 +135,4 @@ class TestMessagesInABrowser(BrowserCase):
         assert len(page.all("#result_list tbody tr")) == 100
         with override_settings(MQUEUE={"MASK": "no.such.mask"}):
             page.open("/admin/django_mqueue/message/?topic=nobody")
-            assert "No message fits." in page.text_of("#mqueue-main")
+            assert "No message matches." in page.text_of("#mqueue-main")

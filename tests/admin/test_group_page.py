@@ -65,12 +65,12 @@ def test_how_a_group_stands(admin_client: Client) -> None:
     one_of_each()
     html = page(admin_client)
     found = tiles(html)
-    names = ("Pending", "In flight", "For retry", "Scheduled", "Dead letters", "Workers alive")
+    names = ("Pending", "In flight", "For retry", "Scheduled", "Dead letters", "Subscribers alive")
     assert {name: found[name] for name in names} == dict.fromkeys(names, "1")
     assert found["Lag"].startswith("3")
     assert found["p50, the last hour"].endswith("of 2 messages")
     assert sorted(partitions(html)) == [
-        ["in_flight", "1", "worker-1"], ["pending", "1", "no worker"], ["waiting", "1", "worker-1"],
+        ["in_flight", "1", "worker-1"], ["pending", "1", "no subscriber"], ["waiting", "1", "worker-1"],
     ]  # fmt: skip
     for title in ("Messages per minute", "How long messages take", "Lag"):
         assert f"<figcaption>{title}</figcaption>" in html
@@ -156,8 +156,8 @@ def test_the_list_finds_by_names_and_pages_by_key(
     assert listed(admin_client, after="a", behind="z") == [("b", "x"), ("c?", "w")]
     assert listed(admin_client, find="x") == [("a", "x&y"), ("b", "x")]
     assert listed(admin_client, topic="?") == [("c?", "w")]
-    assert "No group fits." in html_of(admin_client, url_of("consumergroup_changelist"), {"find": "zz"})
-    assert rows(html)["z"]["State"] == "No worker is alive"
+    assert "No group matches." in html_of(admin_client, url_of("consumergroup_changelist"), {"find": "zz"})
+    assert rows(html)["z"]["State"] == "No subscriber is alive"
 
 
 def test_rows_of_the_log_of_actions_lead_here(admin_client: Client) -> None:

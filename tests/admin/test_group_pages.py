@@ -66,7 +66,7 @@ def test_partitions_and_who_works_on_them(client: Client) -> None:
         ]
         assert [row[0] for row in tables(client, "group_partitions", key="b")[0]] == ["b"]
         assert len(tables(client, "group_partitions", subscriber="worker-1")[0]) == 3
-        assert tables(client, "group_partitions", subscriber="worker-2")[0] == [["No such partition."]]
+        assert tables(client, "group_partitions", subscriber="worker-2")[0] == [["No partition matches."]]
 
 
 def test_partitions_are_walked_page_by_page(client: Client) -> None:
@@ -102,10 +102,12 @@ def test_subscribers_and_what_each_does_now(client: Client) -> None:
         )  # fmt: skip
         assert busy.endswith("s")
         DeliveryState.objects.update(invisible_until=1, alone=True)
-        assert tables(client, "group_subscribers", subscriber="worker-1")[1][0][-1] == "overdue alone"
-        assert tables(client, "group_subscribers", subscriber="worker-2")[1] == [["Nothing."]]
+        assert tables(client, "group_subscribers", subscriber="worker-1")[1][0][-1] == "overdue quarantined"
+        assert tables(client, "group_subscribers", subscriber="worker-2")[1] == [
+            ["No messages are in flight."]
+        ]
         PartitionLease.objects.update(leased_by="", holder="")
-        assert tables(client, "group_subscribers")[1][0][-1].startswith("its lease is lost: comes again")
+        assert tables(client, "group_subscribers")[1][0][-1].startswith("lease lost: will be delivered again")
 
 
 def test_what_can_be_done_is_offered_by_right_and_by_how_it_stands() -> None:

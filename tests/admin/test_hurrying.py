@@ -1,4 +1,4 @@
-"""The page that sends one message to the front of its key."""
+"""The page that delivers one message now, before others of its key."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def test_what_is_pending_comes_first(client: Client) -> None:
     subscribe(TOPIC, GROUP)
     offsets = published("a", "b", "c")
     response = confirm(client, URL, {"topic": TOPIC, "group": GROUP, "offset": offsets[2]})
-    result = f"Message {offsets[2]} of topic {TOPIC} is at the front of group {GROUP}."
+    result = (
+        f"Message {offsets[2]} of topic {TOPIC} is due now, as the next message of its key for group {GROUP}."
+    )
     assert told(response) == [result]
-    assert "It was sent to the front: the first of its key." in text(response.content.decode())
+    assert "It is due now, as the next message of its key." in text(response.content.decode())
     assert written_down() == [("operator", f"{TOPIC}@{offsets[2]}", result)]
     with Subscription(TOPIC, GROUP, name="w") as subscription:
         assert poll_until(subscription, 1, max_messages=1)[0].payload == "c"

@@ -70,27 +70,27 @@ class TestJourneys(BrowserCase):
             assert '"n": 2' in page.text_of("#mqueue-main")
 
             Door.objects.create(name="mended")
-            page.click_link("Send back")
-            assert "Send 1 dead letter back?" in page.text_of(".mqueue-what")
+            page.click_link("Redrive")
+            assert "Redrive 1 dead letter?" in page.text_of(".mqueue-what")
             assert dead() == 3
-            page.click_link("Yes, send back")
-            assert "1 dead letter was sent back" in self.told()
+            page.click_link("Redrive")
+            assert "1 dead letter was redriven" in self.told()
             wait_until(lambda: handled() == 3, "the worker finishes it")
 
             page.open(LANDING)
             wait_until(lambda: self.shown("billing", "Dead") == "2", "the page shows that two are left")
             page.open(f"{LANDING}deadletter/errors/?topic=orders")
-            page.click_link("Send all back")
-            assert "Send 2 dead letters back?" in page.text_of(".mqueue-what")
-            page.click_link("Yes, send back")
-            assert "2 dead letters were sent back" in self.told()
+            page.click_link("Redrive all")
+            assert "Redrive 2 dead letters?" in page.text_of(".mqueue-what")
+            page.click_link("Redrive")
+            assert "2 dead letters were redriven" in self.told()
             page.open(LANDING)
             wait_until(lambda: self.shown("billing", "Dead") == "0", "the page shows that none is left")
             wait_until(lambda: handled() == 5, "the worker finishes them")
         assert page.complaints() == []
-        assert [one.get_change_message()[:30] for one in LogEntry.objects.order_by("pk")] == [
-            "1 dead letter was sent back: t",
-            "2 dead letters were sent back:",
+        assert [one.get_change_message().partition(":")[0] for one in LogEntry.objects.order_by("pk")] == [
+            "1 dead letter was redriven",
+            "2 dead letters were redriven",
         ]
 
     def test_a_group_is_paused_resumed_and_moved(self) -> None:
@@ -103,7 +103,7 @@ class TestJourneys(BrowserCase):
             page.open(LANDING)
             page.click_link("billing")
             page.click_link("Pause")
-            page.click_link("Yes, pause it")
+            page.click_link("Pause")
             assert "Group billing on topic orders is paused." in self.told()
             order(4)
             page.open(LANDING)
@@ -113,21 +113,21 @@ class TestJourneys(BrowserCase):
             assert handled() == 3
             page.click_link("billing")
             page.click_link("Resume")
-            page.click_link("Yes, resume it")
+            page.click_link("Resume")
             wait_until(lambda: handled() == 4, "the worker goes on")
 
             page.open(f"{LANDING}consumergroup/page/?topic=orders&group=billing")
-            page.click_link("Move")
+            page.click_link("Reset")
             page.find("input[name=to][value=earliest]").click()
-            page.click_link("Show what this would do")
+            page.click_link("Preview")
             assert "4" in page.text_of("#mqueue-main table")
-            page.click_link("Yes, move it")
+            page.click_link("Reset")
             assert "Nothing was changed" in page.text_of(".errornote"), "while its worker runs"
             assert [text for text in page.complaints() if "409" not in text] == []
             assert worker.stop() == 0
             page.open(f"{LANDING}consumergroup/reset/?topic=orders&group=billing&to=earliest")
-            page.click_link("Yes, move it")
-            assert "now begins after offset 0" in self.told()
+            page.click_link("Reset")
+            assert "now starts after offset 0" in self.told()
             workers.start("orders:billing")
             wait_until(lambda: handled() == 8, "all of it comes again")
         assert page.complaints() == []

@@ -130,7 +130,7 @@ def test_what_is_typed_is_a_part_and_a_link_is_the_whole(client: Client) -> None
     for url, row in linked:
         count = int(row.split('class="mqueue-number">')[1].split("<")[0])
         shown = html_of(client, url.replace("&amp;", "&"))
-        assert f"{count} letter{'' if count == 1 else 's'}." in text(shown), url
+        assert f"{count} dead letter{'' if count == 1 else 's'}." in text(shown), url
         search, _, matching = shown.partition('role="search"')[2].partition("</form>")
         assert 'name="exact"' not in search, "what is typed then is a part again"
         assert 'name="exact"' not in matching or 'name="exact" value="1"' in matching
@@ -165,8 +165,8 @@ def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pyte
     assert page.errors[0][1] == 1
     monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0)
     shown = html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
-    assert "Of the newest 2 letters; there are more." in text(shown)
-    assert "Older letters" in text(shown)
+    assert "Errors of the newest 2 dead letters; there are more." in text(shown)
+    assert "Older dead letters" in text(shown)
 
 
 WHEN = datetime.now(UTC)
@@ -231,9 +231,9 @@ def test_pages_of_the_list(client: Client, monkeypatch: pytest.MonkeyPatch) -> N
                 for part in [part.split(">", 1)[1]]
                 if part.startswith("order-")
             ]
-            if "Older letters" not in html:
+            if "Older dead letters" not in html:
                 break
-            url = html.split('">Older letters')[0].rpartition('href="')[2].replace("&amp;", "&")
+            url = html.split('">Older dead letters')[0].rpartition('href="')[2].replace("&amp;", "&")
         wanted = [n for n in range(23) if not query.get("path") or n % 3 == 1]
         assert found == [f"order-{n}" for n in reversed(wanted)], query
 
@@ -291,7 +291,7 @@ def test_what_is_known_of_its_past() -> None:
     html = html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
     assert f'<a href="{url_of("message_change", returned.offset)}">{returned.offset}</a>' in html
     assert f'<a href="{url_of("deadletter")}?offset={other.offset}">{other.offset}</a> of stock' in html
-    assert "Sent back with this id" in html
+    assert "Redriven with this id" in html
 
 
 def test_what_is_gone(client: Client) -> None:
@@ -306,11 +306,11 @@ def test_what_is_gone(client: Client) -> None:
 def test_a_group_that_is_gone() -> None:
     client = staff("view_deadletter", "redrive_deadletter")
     (letter,) = give_up(1)
-    assert "Send back" in html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
+    assert "Redrive" in html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
     unsubscribe(TOPIC, "billing")
     shown = html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
     assert "no longer registered" in shown
-    assert "Send back" not in shown
+    assert "Redrive" not in shown
 
 
 def test_letters_of_letters(client: Client) -> None:

@@ -73,18 +73,18 @@ class TestDeadLettersInABrowser(BrowserCase):
 
     def change_it(self) -> None:
         page = self.page
-        page.click_link("Change the payload and send back")
+        page.click_link("Edit and redrive")
         page.save_all_ways("letter-edit")
         page.type("textarea", '{"n": 4,\n "customer" 1}')
-        page.click_link("Show what would change")
+        page.click_link("Preview")
         assert "line 2, column 13" in page.text_of(".errorlist")
         assert all("400 (Bad Request)" in said for said in page.complaints())
         page.type("textarea", '{"n": 4, "customer": {"id": 11}}')
-        page.click_link("Show what would change")
+        page.click_link("Preview")
         assert '"id": 11' in page.text_of(".mqueue-added")
         page.save_all_ways("letter-edit-plan")
-        page.click_link("Yes, send it back")
-        page.wait_for(".messagelist", "was changed, and it was sent back to group billing")
+        page.click_link("Redrive")
+        page.wait_for(".messagelist", "was changed, and it was redriven to group billing")
         assert left().count("order-4") == 1
 
     def send_the_ticked_back(self) -> None:
@@ -92,10 +92,10 @@ class TestDeadLettersInABrowser(BrowserCase):
         page.open(f"/admin/django_mqueue/deadletter/list/?topic={TOPIC}&group=billing")
         for box in page.all(".mqueue-tick")[:2]:
             box.click()
-        page.click_link("Send the ticked back")
+        page.click_link("Redrive selected")
         page.save_all_ways("letters-redrive")
-        page.click_link("Yes, send back")
-        page.wait_for(".messagelist", "2 dead letters were sent back")
+        page.click_link("Redrive")
+        page.wait_for(".messagelist", "2 dead letters were redriven")
         assert len(page.all("#mqueue-main tbody tr")) == 4
         page.save("letters-redriven")
 
@@ -105,20 +105,20 @@ class TestDeadLettersInABrowser(BrowserCase):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bulk_redrive, "STEP_LETTERS", 1)
             patch.setattr(bulk_redrive, "AT_ONCE", 1)
-            page.click_link("Send all back that match")
-            page.click_link("Yes, send back")
+            page.click_link("Redrive all that match")
+            page.click_link("Redrive")
             page.wait_for(".mqueue-panel", "so far")
-            page.wait_for(".messagelist", "4 dead letters were sent back")
+            page.wait_for(".messagelist", "4 dead letters were redriven")
         assert len(given("billing", 7)) == 7
 
     def delete_all(self) -> None:
         page = self.page
         page.open(f"/admin/django_mqueue/deadletter/errors/?topic={TOPIC}")
-        page.click_link("Delete all")
+        page.click_link("Purge all")
         page.save_all_ways("letters-purge")
         page.type("#id_typed", TOPIC)
-        page.click_link("Yes, delete them for good")
-        page.wait_for(".messagelist", "7 dead letters were deleted")
+        page.click_link("Purge")
+        page.wait_for(".messagelist", "7 dead letters were purged")
         assert left() == []
         page.open("/admin/django_mqueue/deadletter/")
         page.click_link("payments/eu?x=1&y")

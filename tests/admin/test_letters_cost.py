@@ -84,7 +84,7 @@ def test_a_hundred_thousand_letters() -> None:
     html = html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
     assert "there are more" in text(html)
     html = html_of(client, url_of("redrive_matching"), {"topic": TOPIC})
-    assert "Send 20,000+ dead letters back?" in text(html)
+    assert "Redrive 20,000+ dead letters?" in text(html)
     a_few_steps(client, html)
 
 
@@ -96,5 +96,5 @@ def a_few_steps(client: Client, html: str) -> None:
         html = told.content.decode()
         left.append(Message.objects.filter(topic=f"{TOPIC}_dlq").count())
     assert LETTERS - 3 * (bulk_redrive.STEP_LETTERS + 500) <= left[-1] < left[0] < LETTERS
-    assert f"{LETTERS - left[-1]:,} dead letters were sent back so far" in text(html)
+    assert f"{LETTERS - left[-1]:,} dead letters were redriven so far" in text(html)
     assert '<progress max="' in html

@@ -65,7 +65,7 @@ def test_a_payload_is_changed_and_sent_back(client: Client) -> None:
     assert '<tr class="mqueue-added"><td>+</td><td><code>  &quot;n&quot;: 2,</code></td></tr>' in plan
     assert left() == ["order-1"]
     response = sent(client, form)
-    message = f"The payload of dead letter order-1 of topic {TOPIC} was changed, and it was sent back to group billing."
+    message = f"The payload of dead letter order-1 of topic {TOPIC} was changed, and it was redriven to group billing."
     assert told(response) == [message]
     assert written_down() == [("operator", f"Dead letter {letter.pk}", message)]
     assert left() == []
@@ -243,7 +243,7 @@ def test_a_payload_that_is_too_long_to_be_changed_here(client: Client) -> None:
     (letter,) = give_up(OutgoingMessage("x" * 300_000))
     response = client.get(url_of("edit_deadletter"), {"offset": letter.pk})
     assert response.status_code == 409
-    assert "up to 262,144 can be changed here" in response.content.decode()
+    assert "the admin can edit up to 262,144 bytes" in response.content.decode()
     for offset in ("", "x", "99999999"):
         assert client.get(url_of("edit_deadletter"), {"offset": offset}).status_code == 409
 

@@ -59,7 +59,7 @@ def test_texts_that_look_like_names_are_masked() -> None:
         response = client.get(url_of("redrive_matching"), {"topic": TOPIC, "error": "hunter5105105105105100"})
         assert response.status_code == 409
         response = client.get(url_of("redrive_matching"), {"topic": TOPIC, "error": "shop.Declined"})
-        assert "Send 1 dead letter back?" in text(response.content.decode())
+        assert "Redrive 1 dead letter?" in text(response.content.decode())
 
 
 def test_a_digit_that_is_no_number_names_no_letter() -> None:

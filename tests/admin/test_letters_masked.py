@@ -80,7 +80,7 @@ def test_who_may_not_see_all_sees_nothing_of_it() -> None:
     )
     assert other.get(url_of("edit_deadletter"), {"offset": letter.pk}).status_code == 200
     assert told(confirm(client, "redrive_matching", {"topic": TOPIC, "error": "Declined"})) == [
-        "1 dead letter was sent back: topic orders (error Declined)."
+        "1 dead letter was redriven: topic orders (error Declined)."
     ]
     assert left() == []
     assert "5105105105105100" not in str(written_down())
@@ -121,13 +121,13 @@ def test_the_log_of_actions_holds_no_value_that_was_asked_for() -> None:
     shown = other.get(url_of("redrive_matching"), asked).content.decode()
     assert "payload card = 5105105105105100" in shown
     assert told(confirm(other, "redrive_matching", asked)) == [
-        "1 dead letter was sent back: topic orders (payload card = a value)."
+        "1 dead letter was redriven: topic orders (payload card = a value)."
     ]
     give_up(error="the secret 5105105105105100 is bad")
     asked = {"topic": TOPIC, "line": "the secret"}
     response = other.post(
         url_of("purge_matching"), {**asked, "typed": TOPIC, "confirmed": "yes"}, follow=True
     )
-    assert told(response) == ["1 dead letter was deleted: topic orders (error like a text)."]
+    assert told(response) == ["1 dead letter was purged: topic orders (error like a text)."]
     assert "secret" not in str(written_down())
     assert "5105105105105100" not in str(written_down())

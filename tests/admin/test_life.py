@@ -55,8 +55,12 @@ def test_where_it_is_now(client: Client) -> None:
     offsets = one_of_each()
     for name, status, words in (
         ("pending", "pending", "Not delivered yet."),
-        ("in_flight", "in flight", "A handler has it; delivered again if unanswered at 2"),
-        ("waiting", "for retry", "Again at 2"),
+        (
+            "in_flight",
+            "in flight",
+            "A handler has it. It is delivered again if not acknowledged by 2",
+        ),
+        ("waiting", "for retry", "Retry at 2"),
         ("done", "done", "Since 2"),
         ("dead", "dead", "Since 2"),
     ):
@@ -68,7 +72,7 @@ def test_where_it_is_now(client: Client) -> None:
             assert rows[GROUP][2] == "worker-1"
             assert rows[GROUP][4] == "1"
     html = html_of(client, page(offsets["scheduled"]))
-    assert "It is scheduled. It comes into the topic when it is due: " in text(html)
+    assert "It is scheduled. A worker moves it into the topic when it is due: " in text(html)
     assert "No group is registered" not in html
 
 
@@ -84,7 +88,7 @@ def test_attempts_with_their_errors(client: Client) -> None:
     page_of_letter = html_of(client, page(letter))
     assert "ValueError: never\n\nTraceback" in page_of_letter
     assert f'href="{page(offsets["dead"])}"' in page_of_letter
-    assert "has given it up: it is a dead letter" in text(page_of_letter)
+    assert "It is a dead letter of group" in text(page_of_letter)
 
 
 @with_workers
@@ -110,8 +114,8 @@ def test_a_letter_that_was_sent_back(client: Client) -> None:
     assert redrive(TOPIC, group=GROUP) == 1
     copy = Message.objects.get(topic=TOPIC, original_id="dead").offset
     original = html_of(client, page(first))
-    assert "Sent back to billing" in text(original)
-    assert stands(client, first)[GROUP][1].startswith("It became a dead letter, and was sent back. Since 2")
+    assert "Redriven to billing" in text(original)
+    assert stands(client, first)[GROUP][1].startswith("It became a dead letter, and was redriven. Since 2")
     assert f'href="{page(copy)}"' in original
     back = html_of(client, page(copy))
     assert f'href="{page(first)}"' in back
@@ -121,7 +125,7 @@ def test_a_letter_that_was_sent_back(client: Client) -> None:
     given_up()
     Message.objects.filter(offset=copy).delete()
     letter = Message.objects.get(topic=f"{TOPIC}_dlq").offset
-    assert f"{copy} in {TOPIC}: deleted since" in text(html_of(client, page(letter)))
+    assert f"{copy} in {TOPIC}: deleted" in text(html_of(client, page(letter)))
 
 
 @with_workers
@@ -135,7 +139,7 @@ def test_a_message_that_waits_long_for_its_retry(client: Client) -> None:
     aside = Message.objects.get(topic=f"{TOPIC}_scheduled").offset
     row = stands(client, offset)[GROUP]
     assert row[0] == "for retry"
-    assert row[1].startswith("It waits for a retry, apart from the log.")
+    assert row[1].startswith("Its retry is parked outside the log until it is due.")
     assert f'href="{page(aside)}"' in html_of(client, page(offset))
     html = html_of(client, page(aside))
     assert "It is scheduled for a retry, after 1 attempt." in text(html)
@@ -155,15 +159,18 @@ def test_what_is_no_longer_on_record(client: Client) -> None:
         assert stands(client, offset)[GROUP][1].startswith("Since")
     subscribe(TOPIC, "late")
     Offset.objects.filter(consumer_group="late", partition_key="").update(offset_acked=offset)
-    assert stands(client, offset)["late"][:2] == ["before the group's start", "The group began after it."]
+    assert stands(client, offset)["late"][:2] == [
+        "before the group's start",
+        "The group's start position is after it.",
+    ]
     DeliveryState.objects.all().delete()
     Offset.objects.filter(consumer_group=GROUP, partition_key="k").delete()
     Offset.objects.create(
         consumer_group=GROUP, topic=TOPIC, partition_key="k", offset_acked=offset, updated_at=1
     )
     assert stands(client, offset)[GROUP][:2] == [
-        "not on record",
-        "The group is past it; no delivery of it is on record.",
+        "not recorded",
+        "The group's position is after it, but no delivery is recorded.",
     ]
 
 
@@ -172,7 +179,7 @@ def test_for_a_group_that_is_not_there(client: Client) -> None:
     assert "No group is registered for the topic" in text(html_of(client, page(offset)))
     subscribe("orders", GROUP)
     html = text(html_of(client, page(offset)))
-    assert "It is for group gone alone, which is not registered." in html
+    assert "It is only for group gone, which is not registered." in html
 
 
 @with_workers

@@ -151,7 +151,7 @@ def test_the_protocols_own_offsets_are_apart(admin_client: Client) -> None:
         "99",
         "-",
     )
-    assert row["partition"].startswith("the topic's own")
+    assert row["partition"].startswith("topic: settled offset")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -170,7 +170,7 @@ def test_what_the_queue_itself_writes(admin_client: Client) -> None:
     assert [(row["state"], row["last_error"]) for row in states] == [
         ("done", "-"),
         ("waits", "TimeoutError: later"),
-        ("given up", "no such customer"),
+        ("dead-lettered", "no such customer"),
     ]
     letter = listed(admin_client, "message")[0]
     assert (letter["topic"], letter["failure"]) == ("orders_dlq", "billing: no such customer")

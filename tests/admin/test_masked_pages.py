@@ -89,7 +89,7 @@ def test_no_page_shows_what_is_masked(looker: Client, seer: Client) -> None:
     for html in pages(looker, offsets):
         assert SECRET not in html
     shown = html_of(looker, url_of("message_change", offsets[0]))
-    assert "Parts of it may be masked" in shown
+    assert "Parts of the content may be masked" in shown
     assert "&quot;card&quot;: &quot;…&quot;" in shown
     assert "ValueError: no card …" in shown
     for html in pages(seer, offsets):

@@ -12,11 +12,12 @@ from urllib.parse import urlencode
 import pytest
 from django.core.cache import cache
 from django.test import Client, override_settings
+from django.utils import timezone
 
 from django_mqueue import OutgoingMessage, publish, publish_many, subscribe
 from django_mqueue.admin.messages import message_list
 from django_mqueue.models import Message
-from tests.features.inspect.scene import GROUP, TOPIC, one_of_each, published_at
+from tests.features.inspect.scene import GROUP, TOPIC, one_of_each, published, published_at, scheduled
 
 from .looking import html_of, links, listed, shown, text
 from .operating import staff, url_of
@@ -68,6 +69,18 @@ def test_by_status_for_a_group(client: Client) -> None:
     assert ids(client, topic=TOPIC, status="scheduled") == ["later-tomorrow"]
     assert set(ids(client, topic=TOPIC, group=GROUP)) == {"done", "dead", "waiting", "in_flight", "pending"}
     assert {row["status"] for row in listed(client, "message", topic=TOPIC, group="stock")} == {"pending"}
+
+
+def test_scheduled_messages_show_when_they_are_due(client: Client) -> None:
+    """The lists that can hold scheduled messages have a column for it. The column is empty for other messages."""
+    (offset,) = scheduled("tomorrow")
+    due = datetime.fromtimestamp(Message.objects.get(offset=offset).available_at / 1000, UTC)
+    moment = f"{timezone.localtime(due):%Y-%m-%d %H:%M:%S}"
+    published("now")
+    (row,) = listed(client, "message", topic=TOPIC, status="scheduled")
+    assert row["due"] == moment
+    assert [row["due"] for row in listed(client, "message")] == ["-", moment]
+    assert "due" not in listed(client, "message", topic=TOPIC)[0]
 
 
 @with_workers
@@ -163,23 +176,23 @@ def test_it_says_how_far_it_has_looked(client: Client, monkeypatch: pytest.Monke
     publish_many(TOPIC, [OutgoingMessage({"n": n}, id=f"id-{n}") for n in range(250)])
     asked = {"topic": TOPIC, "path": "n", "value": "3"}
     html, pages = html_of(client, list_url("message"), asked), 1
-    assert "None was found so far." in html
-    assert re.search(r"0 found among the \d+ messages and keys that were looked at", html)
-    while url := next_url(html, "Look further"):
+    assert "No match so far." in html
+    assert re.search(r"0 found; \d+ messages and keys were examined", html)
+    while url := next_url(html, "Search further"):
         html, pages = html_of(client, url), pages + 1
     assert "id-3" in html
     assert pages <= 3
-    assert "No message fits." in html_of(client, list_url("message"), {"topic": TOPIC, "id": "nothing"})
+    assert "No message matches." in html_of(client, list_url("message"), {"topic": TOPIC, "id": "nothing"})
 
 
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ({"id": "a"}, "Name the topic: without one only the newest of all are listed."),
-        ({"topic": TOPIC, "status": "pending"}, "Pending is the status of a message for one group: name the group."),
+        ({"id": "a"}, "Give a topic. Without a topic, only the newest messages of all topics are listed."),
+        ({"topic": TOPIC, "status": "pending"}, "Pending is the status of a message for one group. Give the group."),
         ({"topic": TOPIC, "group": "nobody"}, "group 'nobody' is not registered"),
         ({"topic": TOPIC, "path": "a"}, "Give the value at this path"),
-        ({"topic": TOPIC, "value": "a"}, "Say where."),
+        ({"topic": TOPIC, "value": "a"}, "Give the path or the header that has this value."),
         ({"topic": TOPIC, "path": "a..b", "value": "1"}, "an empty part, between two dots"),
         ({"topic": TOPIC, "header": "payload__x", "header_value": "1"}, "cannot be searched"),
         ({"topic": TOPIC, "status": "lost"}, "not one of the available choices"),

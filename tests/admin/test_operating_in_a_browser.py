@@ -45,11 +45,11 @@ class TestOperating(BrowserCase):
     def look_at_workers(self) -> None:
         self.open_group()
         self.page.save_all_ways("group")
-        self.page.click_link("Its subscribers")
+        self.page.click_link("Subscribers")
         assert "worker-1" in self.page.text_of(".mqueue-members")
         self.page.save_all_ways("subscribers")
         self.open_group()
-        self.page.click_link("Its partitions")
+        self.page.click_link("Partitions")
         assert "customer-1" in self.page.text_of("#mqueue-main table")
         self.page.save_all_ways("partitions")
         self.page.type("#id_key", "customer-1")
@@ -60,14 +60,14 @@ class TestOperating(BrowserCase):
         self.page.follow(By.PARTIAL_LINK_TEXT, "Release")
         assert "Release 1 lease of worker-1 on key customer-1" in self.page.text_of(".mqueue-what")
         self.page.save_all_ways("release")
-        self.page.click_link("Yes, release it")
+        self.page.click_link("Release")
         assert "1 lease was released: key customer-1." in self.page.text_of(".messagelist")
         assert PartitionLease.objects.filter(partition_key="customer-1", leased_by="worker-1").count() == 0
         self.page.save_all_ways("released")
 
     def move(self, offset: int) -> None:
         self.open_group()
-        self.page.click_link("Move")
+        self.page.click_link("Reset")
         self.page.save_all_ways("move")
         self.page.find('input[value="time"]').click()
         self.page.click('input[type="submit"].default')
@@ -76,20 +76,20 @@ class TestOperating(BrowserCase):
         self.page.find('input[value="offset"]').click()
         self.page.type("#id_offset", str(offset))
         self.page.click('input[type="submit"].default')
-        assert f"Move group billing on topic orders to offset {offset}?" in self.page.text_of(".mqueue-what")
+        assert f"Reset group billing on topic orders to offset {offset}?" in self.page.text_of(".mqueue-what")
         self.page.save_all_ways("move-preview")
-        self.page.click_link("Yes, move it")
-        assert "begins after offset" in self.page.text_of(".messagelist")
+        self.page.click_link("Reset")
+        assert "starts after offset" in self.page.text_of(".messagelist")
         assert inspect.groups("orders")[0].start == offset - 1
 
     def pause(self) -> None:
         self.page.click_link("Pause")
         self.page.save_all_ways("pause")
-        self.page.click_link("Yes, pause it")
+        self.page.click_link("Pause")
         assert inspect.groups("orders")[0].paused
         self.page.save_all_ways("paused")
         self.page.click_link("Resume")
-        self.page.click_link("Yes, resume it")
+        self.page.click_link("Resume")
         assert not inspect.groups("orders")[0].paused
 
     def test_lists_lead_to_what_can_be_done(self) -> None:

@@ -69,7 +69,7 @@ def test_times_without_use_tz(client: Client) -> None:
     shown = confirm(
         client, "reset_group", {**of, "group": "billing", "to": "time", "at": "2020-07-01T12:00:00"}
     )
-    assert told(shown)[0].startswith("Group billing on topic orders now begins after offset")
+    assert told(shown)[0].startswith("Group billing on topic orders now starts after offset")
     assert "2020-07-01 12:00:00 CEST" in told(shown)[0]
     form = {**of, "payload_is": "json", "payload": "1", "id": "later", "at": "2100-01-01T00:00:00"}
     shown = confirm(client, "publish_message", form)

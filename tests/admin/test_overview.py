@@ -42,13 +42,13 @@ def test_topics_and_groups_with_their_numbers(admin_client: Client) -> None:
     assert list(found) == [TOPIC, GROUP, "stock"]
     mine = found[GROUP]
     numbers = {
-        name: mine[name] for name in ("Pending", "In flight", "For retry", "Scheduled", "Dead", "Workers")
+        name: mine[name] for name in ("Pending", "In flight", "For retry", "Scheduled", "Dead", "Subscribers")
     }
     assert numbers == dict.fromkeys(numbers, "1")
     assert mine["Oldest open"].endswith("s")
     assert mine["Finished per minute"].endswith("finished")
     assert found["stock"]["Pending"] == "5"
-    assert found["stock"]["State"] == "No worker is alive, and messages wait"
+    assert found["stock"]["State"] == "No subscriber is alive, and messages wait"
     assert mine["State"] == ""
     assert found[TOPIC]["Kept"] == "5 in the log"
     # Five messages in four minutes and a part of the fifth.
@@ -167,10 +167,10 @@ def test_what_is_wrong_is_said_in_words(admin_client: Client) -> None:
         == "No group: no group consumes the topic, and none of its messages are ever deleted"
     )
     assert found["stopped"]["State"].startswith(
-        "Paused, and messages waitNo worker is alive, and messages waitLate: "
+        "Paused, and messages waitNo subscriber is alive, and messages waitLate: "
     )
-    assert found["idle"]["State"] == "No worker is alive"
-    assert found["paused"]["State"] == "PausedNo worker is alive"
+    assert found["idle"]["State"] == "No subscriber is alive"
+    assert found["paused"]["State"] == "PausedNo subscriber is alive"
 
 
 def test_who_holds_back_deletion(admin_client: Client) -> None:
@@ -213,7 +213,7 @@ def test_the_worst_of_all_topics_come_first(admin_client: Client) -> None:
     """The overview sorts all topics, and counts the alarms and dead letters of all, not only of one page."""
     for number in range(12):
         subscribe(f"topic-{number:02}", "g")
-    publish("topic-11", 1)  # No worker is alive.
+    publish("topic-11", 1)  # No subscriber is alive.
     Message.objects.bulk_create(
         [
             Message(
@@ -281,7 +281,7 @@ def test_of_more_topics_than_can_be_looked_at_those_that_look_worst_are(
         pause("b", "g")
         html = html_of(admin_client, LANDING)
         assert [name for name in rows(html) if name != "g"] == ["b", "d"]
-        assert "among the 2 topics that look worst; 2 more were only looked at briefly" in text(html)
+        assert "among the 2 topics that look worst; 2 more were not counted" in text(html)
         for number in range(5):
             subscribe("e", f"e{number}")
         html = html_of(admin_client, LANDING, {"find": "e"})

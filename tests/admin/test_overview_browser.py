@@ -163,7 +163,7 @@ class TestInABrowser(BrowserCase):
         self.page.click_link("The last day")
         assert self.page.text_of("#history") == "The last day"
         self.page.click_link("Pause")
-        self.page.click_link("Yes, pause it")
+        self.page.click_link("Pause")
         assert "Paused, and messages wait" in self.page.text_of("#mqueue-main")
         offered = [one.text for one in self.page.all(".mqueue-tools a")]
         assert ("Resume" in offered, "Pause" in offered) == (True, False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from django.test import Client
+from django.test import Client, override_settings
 
 from django_mqueue import inspect, subscribe, unsubscribe
 from django_mqueue.spark.database import following
@@ -54,6 +54,19 @@ def test_a_topic_is_paused_and_resumed() -> None:
         "Topic orders: 2 groups were resumed."
     ]
     assert paused() == set()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(1, "1 second"), (0.5, "0.5 seconds"), (90, "90 seconds"), (120, "2 minutes")]
+)
+def test_plans_name_the_time_in_numbers(seconds: float, words: str) -> None:
+    """The plan shows the setting's value, not its name."""
+    client = staff("resume_consumergroup", "resume_topic", "pause_topic")
+    confirm(client, "pause_topic", {"topic": "orders"})
+    topics = {"orders": {"DISCOVERY_INTERVAL": seconds, "LEASE_DURATION": 600}}
+    with override_settings(MQUEUE={"TOPICS": topics}):
+        for page, asked in (("resume_group", BILLING), ("resume_topic", {"topic": "orders"})):
+            assert f"Workers notice it within {words}." in text(html_of(client, url_of(page), asked))
 
 
 def test_who_reads_the_log_by_itself_is_not_paused() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin import AdminSite
 from django.core import checks
 from django.http import HttpResponse
 from django.test import RequestFactory
 from django.urls import path
+from django.utils.text import capfirst
 
 from django_mqueue.admin import register
+from django_mqueue.admin.base.urls import NAVIGATION
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
 
 MODELS = [DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat]
@@ -57,3 +60,11 @@ def test_links_stay_on_their_site(rf: RequestFactory, admin_user: object) -> Non
     assert b'href="/own/django_mqueue/deliverystate/' in response.render().content  # type: ignore[attr-defined]
     shown = page.get_queryset(request).get(pk=row.pk)
     assert 'href="/own/django_mqueue/message/42/change/"' in page.message(shown)  # type: ignore[attr-defined]
+
+
+def test_the_tabs_have_the_titles_of_the_side_bar() -> None:
+    models = {
+        page.removesuffix("_changelist"): title for page, title in NAVIGATION.items() if page != "actions"
+    }
+    for name, title in models.items():
+        assert title == capfirst(str(apps.get_model("django_mqueue", name)._meta.verbose_name_plural))

@@ -69,20 +69,20 @@ def test_asked_shown_and_done(done: list[int], client: Client) -> None:
     assert 'type="datetime-local"' in page
     assert "All messages that the log still holds" in page
     shown = preview(client, to="earliest")
-    assert "Move group billing on topic orders to the start?" in shown
+    assert "Reset group billing on topic orders to the start?" in shown
     assert f"Delivered again (done before, or skipped) 6 {done[0]}," in shown
-    assert "Skipped (not done, and never delivered then) 0 - -" in shown
+    assert "Skipped (not done, and will never be delivered) 0 - -" in shown
     assert f"Delivered in any case (not done yet) 3 {done[6]}," in shown
     assert start() == 0
     assert written_down() == []
     response = confirm(client, "reset_group", {**OF, "to": "earliest"})
-    assert told(response) == ["Group billing on topic orders now begins after offset 0 (earliest)."]
+    assert told(response) == ["Group billing on topic orders now starts after offset 0 (earliest)."]
     assert response.redirect_chain[0][0] == f"{url_of('group')}?topic=orders&group=billing"
     assert written_down() == [
         (
             "operator",
             "billing on orders",
-            "Group billing on topic orders now begins after offset 0 (earliest).",
+            "Group billing on topic orders now starts after offset 0 (earliest).",
         )
     ]
     assert came() == list(range(9))
@@ -90,7 +90,7 @@ def test_asked_shown_and_done(done: list[int], client: Client) -> None:
 
 def test_to_an_offset(done: list[int], client: Client) -> None:
     shown = preview(client, to="offset", offset=str(done[7]))
-    assert f"Move group billing on topic orders to offset {done[7]}?" in shown
+    assert f"Reset group billing on topic orders to offset {done[7]}?" in shown
     assert "1 message that the group is not done with will never be delivered to it." in shown
     confirm(client, "reset_group", {**OF, "to": "offset", "offset": str(done[7])})
     assert came() == [7, 8]
@@ -124,7 +124,7 @@ def test_a_time_is_of_the_current_time_zone(done: list[int], client: Client) -> 
         assert "(done before, or skipped) 2 " in late
         assert "to 2020-01-01 05:45:01 +0545" in late
         (said,) = told(confirm(client, "reset_group", {**OF, "to": "time", "at": "2020-01-01T05:45:01"}))
-        assert said.endswith(f"now begins after offset {done[3]} (time 2020-01-01 05:45:01 +0545).")
+        assert said.endswith(f"now starts after offset {done[3]} (time 2020-01-01 05:45:01 +0545).")
     finally:
         timezone.deactivate()
     assert start() == done[3]
@@ -151,7 +151,7 @@ def test_what_no_place_is(done: list[int], client: Client, asked: dict[str, str]
 
 def test_an_offset_beyond_the_end_is_pointed_out(done: list[int], client: Client) -> None:
     shown = preview(client, to="offset", offset="99999999")
-    assert f"Move group billing on topic orders to the end (as of now, after offset {done[-1]})?" in shown
+    assert f"Reset group billing on topic orders to the end (as of now, after offset {done[-1]})?" in shown
     assert (
         f"Offset 99999999 is beyond the end of the log, whose last message has offset {done[-1]}. The group gets "
         "every message that is published from now on, also below offset 99999999."
@@ -159,7 +159,7 @@ def test_an_offset_beyond_the_end_is_pointed_out(done: list[int], client: Client
     assert "3 messages that the group is not done with will never be delivered to it." in shown
     assert "beyond the end" not in preview(client, to="offset", offset=str(done[-1]))
     (said,) = told(confirm(client, "reset_group", {**OF, "to": "offset", "offset": "99999999"}))
-    assert said.endswith(f"now begins after offset {done[-1]} (offset 99999999).")
+    assert said.endswith(f"now starts after offset {done[-1]} (offset 99999999).")
     publish(TOPIC, 9)
     assert came() == [9]
 
@@ -208,9 +208,9 @@ def test_while_its_subscribers_run_it_needs_a_mark(done: list[int], client: Clie
         )
         assert in_hand[0].ack()
         response = client.post(url_of("reset_group"), {**hidden(page), "force": "on"}, follow=True)
-        assert told(response) == ["Group billing on topic orders now begins after offset 0 (earliest)."]
+        assert told(response) == ["Group billing on topic orders now starts after offset 0 (earliest)."]
     assert [what.partition(":")[0] for _, _, what in written_down()] == [
-        "Refused", "Group billing on topic orders now begins after offset 0 (earliest).",
+        "Refused", "Group billing on topic orders now starts after offset 0 (earliest).",
     ]  # fmt: skip
     assert came() == list(range(9))
 

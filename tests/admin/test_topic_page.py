@@ -39,14 +39,14 @@ def test_what_a_topic_holds_and_who_consumes_it(admin_client: Client) -> None:
     one_of_each()
     html = page(admin_client)
     found = tiles(html)
-    assert (found["In the log"], found["Scheduled"], found["Dead letters"], found["Kept for"]) == (
+    assert (found["In the log"], found["Scheduled"], found["Dead letters"], found["Retention"]) == (
         "5",
         "1",
         "1",
         "1 h",
     )
     assert {name: row["Pending"] for name, row in rows(html).items()} == {GROUP: "1", "stock": "5"}
-    assert "Nothing: what the log holds is to be kept" in text(html)
+    assert "None: all messages in the log are within their retention" in text(html)
     for name in ("published", "finished by billing", "dead"):
         assert f"{name}: last" in html or f"{name} (none): last" in html
 

@@ -1,6 +1,6 @@
 """HTML and text for values: moments, keys, long texts, numbers for sentences.
 
-Returned HTML is escaped. ``cut``, ``first_line``, ``number``, ``count`` and ``listed`` return plain text.
+Returned HTML is escaped. ``cut``, ``first_line``, ``number``, ``count``, ``listed`` and ``time_of`` return plain text.
 """
 
 from __future__ import annotations
@@ -136,3 +136,10 @@ def listed(names: Sequence[str], most: int = NAMES_SHOWN) -> str:
     """Return names for a sentence: the first names, and the number of the others."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
+def time_of(seconds: float) -> str:
+    """Return a setting in seconds for a sentence: ``1 second``, ``0.5 seconds``, ``2 minutes``."""
+    if seconds >= 120 and seconds % 60 == 0:
+        return f"{seconds / 60:g} minutes"
+    return f"{seconds:g} second{'' if seconds == 1 else 's'}"

@@ -17,10 +17,11 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.datastructures import MultiValueDict
 
+from ... import conf
 from ...exceptions import MQueueError
 from ...models import ConsumerGroup, Topic
 from . import row_ids
-from .display import printable
+from .display import printable, time_of
 from .views import QueueView
 
 Data = Mapping[str, Any]
@@ -47,6 +48,11 @@ def group_subject(topic: str, group: str) -> Subject:
     return Subject(ConsumerGroup, row_ids.encode((topic, group)), f"{group} on {topic}")
 
 
+def noticed(topic: str) -> str:
+    """Return the sentence about the time until workers notice the change of an operation."""
+    return f"Workers notice it within {time_of(conf.get('DISCOVERY_INTERVAL', topic))}."
+
+
 @dataclass(frozen=True)
 class Plan:
     """The effect of an operation, shown before it is performed.
@@ -58,7 +64,7 @@ class Plan:
     consequences: Sequence[str] = ()
     warnings: Sequence[str] = ()
     """Shown before the consequences: the effect is probably not what the user wants."""
-    button: str = "Yes, do it"
+    button: str = "Confirm"
     is_destructive: bool = False
     is_empty: bool = False
     """The operation would change nothing: the page has no button."""
@@ -104,7 +110,7 @@ class Operation(QueueView):
     flag: ClassVar[int] = CHANGE
     prompt = ""
     """The text above the form."""
-    next_button: ClassVar[str] = "Go on"
+    next_button: ClassVar[str] = "Continue"
     carried: Mapping[str, Any] = MappingProxyType({})
 
     def plan(self, data: Data) -> Plan:
@@ -199,7 +205,7 @@ class Operation(QueueView):
     def _stop(self, form: forms.Form) -> HttpResponse:
         """Log that the user stopped between two steps. Completed steps remain done."""
         entry, step = self._resume(form.cleaned_data)
-        message = "Stopped. Steps that are done stay done."
+        message = "Stopped. Finished steps remain."
         if entry is not None:
             message = f"Stopped: {step['log'].removeprefix('Under way: ')}"
             _log(entry, message)

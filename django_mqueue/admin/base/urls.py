@@ -51,14 +51,14 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
 
 NAVIGATION = {
     "topic_changelist": "Topics",
-    "consumergroup_changelist": "Groups",
+    "consumergroup_changelist": "Consumer groups",
     "message_changelist": "Messages",
     "deadletter_changelist": "Dead letters",
-    "partitionlease_changelist": "Leases",
-    "subscriberheartbeat_changelist": "Subscribers",
+    "partitionlease_changelist": "Partition leases",
+    "subscriberheartbeat_changelist": "Subscriber heartbeats",
     "actions": "Actions",
 }
-"""The pages of the navigation bar, with their titles."""
+"""The pages of the navigation bar. The titles of the tables are the same as in the admin's side bar."""
 
 
 def may(request: HttpRequest, *permissions: str) -> bool:

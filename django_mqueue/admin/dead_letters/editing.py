@@ -28,7 +28,7 @@ class EditForm(forms.Form):
 
     offset = forms.IntegerField(min_value=0, max_value=dead_letters.END, widget=forms.HiddenInput)
     seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
-    how = forms.ChoiceField(choices=FORMS, label="The payload is")
+    how = forms.ChoiceField(choices=FORMS, label="Payload format")
     payload = forms.CharField(
         strip=False,
         required=False,
@@ -49,10 +49,10 @@ class EditDeadLetter(Operation):
     """The operation that changes one dead letter: ``?offset=``."""
 
     route, url_name = "edit", "edit_deadletter"
-    title = "Change a payload and send it back"
+    title = "Edit and redrive a dead letter"
     template_name = "admin/django_mqueue/dead_letter_edit.html"
     form_class = EditForm
-    next_button = "Show what would change"
+    next_button = "Preview"
     letter: Letter | None = None
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -61,7 +61,8 @@ class EditDeadLetter(Operation):
             size = len(letter.row["payload"])
             if size > BODY_BYTES:
                 raise Refused(
-                    f"The payload is {size:,} bytes; up to {BODY_BYTES:,} can be changed here. Use redrive(edit=…)."
+                    f"The payload is {size:,} bytes; the admin can edit up to {BODY_BYTES:,} bytes. Edit it in Python"
+                    " instead."
                 )
         except Refused as problem:
             empty = forms.Form({})
@@ -79,8 +80,8 @@ class EditDeadLetter(Operation):
         after = payload_text.as_text(self._content(letter, data).body, data["how"] != payload_text.JSON_TEXT)
         lines = payload_text.diff(before[1], after[1])
         means = [
+            "The message is delivered again, and its dead letter is deleted. A redrive cannot be undone.",
             "It keeps its id, key, kind and headers. Its attempt count starts again at one.",
-            "The dead letter is deleted when the message is stored: exactly one of them exists at any time.",
         ]
         if before[0] != after[0]:
             means.insert(0, f"The payload changes from {_name(before[0])} to {_name(after[0])}.")
@@ -92,11 +93,11 @@ class EditDeadLetter(Operation):
         if not dead_letters.registered(conf.database(), row["original_topic"] or "", {group}):
             raise Refused(f"Group {group} is no longer registered: no group would receive the message.")
         is_same = before == after
-        end = "back as it is? Nothing was changed." if is_same else "back with this payload?"
+        end = "with its old payload? Nothing was changed." if is_same else "with this payload?"
         return Plan(
-            f"Send dead letter {row['original_id']} of topic {row['original_topic']} to group {group} {end}",
+            f"Redrive dead letter {row['original_id']} of topic {row['original_topic']} to group {group} {end}",
             means,
-            button="Yes, send it back",
+            button="Redrive",
             context={"lines": lines},
         )
 
@@ -107,7 +108,7 @@ class EditDeadLetter(Operation):
         row = letter.row
         return Result(
             f"The payload of dead letter {row['original_id']} of topic {row['original_topic']} was changed, and it was"
-            f" sent back to group {row['failed_group']}."
+            f" redriven to group {row['failed_group']}."
         )
 
     def subject(self, data: Data) -> Subject:
@@ -127,7 +128,7 @@ class EditDeadLetter(Operation):
     def _read(self, offset: int | None) -> Letter:
         letter = None if offset is None else dead_letters.one(conf.database(), offset)
         if letter is None:
-            raise Refused("The dead letter no longer exists: it was sent back, or deleted.")
+            raise Refused("The dead letter no longer exists: it was redriven or purged.")
         if not visible.view_of(self.request, letter.row["original_topic"] or "", letter.topic).everything:
             raise PermissionDenied
         self.letter = letter

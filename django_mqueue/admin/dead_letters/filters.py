@@ -125,7 +125,7 @@ def words(data: Data, ids: str = "", *, logged: bool = False) -> str:
     ``ids``: the dead letters that were selected. ``logged``: leave out values of payloads and texts of errors, because
     readers of the admin's log may not have the permission to see them.
     """
-    parts = [f"ticked: {ids}"] if ids else []
+    parts = [f"selected: {ids}"] if ids else []
     for name, label in _LABELS.items():
         value = data.get(name)
         is_text = name == "line" or (name == "error" and not is_class(value or "X"))

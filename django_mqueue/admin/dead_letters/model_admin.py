@@ -15,7 +15,7 @@ from ..base.display import printable
 from ..base.forms import parse_offset
 from ..base.operations import Data
 from ..base.tables import ReadOnlyAdmin
-from ..base.urls import page_url
+from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
 from ..messages import payloads
 from . import visible
@@ -35,7 +35,7 @@ class DeadLetterTopics(QueueView):
     """A part of the topics that have dead letters. ``?after=`` continues the list."""
 
     url_name = "deadletter_changelist"
-    title = "Dead letters"
+    title = NAVIGATION["deadletter_changelist"]
     template_name = "admin/django_mqueue/dead_letter_topics.html"
     is_list = True
 
@@ -56,7 +56,7 @@ class _TopicPage(QueueView):
     """A page whose query holds the fields of ``DeadLetterFilter``. ``below`` continues the list."""
 
     form: DeadLetterFilter
-    title = "Dead letters"
+    title = NAVIGATION["deadletter_changelist"]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         self.form = DeadLetterFilter(self.request.GET)
@@ -178,7 +178,7 @@ class DeadLetterPage(QueueView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         offset = parse_offset(self.request.GET.get("offset", ""))
         if offset is None:
-            raise Http404("A dead letter is named by its offset.")
+            raise Http404("A dead letter is identified by its offset.")
         letter = dead_letters.one(conf.database(), offset)
         if letter is None:
             self.title = f"Dead letter {offset}"

@@ -30,7 +30,7 @@ class SelectedForm(DeadLettersForm):
 
     def clean(self) -> dict[str, Any]:
         if not self.cleaned_data.get("offsets"):
-            raise ValidationError("No dead letter is selected: go back to the list and select some.")
+            raise ValidationError("No dead letter is selected. Go back to the list and select one or more.")
         return self.cleaned_data
 
 
@@ -53,7 +53,7 @@ class RedriveMatchingForm(MatchingForm):
         required=False,
         min_value=1,
         max_value=bulk_redrive.STEP_LETTERS,
-        label="Dead letters per second at most",
+        label="Maximum per second",
         help_text="Empty: as fast as possible.",
     )
 
@@ -197,13 +197,14 @@ def _extent(query: DeadLetterQuery, up_to: int) -> dict[str, Any]:
 class RedriveSelected(_DeadLetterOperation):
     route, url_name = "redrive", "redrive_selected"
     form_class: ClassVar[type[forms.Form]] = SelectedForm
-    title = "Send dead letters back"
+    title = "Redrive dead letters"
     returns = True
-    question = "Send {} back?"
-    button = "Yes, send back"
-    done = "sent back"
+    question = "Redrive {}?"
+    button = "Redrive"
+    done = "redriven"
     means = (
-        "Each returns to the group that failed to handle it, and to no other. It keeps its id, key, kind and headers.",
+        "Each is delivered again, only to the group that failed to handle it. A redrive cannot be undone.",
+        "Each keeps its id, key, kind and headers.",
         "Its attempt count starts again at one. A message that fails again becomes a dead letter again.",
         "Later dead letters are not affected.",
     )
@@ -217,14 +218,14 @@ class RedriveMatching(RedriveSelected):
 class PurgeSelected(_DeadLetterOperation):
     route, url_name = "purge", "purge_selected"
     form_class: ClassVar[type[forms.Form]] = SelectedForm
-    title = "Delete dead letters"
+    title = "Purge dead letters"
     flag = DELETION
     returns = False
-    question = "Delete {} for good?"
-    button = "Yes, delete them for good"
-    done = "deleted"
+    question = "Purge {}?"
+    button = "Purge"
+    done = "purged"
     means = (
-        "Payload, headers and errors are lost. They cannot be restored.",
+        "They are deleted with payload, headers and errors. A purge cannot be undone.",
         "The group that failed to handle these messages never handles them. Other groups are not affected.",
         "Later dead letters are not affected.",
     )

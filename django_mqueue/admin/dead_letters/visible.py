@@ -41,8 +41,8 @@ class View:
         allowed = self.allowed(data)
         if any((data.get(name) or "") != (allowed.get(name) or "") for name in ("line", "path", "error")):
             raise Refused(
-                "Payloads and errors of this topic are masked: to choose by them, you need the right to see the masked"
-                " parts."
+                "Payloads and errors of this topic are masked. To filter by them, you need the permission to see the"
+                " masked parts."
             )
 
     def name(self, name: str) -> str:

@@ -18,10 +18,10 @@ from ...stats import numbers
 from ...stats.groups import group_progress
 from ...store.connection import session
 from ..base import row_ids
-from ..base.display import printable
+from ..base.display import printable, time_of
 from ..base.forms import GroupForm, name_field, partition_field
 from ..base.tables import ReadOnlyAdmin
-from ..base.urls import allowed_url, may_open, page_url
+from ..base.urls import NAVIGATION, allowed_url, may_open, page_url
 from ..base.views import QueueView
 from ..topics import alarms, charts, status
 from ..topics.overview import NAME_MAX
@@ -40,7 +40,7 @@ class SubscribersForm(GroupForm):
 
 class PartitionsForm(GroupForm):
     key = partition_field(required=False, label="Key")
-    subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, label="Held by")
+    subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, label="Subscriber")
     after = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
 
 
@@ -53,7 +53,7 @@ class GroupView(QueueView):
         topic, group = (self.request.GET.get(name, "") for name in ("topic", "group"))
         url = allowed_url(self.request, "group", topic=topic, group=group)
         groups = page_url(self.request, "consumergroup_changelist")
-        return [("Groups", groups), (f"{group} on {topic}", url)] if url else []
+        return [(NAVIGATION["consumergroup_changelist"], groups), (f"{group} on {topic}", url)] if url else []
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = self.form_class(self.request.GET)
@@ -97,6 +97,7 @@ class PartitionsPage(GroupView):
         return {
             **group,
             "found": found,
+            "lease_duration": time_of(conf.get("LEASE_DURATION", data["topic"])),
             "narrowed": bool(key or subscriber),
             "first": url if data["after"] else "",
             "further": further if found.next else "",
@@ -198,7 +199,7 @@ class GroupList(QueueView):
 
     url_name = "consumergroup_changelist"
     template_name = "admin/django_mqueue/group_list.html"
-    title = "Groups"
+    title = NAVIGATION["consumergroup_changelist"]
     is_list = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

@@ -9,14 +9,15 @@ from ...service import group_positions
 from ...store import offsets
 from ..base.display import listed
 from ..base.forms import GroupForm, TopicForm
-from ..base.operations import Data, Operation, Plan, Result, Subject, group_subject, topic_subject
+from ..base.operations import Data, Operation, Plan, Result, Subject, group_subject, noticed, topic_subject
 from ..base.urls import allowed_url
 
 PAUSED_MEANS = (
-    "Nothing is delivered until the group is resumed, not even to workers that start later.",
-    "Handlers that run now finish, and their acks count.",
-    "Publishing continues; no message is deleted that the group is not done with.",
+    "Workers receive no more messages, not even after a restart, until you undo the pause with Resume.",
+    "Handlers that run now finish, and their acknowledgements count.",
+    "Publishing continues, and messages that the group is not done with are kept.",
 )
+RESUMED_MEANS = "Workers receive messages again, until you undo this with Pause."
 
 
 class GroupOperation(Operation):
@@ -40,7 +41,7 @@ class PauseGroup(GroupOperation):
     def plan(self, data: Data) -> Plan:
         if reason := _cannot_pause(data):
             return Plan(reason, is_empty=True)
-        return Plan(f"Pause {_name(data)}?", PAUSED_MEANS, button="Yes, pause it")
+        return Plan(f"Pause {_name(data)}?", PAUSED_MEANS, button="Pause")
 
     def perform(self, data: Data) -> Result:
         if group_positions.pause(data["topic"], data["group"], using=conf.database()):
@@ -53,8 +54,8 @@ class ResumeGroup(GroupOperation):
     title = "Resume a group"
 
     def plan(self, data: Data) -> Plan:
-        means = ("Its workers find out within DISCOVERY_INTERVAL.",)
-        return Plan(f"Resume {_name(data)}?", means, button="Yes, resume it")
+        means = (RESUMED_MEANS, noticed(data["topic"]))
+        return Plan(f"Resume {_name(data)}?", means, button="Resume")
 
     def perform(self, data: Data) -> Result:
         changed = group_positions.resume(data["topic"], data["group"], using=conf.database())
@@ -76,7 +77,8 @@ class _TopicOperation(Operation):
             return Plan(f"Topic {topic} has no group that is {'not ' * pauses}paused.", is_empty=True)
         names = f"group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups ({listed(groups)})"
         what = f"{self.verb.capitalize()} {names} of topic {topic}?"
-        return Plan(what, self.means, button=f"Yes, {self.verb} them")
+        means = self.means if pauses else (*self.means, noticed(topic))
+        return Plan(what, means, button=self.verb.capitalize())
 
     def perform(self, data: Data) -> Result:
         change = group_positions.pause if self.verb == "pause" else group_positions.resume
@@ -96,16 +98,13 @@ class _TopicOperation(Operation):
 class PauseTopic(_TopicOperation):
     route, url_name, verb = "pause", "pause_topic", "pause"
     title = "Pause a topic"
-    means = (*PAUSED_MEANS, "Groups that are registered later are not paused by this.")
+    means = (*PAUSED_MEANS, "Groups that are registered later are not paused.")
 
 
 class ResumeTopic(_TopicOperation):
     route, url_name, verb = "resume", "resume_topic", "resume"
     title = "Resume a topic"
-    means = (
-        "Groups that were paused one by one are also resumed.",
-        "Workers find out within DISCOVERY_INTERVAL.",
-    )
+    means = (RESUMED_MEANS, "Groups that were paused one by one are also resumed.")
 
 
 def _cannot_pause(data: Data) -> str:
@@ -114,7 +113,7 @@ def _cannot_pause(data: Data) -> str:
     if registration is None or not registration.reads_log:
         return ""
     name = f"Group {data['group']} reads the log of topic {data['topic']} by itself"
-    return f"{name}: it receives no deliveries. Stop the reader, for example a Spark query."
+    return f"{name}: it receives no deliveries, so it cannot be paused. Stop the reader, for example a Spark query."
 
 
 def _name(data: Data) -> str:

@@ -67,7 +67,7 @@ class ReleaseLeases(GroupOperation):
             )
             return Plan(
                 f"{what}: no longer held by the subscribers that the page showed.",
-                ["It is free, or another subscriber has taken it since the page was made."],
+                ["Since the page was shown, the lease was freed, or another subscriber has taken it."],
                 is_empty=True,
             )
         owners = sorted({one.owner for one in held})
@@ -77,7 +77,7 @@ class ReleaseLeases(GroupOperation):
         return Plan(
             f"Release {leases} of {listed(owners)}{on}, group {data['group']} on topic {data['topic']}?",
             _consequences(data["topic"], data["group"], owners, {one.partition for one in held}),
-            button="Yes, release them" if len(held) > 1 else "Yes, release it",
+            button="Release",
             is_destructive=True,
             fixed={"holder": holders.pop()} if len(holders) == 1 else {},
         )
@@ -95,26 +95,27 @@ def _consequences(topic: str, group: str, owners: list[str], partitions: set[str
     found = group_progress.deliveries(topic, group, limit=DELIVERIES_READ, using=using)
     in_flight = [one for one in found.deliveries if one.partition in partitions and not one.is_orphan]
     alive = {one.name for one in numbers.subscribers(topic, group, using=using) if one.status == "alive"}
-    texts = []
+    texts = ["Other subscribers can take the partitions at once. A release cannot be undone."]
     if in_flight:
         texts += [
-            f"{count(len(in_flight), 'message').capitalize()} of {'it' if len(partitions) == 1 else 'them'} in"
-            " flight now: delivered again at once, one at a time, to the next subscriber that takes the partition.",
-            "Handlers that run now are not stopped. Their work may be done twice, and their acks are refused.",
+            f"{count(len(in_flight), 'message').capitalize()} in flight: delivered again at once, one at a time, to the"
+            " next subscriber that takes the partition.",
+            "Handlers that run now are not stopped. Their work may be done twice, and their acknowledgements are"
+            " refused.",
         ]
     else:
-        texts.append("None of its messages are in flight now.")
+        texts.append("No messages are in flight.")
     if any(one.alone for one in in_flight):
-        texts.append("A message that runs alone counts as failed once more.")
+        texts.append("A quarantined message counts as failed once more.")
     for name in owners:
         texts.append(
             f"{printable(name)} is alive, and may take its partitions again at once. To prevent this, stop its"
-            " process, or pause the group."
+            " worker, or pause the group."
             if name in alive
             else f"{printable(name)} has sent no heartbeat lately: its leases expire by themselves."
         )
     who = printable(owners[0]) if len(owners) == 1 else "They"
-    return [*texts, f"No message is lost. {who} can no longer ack the messages received before."]
+    return [*texts, f"No message is lost. {who} can no longer acknowledge the messages received before."]
 
 
 def _key(partition: str) -> str:
@@ -132,7 +133,7 @@ def _message(data: Data, released: Released) -> str:
     if released.locked:
         parts.append(
             f"{listed([_key(one) for one in released.locked])}: not released, because the holder has the lease"
-            " locked in an open transaction. Try again when the transaction ends, or end its process."
+            " locked in an open transaction. Try again when the transaction ends, or stop its worker."
         )
     if released.changed:
         parts.append(f"{len(released.changed):,} had a new holder meanwhile.")

@@ -1,4 +1,4 @@
-"""The operation that moves a group: choose the new position, see a preview, and confirm."""
+"""The operation that resets a group: choose the new position, see a preview, and confirm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ResetForm(GroupForm):
     """``life``: the registration generation of the preview."""
 
     to = forms.ChoiceField(
-        label="Begin with", choices=POSITIONS, widget=forms.RadioSelect(attrs={"class": "radiolist"})
+        label="Start with", choices=POSITIONS, widget=forms.RadioSelect(attrs={"class": "radiolist"})
     )
     at = Moment(label="Time", required=False)
     offset = forms.IntegerField(label="Offset", required=False, min_value=0, max_value=OFFSET_MAX)
@@ -62,22 +62,22 @@ def start_of(data: Data) -> Start:
 
 class ResetGroup(GroupOperation):
     route, url_name = "reset", "reset_group"
-    title = "Move a group"
+    title = "Reset a group"
     form_class = ResetForm
     template_name = "admin/django_mqueue/reset.html"
     prompt = (
         "Messages after the new position that are still in the log are delivered again, each as a first attempt."
-        " Messages before it are not. The next page shows the numbers, before anything is changed."
+        " Messages before it are not. The next page is a preview, before anything is changed."
     )
-    next_button = "Show what this would do"
+    next_button = "Preview"
 
     def plan(self, data: Data) -> Plan:
         preview = preview_reset(data["topic"], data["group"], start_of(data), using=conf.database())
         return Plan(
-            f"Move group {data['group']} on topic {data['topic']} to {_position(data, preview)}?",
+            f"Reset group {data['group']} on topic {data['topic']} to {_position(data, preview)}?",
             _consequences(preview),
             _warnings(data, preview),
-            button="Yes, move it",
+            button="Reset",
             is_destructive=preview.skipped.count.value > 0,
             ask=("force",) if preview.running else (),
             fixed={"life": str(preview.life)},
@@ -85,7 +85,7 @@ class ResetGroup(GroupOperation):
                 "preview": preview,
                 "stretches": [
                     ("Delivered again", "done before, or skipped", preview.replayed),
-                    ("Skipped", "not done, and never delivered then", preview.skipped),
+                    ("Skipped", "not done, and will never be delivered", preview.skipped),
                     ("Delivered in any case", "not done yet", preview.coming),
                 ],
             },
@@ -103,7 +103,7 @@ class ResetGroup(GroupOperation):
                 " while its subscribers run”."
             ) from problem
         where = {TIME: f"time {_time(data['at'])}", OFFSET: f"offset {data['offset']}"}.get(to, to)
-        return Result(f"Group {group} on topic {topic} now begins after offset {start} ({where}).")
+        return Result(f"Group {group} on topic {topic} now starts after offset {start} ({where}).")
 
 
 def _time(at: datetime | None) -> str:
@@ -141,7 +141,10 @@ def _warnings(data: Data, preview: ResetPreview) -> list[str]:
 
 
 def _consequences(preview: ResetPreview) -> list[str]:
-    texts = []
+    texts = [
+        "The group continues at the new position. You can undo this only in part: reset the group again, but its"
+        " delivery state is deleted and cannot be restored."
+    ]
     if preview.skipped.count.value:
         texts.append(
             f"{count(preview.skipped.count, 'message').capitalize()} that the group is not done with will never be"
@@ -153,8 +156,8 @@ def _consequences(preview: ResetPreview) -> list[str]:
         )
     if preview.in_flight.value:
         texts.append(
-            f"The group has {count(preview.in_flight, 'message')} in flight. Their acks will be refused; messages"
-            " after the new position are delivered again."
+            f"The group has {count(preview.in_flight, 'message')} in flight. Their acknowledgements will be refused;"
+            " messages after the new position are delivered again."
         )
     if preview.waiting.value:
         verb = "waits" if preview.waiting.value == 1 else "wait"
@@ -174,5 +177,5 @@ def _consequences(preview: ResetPreview) -> list[str]:
     return [
         *texts,
         "Other groups are not affected.",
-        f"All numbers are from {preview.at:%H:%M:%S} UTC; later messages and acks are not included.",
+        f"All numbers are from {preview.at:%H:%M:%S} UTC; later messages and acknowledgements are not included.",
     ]

@@ -64,8 +64,8 @@ class PartitionLeaseAdmin(ReadOnlyAdmin):
 
     key = key_column
     group = column("consumer_group", "group")
-    owner = column("leased_by", "leased by")
-    incarnation = column("holder", "holder's incarnation")
+    owner = column("leased_by", "subscriber")
+    incarnation = column("holder", "subscriber's incarnation")
     leased_short = moment_column("leased_at", "leased", short=True)
     renewed_short = moment_column("lease_renewed_at", "renewed", short=True)
     leased = moment_column("leased_at", "leased")
@@ -84,11 +84,11 @@ class SubscriberHeartbeatAdmin(ReadOnlyAdmin):
     order = ("consumer_group", "topic", "subscriber_name")
     lookups = {"consumer_group": "Group", "topic": "Topic", "subscriber_name": "Subscriber"}
     views = (SubscribersPage,)
-    row_links = (("What it does", "group_subscribers", _subscriber),)
+    row_links = (("Subscriber", "group_subscribers", _subscriber),)
     list_display = ["subscriber_name", "group", "topic", "state", "heartbeat_short", "deregistered_short"]
     fieldsets = [
         (None, {"fields": ["subscriber_name", "consumer_group", "topic"]}),
-        ("Life", {"fields": ["state", "heartbeat", "deregistered", "incarnation"]}),
+        ("State", {"fields": ["state", "heartbeat", "deregistered", "incarnation"]}),
     ]
     readonly_fields = ["state", "heartbeat", "deregistered"]
 
@@ -109,7 +109,7 @@ class SubscriberHeartbeatAdmin(ReadOnlyAdmin):
 class RowsFilter(admin.SimpleListFilter):
     """A filter: rows of groups, or rows of topics. The choices are fixed, so no query reads them."""
 
-    title = "owner"
+    title = "rows of"
     parameter_name = "whose"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -155,7 +155,7 @@ class OffsetAdmin(ReadOnlyAdmin):
             return key(row.partition_key) if row.partition_key else "registration"
         if group := removal.group_of(row.partition_key):
             return f"removal of group {printable(group)}"
-        return "the topic's own: settled offset and cleaning's cursor"
+        return "topic: settled offset and position of garbage collection"
 
     @admin.display(description="status")
     def status(self, row: Offset) -> str:

@@ -15,9 +15,9 @@ Tool = tuple[str, str | None]
 
 def group_tools(request: HttpRequest, topic: str, group: str) -> list[Tool]:
     registration = offsets.registration(conf.database(), group, topic)
-    pages = {"group_subscribers": "Its subscribers"}
+    pages = {"group_subscribers": "Subscribers"}
     if registration is not None:
-        pages = {"reset_group": "Move", "group_partitions": "Its partitions", **pages}
+        pages = {"reset_group": "Reset", "group_partitions": "Partitions", **pages}
         if registration.paused:
             pages = {"resume_group": "Resume", **pages}
         elif not registration.reads_log:

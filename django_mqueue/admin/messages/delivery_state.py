@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from ...models import DeliveryState
-from ...policy.outcomes import DEAD_LETTERED, outcome
+from ...policy.outcomes import outcome
 from ...store.queries import search
 from ..base import row_ids
 from ..base.display import (
@@ -49,7 +49,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     fieldsets = [
         (None, {"fields": ["message", "consumer_group", "topic", "key"]}),
         ("Delivery", {"fields": ["state", "attempts", "failure_count", "delivered_to", "delivered"]}),
-        ("Until when", {"fields": ["invisible", "finished"]}),
+        ("Times", {"fields": ["invisible", "finished"]}),
         ("Protocol", {"fields": ["handed", "alone", "delivery_token"], "classes": ["collapse"]}),
         ("Failed attempts", {"fields": ["all_errors"]}),
     ]
@@ -61,10 +61,10 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
     offset = column("message_offset", "offset")
     group = column("consumer_group", "group")
     failures = column("failure_count", "failures")
-    worker = column("delivered_to", "worker")
+    worker = column("delivered_to", "subscriber")
     last = moment_column("delivered_at", "delivered", short=True)
     delivered = moment_column("delivered_at", "delivered")
-    invisible = moment_column("invisible_until", "not again before")
+    invisible = moment_column("invisible_until", "invisible until")
     finished = moment_column("acked_at", "done at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeliveryState]:
@@ -109,7 +109,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
             names = ("invisible_until", "acked_at", "delivered_to", "handed")
             view = {name: getattr(row, name) for name in names}
             found = outcome(view, _errors(row), has_letter=False, came_back=False)
-            return badge("over", "given up" if found == DEAD_LETTERED else OUTCOMES.get(found, "done"))
+            return badge("over", OUTCOMES.get(found, "done"))
         due = row.invisible_until <= row.now_ms
         if row.in_flight:
             return badge("bad", "overdue") if due else badge("good", "in flight")

@@ -15,7 +15,7 @@ from ...exceptions import MQueueError
 from ...inspect import Figure, Inspected, Page
 from ...policy import names
 from ...policy.filters import PAYLOAD, filter_of
-from ...policy.message_query import DEAD, DONE, IN_FLIGHT, STATUSES, WAITING
+from ...policy.message_query import DEAD, DONE, IN_FLIGHT, SCHEDULED, STATUSES, WAITING
 from ...policy.outcomes import (  # fmt: skip
     BEFORE_START,
     DEAD_LETTERED,
@@ -29,7 +29,7 @@ from ...service.registration import topic_limit
 from ...stats.results import AT_LEAST, EXACT
 from ..base.display import EMPTY, badge, cell, first_line, key, printable, quiet
 from ..base.forms import Moment, name_field
-from ..base.urls import page_url
+from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
 from . import payloads
 from .masking import as_seen, sees_all, shown
@@ -102,7 +102,7 @@ class SearchForm(forms.Form):
                     value, 'Give the value at this path: a number, true, false, null, or a text; "" for none.'
                 )
             elif given.get(value) and not given.get(field) and field not in self.errors:
-                self.add_error(field, "Say where.")
+                self.add_error(field, "Give the path or the header that has this value.")
         if given.get("path") and not all(path_of(given["path"]).removeprefix(PAYLOAD).split("__")):
             self.add_error("path", "The path has an empty part, between two dots or at an end.")
         if given.get("header", "").startswith(PAYLOAD):
@@ -110,11 +110,13 @@ class SearchForm(forms.Form):
         if given.get("status") and given["status"] not in ("scheduled", "dead") and not given.get("group"):
             self.add_error(
                 "group",
-                f"{TITLES[given['status']]} is the status of a message for one group: name the group.",
+                f"{TITLES[given['status']]} is the status of a message for one group. Give the group.",
             )
         is_asked = any(value for name, value in given.items() if name != "order")
         if is_asked and not given.get("topic") and "topic" not in self.errors:
-            self.add_error("topic", "Name the topic: without one only the newest of all are listed.")
+            self.add_error(
+                "topic", "Give a topic. Without a topic, only the newest messages of all topics are listed."
+            )
         return given
 
     def arguments(self) -> dict[str, Any]:
@@ -155,7 +157,7 @@ BADGES = {
 }  # fmt: skip
 OUTCOMES = {
     SKIPPED: "skipped", DEAD_LETTERED: "dead-lettered", REDRIVEN: "redriven", REMOVED: "removed",
-    SET_ASIDE: "set aside", BEFORE_START: "before the group's start", NOT_RECORDED: "not on record",
+    SET_ASIDE: "parked", BEFORE_START: "before the group's start", NOT_RECORDED: "not recorded",
 }  # fmt: skip
 """Badges of messages that are done although no handler has finished them."""
 
@@ -168,7 +170,7 @@ class MessagesPage(QueueView):
 
     url_name = "message_changelist"
     template_name = "admin/django_mqueue/messages.html"
-    title = "Messages"
+    title = NAVIGATION["message_changelist"]
     is_list = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -212,6 +214,7 @@ class MessagesPage(QueueView):
         return {
             "rows": rows,
             "with_topic": not given["topic"],
+            "with_due": not given["topic"] or given["status"] == SCHEDULED,
             "with_group": bool(given["group"] or given["status"]),
             "is_short": found.next is not None and len(rows) < ROWS,
             "next_url": None if found.next is None else self._url(start=found.next),
@@ -247,6 +250,7 @@ class MessagesPage(QueueView):
             "message": message,
             "offset": offset,
             "url": page_url(self.request, "message_change", offset),
+            "due": message.available_at if _is_scheduled(message) else None,
             "key": quiet("no key") if message.key is None else key(message.key),
             "status": status_badge(message.status, message.outcome),
             "payload": payloads.beginning(message),
@@ -268,6 +272,11 @@ def _counts(topic: str, group: str, key_: str) -> dict[str, Figure]:
         status: Figure(getattr(counts, status), AT_LEAST if status in counts.more else EXACT)
         for status in statuses
     }
+
+
+def _is_scheduled(message: Inspected) -> bool:
+    """Return whether the message is not due yet. The list of all topics has no status, but the row's own topic."""
+    return message.status == SCHEDULED or message.topic.endswith(names.SCHEDULED_SUFFIX)
 
 
 def status_badge(status: str | None, outcome: str | None = None) -> str:

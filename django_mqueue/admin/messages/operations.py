@@ -1,4 +1,4 @@
-"""The operations that publish a message by hand and send a message to the front."""
+"""The operations that publish a message by hand and deliver a message now."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ...service import publish
 from ...service.registration import topic_limit
 from ..base.display import printable
 from ..base.forms import OFFSET_MAX, Moment, name_field
-from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
+from ..base.operations import Data, Operation, Plan, Refused, Result, Subject, noticed
 from ..base.urls import allowed_url, may
 from . import payloads
 from .masking import sees_all, shown
@@ -78,7 +78,7 @@ class PublishForm(forms.Form):
         widget=forms.TextInput({"class": "vTextField"}),
     )
     kind = _text("Kind")
-    payload_is = forms.ChoiceField(choices=ENCODINGS, label="Payload is")
+    payload_is = forms.ChoiceField(choices=ENCODINGS, label="Payload format")
     payload = _text("Payload", widget=_area(12))
     headers = _text("Headers", widget=_area(3), help_text="A JSON object, or nothing.")
     group = _text("For group", help_text="Empty: for all groups.")
@@ -130,7 +130,7 @@ class PublishMessage(Operation):
     title = "Publish a message"
     form_class = PublishForm
     flag = ADDITION
-    next_button = "Look at it"
+    next_button = "Preview"
     template_name = "admin/django_mqueue/publish.html"
     published: int | None = None
     """The offset of the message, after it was published."""
@@ -178,7 +178,14 @@ class PublishMessage(Operation):
             groups = [(outgoing.group, dict(groups).get(outgoing.group, False))]
         who = [f"{group} (paused)" if paused else group for group, paused in groups]
         gets = f"It is for {_count(len(who))}: {', '.join(map(printable, who))}." if who else _NOBODY
-        means = [gets, *_when(data, [paused for _, paused in groups])]
+        undo = "This cannot be undone."
+        if data["delay"] or data["at"]:
+            undo = "Until it is due, it can be cancelled, but not in the admin."
+        means = [
+            f"The message is stored in the topic. {undo}",
+            gets,
+            *_when(data, [paused for _, paused in groups]),
+        ]
         if outgoing.key is None:
             means.append("It has no key: no order is guaranteed.")
         value = outgoing.payload
@@ -194,7 +201,7 @@ class PublishMessage(Operation):
         return Plan(
             f"Publish this message to topic {topic}?",
             means,
-            button="Yes, publish it",
+            button="Publish",
             context={
                 "facts": [(label, printable(value)) for label, value in facts],
                 "headers": payloads.document(outgoing.headers),
@@ -276,28 +283,28 @@ class HurryForm(forms.Form):
 
 
 class HurryMessage(Operation):
-    """Send a message to the front.
+    """Deliver a message now.
 
     A pending message becomes the next message of its key. A message that is scheduled, or waits for a retry, is due
     now.
     """
 
     route, url_name = "hurry", "hurry_message"
-    title = "Send a message to the front"
+    title = "Deliver a message now"
     form_class = HurryForm
 
     def plan(self, data: Data) -> Plan:
         message = f"message {data['offset']} of topic {data['topic']}"
         if _found(data).status == SCHEDULED:
-            means = ["The message is due at once, instead of at its time."]
-            what, button = f"Let {message} be due now?", "Yes, let it be due"
+            means = ["The message is due at once, instead of at its time. This cannot be undone."]
         else:
             means = [
-                "The group receives it as the next message of its key, before all messages that are already due.",
+                "The group receives it as the next message of its key, before all messages that are already due. This"
+                " cannot be undone.",
                 "A strict handler keeps the order: for it, only the wait for a retry ends.",
             ]
-            what, button = f"Send {message} to the front of group {data['group']}?", "Yes, send it"
-        return Plan(what, [*means, "Workers find out within DISCOVERY_INTERVAL."], button=button)
+            message += f" to group {data['group']}"
+        return Plan(f"Deliver {message} now?", [*means, noticed(data["topic"])], button="Deliver now")
 
     def perform(self, data: Data) -> Result:
         status = _found(data).status
@@ -305,8 +312,12 @@ class HurryMessage(Operation):
             data["topic"], group=data["group"] or None, offset=data["offset"], status=status, limit=1
         )
         if not moved:
-            raise Refused("The message was already due, and nothing was changed.")
-        where = "due now" if status == SCHEDULED else f"at the front of group {data['group']}"
+            raise Refused("The message was already due. Nothing was changed.")
+        where = (
+            "due now"
+            if status == SCHEDULED
+            else f"due now, as the next message of its key for group {data['group']}"
+        )
         return Result(f"Message {data['offset']} of topic {data['topic']} is {where}.")
 
     def subject(self, data: Data) -> Subject:
@@ -318,7 +329,7 @@ class HurryMessage(Operation):
 
 
 def _found(data: Data) -> Inspected:
-    """Return the message. Raises ``Refused`` if it cannot be sent to the front."""
+    """Return the message. Raises ``Refused`` if it cannot be delivered now."""
     topic, group, offset = data["topic"], data["group"] or None, data["offset"]
     using = conf.database()
     if group is not None:

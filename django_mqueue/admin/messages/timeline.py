@@ -38,12 +38,12 @@ MASKED_WHOLE = 4 * 1_048_576
 """Maximum bytes of a payload that is read whole in order to mask it."""
 EXPLANATIONS = {
     SKIPPED: "The handler's filter excluded it: no handler received it.",
-    DEAD_LETTERED: "It became a dead letter. The dead letter was purged, or redriven and then deleted.",
-    REDRIVEN: "It became a dead letter, and was sent back.",
+    DEAD_LETTERED: "It became a dead letter. The dead letter was purged, or was redriven and later deleted.",
+    REDRIVEN: "It became a dead letter, and was redriven.",
     REMOVED: "It was removed by hand: no handler received it after that.",
-    SET_ASIDE: "It waited for a retry apart from the log, and came back or was removed there.",
-    BEFORE_START: "The group began after it.",
-    NOT_RECORDED: "The group is past it; no delivery of it is on record.",
+    SET_ASIDE: "Its retry was parked outside the log, and was then moved back or removed.",
+    BEFORE_START: "The group's start position is after it.",
+    NOT_RECORDED: "The group's position is after it, but no delivery is recorded.",
 }
 """Explanations for messages that are done although no handler has finished them."""
 
@@ -134,14 +134,14 @@ def _text(stand: GroupView) -> str:
     if not stand.is_for:
         return "It is not for this group."
     if stand.set_aside is not None:
-        return "It waits for a retry, apart from the log."
+        return "Its retry is parked outside the log until it is due."
     paused = " The group is paused." if stand.is_paused else ""
     if view.status == PENDING:
         return f"Not delivered yet.{paused}"
     if view.status == DONE:
         return EXPLANATIONS.get(view.outcome or "", "")
     if view.status == WAITING and _is_at_the_front(stand):
-        return f"It was sent to the front: the first of its key.{paused}"
+        return f"It is due now, as the next message of its key.{paused}"
     return paused.strip()
 
 
@@ -157,9 +157,9 @@ def _until(stand: GroupView) -> tuple[str, str]:
     if is_over and view.done_at is not None:
         return "Since", moment(view.done_at)
     if view.status == IN_FLIGHT:
-        return "A handler has it; delivered again if unanswered at", moment(view.invisible_until)
+        return "A handler has it. It is delivered again if not acknowledged by", moment(view.invisible_until)
     if view.status == WAITING and not _is_at_the_front(stand):
-        return "Again at", moment(view.invisible_until)
+        return "Retry at", moment(view.invisible_until)
     return "", ""
 
 
@@ -194,13 +194,13 @@ def _related(request: HttpRequest, found: MessageTimeline) -> list[tuple[str, Sa
 
     rows: list[tuple[str, SafeString | str]] = []
     if found.original is not None:
-        rows.append(("The original", to(found.original)))
+        rows.append(("Original message", to(found.original)))
     elif found.original_offset is not None:
-        rows.append(("The original", f"{found.original_offset} in {printable(found.topic)}: deleted since"))
+        rows.append(("Original message", f"{found.original_offset} in {printable(found.topic)}: deleted"))
     for one in found.letters:
         rows.append(
             (f"Dead letter of {printable(one.group)}", to(one, _dead_letter_url(request, one.offset)))
         )
     for one in found.copies:
-        rows.append((f"Sent back to {printable(one.group) or 'all groups'}", to(one)))
+        rows.append((f"Redriven to {printable(one.group) or 'all groups'}", to(one)))
     return rows

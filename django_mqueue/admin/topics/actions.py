@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch
 
 from ..base.forms import parse_offset
-from ..base.urls import APP, may, page_url
+from ..base.urls import APP, NAVIGATION, may, page_url
 from ..base.views import QueueView
 
 PAGE = 50
@@ -27,7 +27,7 @@ class ActionsPage(QueueView):
 
     route, url_name = "actions", "actions"
     template_name = "admin/django_mqueue/actions.html"
-    title = "Actions"
+    title = NAVIGATION["actions"]
     is_list = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
     checks = [
         (figures.removing, "Resetting: nothing is delivered until its old delivery state is deleted", False),
         (figures.paused, f"Paused{also}", waits),
-        (not figures.workers, f"No worker is alive{also}", waits),
+        (not figures.workers, f"No subscriber is alive{also}", waits),
         (oldest > late_after, f"Late: its oldest open message is {age(oldest)} old", True),
         (figures.dead_lately.value >= DEAD_LETTERS, f"{dead_letters} in the last {age(LATELY)}", True),
     ]
@@ -64,13 +64,13 @@ def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
     # A paused group makes no progress. Neither does a group that waits for retries and has no message in flight.
     has_work = figures.pending.value and (figures.in_flight.value or not figures.waiting.value)
     quiet = min(figures.quiet_for or NOTHING, figures.oldest_age or NOTHING)
-    workers = "a worker is" if figures.workers == 1 else f"{figures.workers} workers are"
+    subscribers = "a subscriber is" if figures.workers == 1 else f"{figures.workers} subscribers are"
     return [
         (running > far, f"A handler has run for {age(running)}{usual}"),
         (queued > far, f"All threads of a worker are busy: a delivered message has waited for {age(queued)}"),
         (
             bool(has_work and not figures.paused and quiet > far),
-            f"No progress for {age(quiet)}, while messages wait and {workers} alive",
+            f"No progress for {age(quiet)}, while messages wait and {subscribers} alive",
         ),
     ]
 
@@ -92,7 +92,7 @@ def of_topic(
         is_empty = figures is not None and not figures.kept.value and not figures.scheduled.value
         return [] if is_empty else [Alarm(text)]
     if holds is None:
-        return [Alarm(f"Deletion is behind by {age(overdue)}", is_bad=False)] if overdue > A_WHILE else []
+        return [Alarm(f"Deletion is late by {age(overdue)}", is_bad=False)] if overdue > A_WHILE else []
     return [alarm for hold in holds[:1] if (alarm := of_hold(hold)) is not None]
 
 
@@ -106,15 +106,15 @@ def of_hold(hold: Hold) -> Alarm | None:
     bad = is_late or (
         hold.reason in ("resetting", "paused", "no_worker", "no_collector") and hold.overdue > NOTHING
     )
-    by = f", {age(hold.overdue)} over its retention" if hold.overdue > NOTHING else ""
+    by = f", {age(hold.overdue)} past the retention" if hold.overdue > NOTHING else ""
     if hold.reason == "no_collector":
         return Alarm(f"Nothing is deleted while no worker of any group is alive{by}", is_bad=bad)
     if hold.reason == "collecting":
-        return Alarm(f"Deletion is behind{by}", is_bad=bad)
+        return Alarm(f"Deletion is late{by}", is_bad=bad)
     why = {
         "resetting": "whose reset is not finished",
         "paused": "which is paused",
-        "no_worker": "none of whose workers is alive",
+        "no_worker": "which has no live subscriber",
         "waiting": "whose oldest message waits for a retry",
         "in_flight": "which is handling its oldest message",
         "pending": "which has not received its oldest message yet",

@@ -22,7 +22,7 @@ AT_LEAST = (
     "Numbers before {} are minimums, or missing: messages older than the retention may have been deleted."
 )
 FINISHED = (
-    "Numbers of finished messages before {} are unknown: the messages have been deleted, or the group was moved or"
+    "Numbers of finished messages before {} are unknown: the messages have been deleted, or the group was reset or"
     " registered at that time."
 )
 UNDER_WAY = "The last step is left out, because it is incomplete."

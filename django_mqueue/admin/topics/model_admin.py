@@ -16,7 +16,7 @@ from ..base import row_ids
 from ..base.display import printable
 from ..base.forms import TopicForm
 from ..base.tables import ReadOnlyAdmin
-from ..base.urls import page_url
+from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
 from ..groups.pausing import PauseTopic, ResumeTopic
 from ..groups.tools import topic_tools
@@ -73,7 +73,7 @@ class TopicList(QueueView):
 
     url_name = "topic_changelist"
     template_name = "admin/django_mqueue/topic_list.html"
-    title = "Topics"
+    title = NAVIGATION["topic_changelist"]
     is_list = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-// An operation in steps: goes on by itself while its page is open, until somebody reaches for "Stop here".
+// An operation in steps: submits the next step while its page is open, until the user points at "Stop".
 "use strict";
 {
     const form = document.querySelector("form.mqueue-step");

@@ -1,9 +1,9 @@
-// Keeps a part of a page fresh while somebody can see it: fetches its HTML again and again, and puts it in.
-// Focus, scrolling and what is unfolded stay as they are. Errors make it slower, and are told; so is being signed out.
+// Refreshes a part of a page while the page is visible: fetches its HTML at intervals and replaces the old HTML.
+// Focus, scrolling and open details stay. Errors, and the end of the session, are shown; errors make it slower.
 "use strict";
 {
     const FRAGMENT_HEADER = "X-MQueue-Fragment";
-    const PATIENCE = 20_000; // ms for one answer
+    const TIMEOUT = 20_000; // ms for one response
     const SLOWEST = 300_000; // ms between two tries after many errors
 
     const start = (box) => {
@@ -20,7 +20,7 @@
         let running = false;
 
         const say = (text) => {
-            // Only what is new: it is read aloud.
+            // Only a new text: screen readers read it aloud.
             if (status.textContent !== text) {
                 status.textContent = text;
             }
@@ -55,15 +55,15 @@
             }
             running = true;
             clearTimeout(timer);
-            const patience = new AbortController();
-            const alarm = setTimeout(() => patience.abort(), PATIENCE);
+            const timeout = new AbortController();
+            const alarm = setTimeout(() => timeout.abort(), TIMEOUT);
             try {
                 const answer = await fetch(box.dataset.mqueueRefresh, {
                     credentials: "same-origin",
                     redirect: "manual",
                     cache: "no-store",
                     headers: {"X-Requested-With": "XMLHttpRequest"},
-                    signal: patience.signal,
+                    signal: timeout.signal,
                 });
                 if (answer.type === "opaqueredirect" || answer.status === 401) {
                     stop("You are signed out: these numbers are no longer refreshed. Load the page again to sign in.");
@@ -93,7 +93,7 @@
         button.hidden = false;
         button.addEventListener("click", () => {
             paused = !paused;
-            button.textContent = paused ? "Go on refreshing" : "Pause refreshing";
+            button.textContent = paused ? "Resume refreshing" : "Pause refreshing";
             clearTimeout(timer);
             if (paused) {
                 say("Refreshing is paused.");
@@ -118,7 +118,7 @@
         plan(every);
     };
 
-    // Somebody who marks text to copy it would lose it.
+    // Replacing the fragment would remove a text selection.
     const isReading = (fragment) => {
         const chosen = document.getSelection();
         return chosen !== null && !chosen.isCollapsed && fragment.contains(chosen.anchorNode);
