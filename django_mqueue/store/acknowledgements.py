@@ -1,9 +1,8 @@
 """Acknowledge, return or extend deliveries, in ``queue_delivery_state``.
 
 Each change is a compare-and-set: its statement compares the delivery's token and the holder of the lease. One
-statement changes any number of deliveries. In its joins ``queue_delivery_state`` is the first table, so that the
-server updates rows while it reads them. Otherwise the server would use a temporary table, and MariaDB 10.11 crashes
-when it cannot create one.
+statement changes any number of deliveries. Its first table is ``queue_delivery_state``, so that the server updates rows
+while it reads them. Otherwise the server uses a temporary table, and MariaDB 10.11 crashes if it cannot create one.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Deliveries:
         self.holder, self.receipts = holder, sorted(receipts)
 
     def _update(self, cursor: CursorWrapper, assignments: str, values: Sequence[Any] = ()) -> int:
-        """Change the deliveries that are in flight under their token, if the holder has the lease. Return how many."""
+        """Update deliveries that are in flight with these tokens, if the holder has the lease. Return how many."""
         if not self.receipts:
             return 0
         one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
@@ -60,9 +59,9 @@ class Deliveries:
     ) -> int:
         """Acknowledge the deliveries. Return how many of them the holder still had.
 
-        ``error`` is kept with the message, and counts as a failed attempt. ``token`` replaces the tokens of the
-        deliveries, so that a late answer with an old token is not mistaken for this one. ``skipped``: offsets that a
-        filter kept from the handler. ``is_aside``: the message continues as a parked retry.
+        ``error`` is kept with the message, and counts as a failed attempt. ``token`` replaces the deliveries' tokens,
+        so that a late ack with an old token fails. ``skipped``: offsets that a filter kept from the handler.
+        ``is_aside``: the message continues as a parked retry.
         """
         add, values = failures.appended(error)
         if error is not None:
@@ -97,7 +96,7 @@ class Deliveries:
         return self._update(cursor, "s.handed = 1")
 
     def end_quarantine(self, cursor: CursorWrapper) -> None:
-        """Record that other messages run at the same time from now on: a death no longer proves the cause."""
+        """Record that other messages now run as well. If the worker dies, no failed attempt is counted."""
         self._update(cursor, "s.alone = 0")
 
     def lock_free(self, cursor: CursorWrapper) -> Deliveries:
@@ -129,8 +128,8 @@ class Deliveries:
     def held(self, cursor: CursorWrapper, *, locking: bool) -> set[Receipt]:
         """Return the receipts of deliveries that are in flight and whose lease the holder has.
 
-        ``locking``: read the current rows, and lock them in share mode until the transaction ends. Without it, a
-        caller's transaction may see the rows of its snapshot.
+        ``locking``: read the current rows, and lock them in share mode until the transaction ends. Otherwise this may
+        read the snapshot of a caller's transaction.
         """
         if not self.receipts:
             return set()
@@ -146,7 +145,7 @@ class Deliveries:
         return {Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
 
     def states(self, cursor: CursorWrapper) -> dict[Receipt, tuple[bool, bool, int]]:
-        """Return (acknowledged, in flight, failures) of deliveries whose token is unchanged, whoever has the lease."""
+        """Return (acknowledged, in flight, failures) of deliveries whose token is unchanged. Ignore their leases."""
         if not self.receipts:
             return {}
         cursor.execute(

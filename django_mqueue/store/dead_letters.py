@@ -32,7 +32,7 @@ class Copied:
 def copy(
     cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failures: int, error: str
 ) -> Copied | None:
-    """Copy a message of the log into the dead-letter topic, once for a group, with the errors of its attempts."""
+    """Copy a message into the dead-letter topic, once for a group. Return None if the log no longer has it."""
     cursor.execute(
         "SELECT m.topic, m.partition_key, m.payload, m.metadata, COALESCE(m.original_id, m.id),"
         " s.retry_count + s.handed, s.errors FROM queue_messages m FORCE INDEX (PRIMARY)"
@@ -108,7 +108,7 @@ def sizes(using: str, wanted: Wanted, above: int, last: int, limit: int) -> list
 
 
 def groups(using: str, topic: str) -> set[str]:
-    """Return the groups that have dead letters in the topic. GROUP BY might read all dead letters of the topic."""
+    """Return the groups with dead letters in the topic. Each takes one read: GROUP BY might read them all."""
     found: set[str] = set()
     last = ""
     while True:
@@ -137,7 +137,7 @@ def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Return:
-    """A message to send back to the group that failed. ``original``: the id that the message had at first."""
+    """A message to send back to the group that failed. ``original``: the id under which it was published."""
 
     partition: str
     id: str
@@ -151,7 +151,7 @@ class Return:
 
 
 def send_back(cursor: CursorWrapper, topic: str, messages: Sequence[Return]) -> None:
-    """Append messages to the log, through the gate like every row of the log."""
+    """Append messages to the log, each for its group only."""
     end = f"%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s)"
     rows = [(end, message.params()) for message in messages]
     insert_values(cursor, topic, rows, f"{INSERT_COLUMNS}, original_id")

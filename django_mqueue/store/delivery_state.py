@@ -16,7 +16,7 @@ from .connection.session import Row
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim by a subscriber: its token, the visibility timeout, and whether the messages run in quarantine."""
+    """A claim by the subscriber ``name``. ``alone``: it is for a quarantined message, and no other message runs."""
 
     group: str
     topic: str
@@ -36,7 +36,7 @@ class Receipt:
 
 
 def _parked_value(what: str, otherwise: str) -> str:
-    """Return an expression for a value that only a parked retry has; ``otherwise`` for any other message."""
+    """Return an expression for a value of a parked retry's record. Other messages yield ``otherwise``."""
     found = f"COALESCE(JSON_EXTRACT(m.metadata, '$.retry.{what}'), {otherwise})"
     return f"IF(m.original_id IS NULL, {otherwise}, {found})"
 
@@ -46,8 +46,8 @@ def claim_fresh(
 ) -> None:
     """Insert the delivery state of messages that have none. ``handed``: offsets that go to a handler now.
 
-    After a restore of the database, an offset may belong to another group, or to a partition that another worker owns.
-    Such a message is skipped. If it belongs to another of these partitions, the caller must undo it (``forget_claim``).
+    After a restore of the database, an offset may belong to another message. If this is for another group, or in none
+    of these partitions, it is skipped. If it is in another of them, the caller must undo its claim (``forget_claim``).
     """
     names, offsets = sorted({name for name, _ in fresh}), [offset for _, offset in fresh]
     cursor.execute(
@@ -72,7 +72,7 @@ def claim_again(
     quarantined: Sequence[Receipt],
     handed: Sequence[int],
 ) -> None:
-    """Claim due retries, and deliveries that their last holder left in flight. ``handed``: they start now."""
+    """Claim due retries and quarantined deliveries. ``handed``: offsets that go to a handler now."""
     one_due = "(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {now})"
     one_quarantined = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
     which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_quarantined] * len(quarantined))
@@ -95,7 +95,7 @@ def claim_again(
 def lock_unanswered(
     cursor: CursorWrapper, group: str, topic: str, receipts: Sequence[Receipt]
 ) -> tuple[set[Receipt], set[Receipt]]:
-    """Lock deliveries that were left in flight. Return (locked here, locked by another transaction)."""
+    """Lock quarantined deliveries that are still in flight. Return (locked here, locked by another transaction)."""
     one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
     found = []
     for locking in (" FOR UPDATE SKIP LOCKED", ""):
@@ -134,7 +134,7 @@ def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: in
 
 
 def forget_claim(cursor: CursorWrapper, claim: Claim, messages: Sequence[tuple[str, int]]) -> None:
-    """Delete the delivery state that this claim has just inserted, for messages that were deleted meanwhile."""
+    """Delete the delivery state that this claim has just inserted for these messages."""
     which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
     cursor.execute(
         "DELETE s FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
@@ -170,7 +170,7 @@ def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> 
 def waiting(
     using: str, group: str, topic: str, partitions: Sequence[str], limit: int, *, by_offset: bool
 ) -> list[Row]:
-    """Return (partition, offset, due) of each partition's first retries, by due time or, if strict, by offset."""
+    """Return (partition, offset, due) of each partition's first retries, by due time or by offset."""
     order = "message_offset" if by_offset else "invisible_until"
     branch = (
         "SELECT partition_key, message_offset, invisible_until"

@@ -12,7 +12,7 @@ WORKER_DIED = "the worker died, or lost its lease, while it handled this message
 
 
 def clip(error: str) -> str:
-    """Return an error's text, shortened to at most ``ERROR_BYTES``. The middle is cut, because the end says most."""
+    """Return an error's text, shortened to ``ERROR_BYTES``. The middle is cut: a traceback's end names the error."""
     raw = error.encode("utf-8", "replace")
     if len(raw) <= ERROR_BYTES:
         return raw.decode()
@@ -29,7 +29,7 @@ def appended(error: str | None) -> tuple[str, list[Any]]:
 
 
 def grown() -> str:
-    """Return an expression for the newest ``ERRORS_KEPT`` errors with one more, a parameter that is passed twice."""
+    """Return an expression that adds an error and keeps the newest ``ERRORS_KEPT``. Pass the error's text twice."""
     one_more = (
         f"JSON_ARRAY_APPEND(COALESCE(s.errors, JSON_ARRAY()), '$', JSON_OBJECT('at', {NOW_MS},"
         " 'attempt', s.retry_count + 1, 'by', s.delivered_to, 'error', %s))"

@@ -22,7 +22,7 @@ _TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
 
 
 def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tuple[int, int] | None:
-    """Lock a topic whose pass is due. Return (settled offset, cursor); None if not due, or if it is locked."""
+    """Lock the topic's row if its next pass is due. Return (settled offset, cursor); None if not due, or locked."""
     cursor.execute(
         f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s FROM queue_offsets {_INDEX}"
         f"{_TOPIC_ROW} FOR UPDATE SKIP LOCKED",
@@ -50,14 +50,14 @@ class Groups:
     has_replies: bool = False
 
     def blocking(self, target: str) -> Collection[str]:
-        """Return the groups that must have finished a row for ``target`` ('' for all) before it is deleted."""
+        """Return the groups that must finish a row for ``target`` ('': all groups) before it may be deleted."""
         if not target:
             return self.starts
         return self.readers | ({target} & self.starts.keys())
 
 
 def groups(cursor: CursorWrapper, topic: str, replies: str | None = None) -> Groups:
-    """Return the registered groups, and whether the topic ``replies`` holds rows: always False without groups."""
+    """Return the registered groups, and whether the topic ``replies`` holds rows (False without groups)."""
     there, params = "0", list[str]()
     if replies is not None:
         there = "EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
@@ -111,7 +111,7 @@ def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int)
 
 
 def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
-    """Lock the rows that no other transaction has locked, and their ids, which a publisher may repeat."""
+    """Lock rows, and their entries in the index of ids, which publishers use. Skip locked ones. Return the offsets."""
     cursor.execute(
         f"SELECT m.`offset` FROM {values_table(('o',), len(offsets))} doomed"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"
@@ -126,7 +126,7 @@ def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
 def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Sequence[tuple[str, int]]) -> None:
     """Delete log rows, given as (partition, offset), and the delivery state that ``groups`` keep for them.
 
-    Each row is found by its key. With a list of offsets, a server may scan the table, and wait for every publisher.
+    Each row is found by its key. With an IN list of offsets, a server may scan the table and wait for publishers.
     """
     doomed, offsets = numbers_table("doomed", "o"), json.dumps([offset for _, offset in rows])
     for group in groups:
@@ -147,7 +147,7 @@ def delete_empty_positions(cursor: CursorWrapper, topic: str, partitions: Sequen
     """Delete the positions of partitions that have no rows in the log and no lease, if they are not locked.
 
     A separate statement reads the log: inside the DELETE it would wait for every publisher with an open transaction.
-    Workers find a message that such a publisher commits now without a position.
+    Workers need no position to find a message that such a publisher commits afterwards.
     """
     cursor.execute(
         f"SELECT p.partition_key, ({NEWEST}) FROM {names_table('p')}", [topic, json.dumps(list(partitions))]

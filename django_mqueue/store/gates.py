@@ -19,8 +19,8 @@ GATES, SLOTS, SLOT_MS = 64, 64, 500
 """
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
-"""Publishers and settling must use the same index. A shared lock that reads only an index locks only a record of this
-index. In any other index, every slot would look free."""
+"""Publishers and settling must use the same index. Publishers read only this index, so the server locks only its
+record. Through any other index, every slot would look free."""
 
 
 def gate_of(topic: str) -> int:
@@ -41,7 +41,7 @@ def locking_topic(topic: str) -> tuple[str, list[str]]:
 
 
 def ensure(cursor: CursorWrapper) -> None:
-    """Insert missing gate rows. Do nothing if there are others: publishers of another release lock those."""
+    """Insert missing gate rows. Do nothing if other names exist: publishers of another release lock those rows."""
     names = {slot_name(gate, slot) for gate in range(GATES) for slot in range(SLOTS)}
     cursor.execute(
         "SELECT partition_key FROM queue_offsets"

@@ -1,4 +1,4 @@
-"""Heartbeats of subscribers, ``queue_subscriber_heartbeats``: which of them are alive."""
+"""Heartbeats, ``queue_subscriber_heartbeats``: one row for each subscriber shows whether it is alive."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def deregister(cursor: CursorWrapper, holder: Holder) -> None:
 
 
 def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
-    """Delete rows without a sign of life for ``older_than_ms``: each start has a new name."""
+    """Delete rows without a sign of life for ``older_than_ms``. By default, each start adds a row of a new name."""
 
     def work(cursor: CursorWrapper) -> int:
         cursor.execute(

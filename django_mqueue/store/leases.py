@@ -1,4 +1,4 @@
-"""Leases, ``queue_partition_leases``: who may deliver from a partition. Each change compares the holder."""
+"""Leases, ``queue_partition_leases``: only a lease's holder may deliver from the partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .offsets import REMOVING
 
 @dataclass(frozen=True)
 class Holder:
-    """One incarnation of one subscriber. ``incarnation`` is new with each start, and each condition compares it."""
+    """One incarnation of one subscriber. ``incarnation`` is new with each start, and statements compare it."""
 
     group: str
     topic: str
@@ -90,7 +90,7 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
 def take_over(
     cursor: CursorWrapper, holder: Holder, free: Sequence[Free], lease_ms: int, most: int
 ) -> list[str]:
-    """Take up to ``most`` of the leases that ``takeable`` has returned. Return the partitions of the leases taken."""
+    """Take up to ``most`` of these leases that are still free or expired. Return their partitions."""
     if not free:
         return []
     # By primary key: through any other index MariaDB would also lock rows that do not match.
@@ -145,9 +145,9 @@ def lock_mine(
 
 
 def renew(using: str, holder: Holder) -> int:
-    """Renew this holder's leases that are not locked. Return how many.
+    """Renew this holder's leases, except locked ones. Return how many.
 
-    Another worker cannot take a locked lease. If this call waited for it, the other leases would expire.
+    No other worker can take a locked lease. If this call waited for it, the other leases would expire.
     """
 
     def work(cursor: CursorWrapper) -> int:
@@ -240,7 +240,7 @@ def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[
 
 
 def release(using: str, holder: Holder, partitions: Sequence[str]) -> list[str]:
-    """Release this holder's leases on the partitions, except leases that others have locked. Return the partitions."""
+    """Release this holder's leases on these partitions, except locked ones. Return the partitions."""
 
     def work(cursor: CursorWrapper) -> list[str]:
         found = _lock_some(cursor, holder, partitions)
@@ -252,7 +252,7 @@ def release(using: str, holder: Holder, partitions: Sequence[str]) -> list[str]:
 
 
 def delete_drained(cursor: CursorWrapper, holder: Holder, partitions: Sequence[str]) -> list[str]:
-    """Delete this holder's leases on drained partitions that no other has locked. Return the partitions."""
+    """Delete this holder's leases on drained partitions, except locked ones. Return the partitions."""
     found = _lock_some(cursor, holder, partitions)
     if found:
         cursor.execute(
@@ -287,7 +287,7 @@ class Seen:
 def find_held(
     using: str, group: str, topic: str, partition: str | None, name: str | None, holder: str | None
 ) -> list[Seen]:
-    """Return the held leases of a group: of a partition, a subscriber's name, an incarnation, if given."""
+    """Return the held leases of a group. The last three arguments narrow the search; None: any value."""
     given = {"partition_key": partition, "leased_by": name, "holder": holder}
     wanted = {column: value for column, value in given.items() if value is not None}
     conditions = "".join(f" AND {column} = %s" for column in wanted)

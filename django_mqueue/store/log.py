@@ -107,7 +107,7 @@ def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bo
 def existing(
     cursor: CursorWrapper, topic: str, places: Sequence[MessageKey], *, locking: bool = False
 ) -> dict[MessageKey, int]:
-    """Return the offset of each place that the log holds. ``locking`` waits for transactions that store one."""
+    """Return the offset of each message that the log holds. ``locking`` waits for transactions that store one."""
     if not places:
         return {}
     cursor.execute(
@@ -126,7 +126,7 @@ def existing_now(
     """Return the result of ``existing``, regardless of the snapshot of the caller's transaction.
 
     At REPEATABLE READ it takes no lock, even with ``locking``: a lock on a missing id would block publishers of any
-    topic. Promotion drops the duplicate in this case.
+    topic. If a scheduled message becomes a duplicate because of this, promotion drops it.
     """
     using = cursor.db.alias
     with outside_snapshot(using) as now:
@@ -146,7 +146,7 @@ def newest(using: str, topic: str) -> int:
 
 @dataclass(frozen=True)
 class MessageIdentity:
-    """A message. After a restore, another one may have the same offset and id. Its time differs."""
+    """Identifies a message even after a restore, when another message may have its offset and id."""
 
     offset: int
     id: str = ""
@@ -165,11 +165,11 @@ def newest_mark(using: str, topic: str) -> MessageIdentity:
 
 
 DUE = 0
-"""A value in place of an offset: scheduled messages of the topic are due."""
+"""The offset in a row of ``tails`` that reports due scheduled messages."""
 
 
 def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[Row]:
-    """Return (topic, offset, partition, group) of rows above each position. ``DUE``: scheduled messages are due."""
+    """Return (topic, offset, partition, group) of rows above each position, and a ``DUE`` row for due messages."""
     tail = (
         "SELECT topic, `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
         f" WHERE topic = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}"

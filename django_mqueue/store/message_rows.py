@@ -20,7 +20,7 @@ def to_datetime(ms: Any) -> datetime:
 
 
 def own_id(row: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
-    """Return the message's own id. A message that came back, or a parked retry, is stored under another id."""
+    """Return the id under which the message was published. Redriven messages and parked retries have another."""
     id = row.get("original_id")
     return str(metadata.get("retry", {}).get("id", row["id"]) if id is None else id)
 

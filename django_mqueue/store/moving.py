@@ -58,7 +58,7 @@ def lock_waiting(cursor: CursorWrapper, group: str, topic: str, messages: Sequen
 def finish_waiting(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message], token: int
 ) -> None:
-    """Acknowledge waiting messages that no handler has finished. A new token makes late answers stale."""
+    """Acknowledge messages that wait for a retry, as removed by hand. A new token makes late acks stale."""
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
         f" SET s.errors = {failures.grown()}, s.acked = 1, s.acked_at = {NOW_MS}, s.delivery_token = %s"
@@ -146,7 +146,7 @@ def lease_free(cursor: CursorWrapper, group: str, topic: str, partitions: Sequen
 
 
 def hurry_scheduled(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
-    """Make scheduled messages due now. This transaction has locked the rows. Each is found by its primary key."""
+    """Make scheduled messages due now. This transaction has locked their rows."""
     for offset in offsets:
         cursor.execute(
             f"UPDATE queue_messages FORCE INDEX (PRIMARY) SET available_at = {NOW_MS} WHERE `offset` = %s",

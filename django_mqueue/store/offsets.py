@@ -39,8 +39,7 @@ class Registration:
 
 
 READS_LOG, REMOVING = -1, -2
-"""Values of ``scan_offset`` in a registration: the group reads the log directly; the group's ``removal`` is not
-finished."""
+"""Values of a registration's ``scan_offset``: the group reads the log directly; its ``removal`` is not finished."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def registration_and_settled(using: str, group: str, topic: str) -> tuple[Regist
 def registered_among(
     cursor: CursorWrapper, topic: str, groups: Collection[str], *, locking: bool = False
 ) -> dict[str, tuple[int, int]]:
-    """Return (generation, start) of the groups that are registered. ``locking``: until this transaction ends."""
+    """Return (generation, start) of each group that is registered. ``locking``: lock their rows in share mode."""
     if not groups:
         return {}
     cursor.execute(
@@ -92,7 +91,7 @@ def registered_among(
 
 
 def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:
-    """Add to ``registered_among`` the groups that were registered since the transaction's snapshot."""
+    """Return the groups that are registered, also if they registered after the transaction's snapshot."""
     using = cursor.db.alias
     known = set(registered_among(cursor, topic, groups))
     rest = set(groups) - known
@@ -141,9 +140,9 @@ def settled(using: str, topic: str) -> int:
 
 
 def store_settled(using: str, topic: str, newest: MessageIdentity) -> int | None:
-    """Store ``newest`` as settled, for all workers. Return what is stored then; None if the row is locked.
+    """Store ``newest`` as settled, for all workers. Return the stored offset; None if the topic's row is locked.
 
-    It stores nothing if the log no longer holds this message: after a restore, lower offsets may be handed out again.
+    Store nothing if the log no longer holds this message: after a restore, its offset may be handed out again.
     """
 
     def work(cursor: CursorWrapper) -> int | None:
@@ -178,7 +177,7 @@ def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
 
 
 def is_registered(cursor: CursorWrapper, group: str, topic: str) -> bool:
-    """Return whether the group is registered. The answer stays valid while the topic is locked."""
+    """Return whether the group is registered. The result stays valid while the topic is locked."""
     cursor.execute(
         "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = '' FOR UPDATE",
@@ -297,7 +296,7 @@ def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: b
     """Delete a group's registration and heartbeats. Return whether it was registered. ``removal`` deletes the rest.
 
     While the row is locked, no claim and no move of a watermark is in progress. ``members_stay`` keeps the heartbeats:
-    they show which of two subscribers with the same name is the younger.
+    they show which of two subscribers with the same name started last.
     """
     cursor.execute(
         "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_partition)"

@@ -40,7 +40,7 @@ _BY_ID = {"queue_partition_leases": "queue_leases_partition", "queue_offsets": "
 
 
 def piece(cursor: CursorWrapper, group: str, topic: str, reached: Reached) -> Reached | None:
-    """Delete up to ``ROWS`` free rows of the first table that has some. Return the new ``reached``, or None."""
+    """Delete up to ``ROWS`` free rows of the first table with rows. Return the new ``reached``; None at the end."""
     for table, last in reached.items():
         by_id = table in _BY_ID
         found = (_ids if by_id else _states)(cursor, table, group, topic, last)
@@ -81,7 +81,7 @@ def _states(
 def _delete(
     cursor: CursorWrapper, table: str, group: str, topic: str, rows: Sequence[tuple[Any, ...]]
 ) -> None:
-    """Delete rows that are not locked, each by its key. With a list of keys, servers scan a small table."""
+    """Delete rows that are not locked. Join the keys: with an IN list, servers scan a small table."""
     columns: tuple[str, ...] = ("o",) if table in _BY_ID else ("p", "o")
     key, on, params = "t.id", "t.id = doomed.o", list[str]()
     if table not in _BY_ID:
@@ -104,7 +104,7 @@ def _delete(
 
 
 def is_done(cursor: CursorWrapper, group: str, topic: str, *, wait: bool = False) -> bool:
-    """Return whether no table has rows of the group, committed or not. ``wait``: for one locked row."""
+    """Return whether no table has rows of the group, committed or not. ``wait``: wait for a locked row."""
     for table in START:
         index = _BY_ID.get(table, "PRIMARY")
         try:

@@ -29,7 +29,7 @@ _BOX = (
     "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s AND id = %s AND partition_key = %s"
     " AND original_topic = %s AND original_id = %s"
 )
-"""A reply reads and fills only the box of its own request, whatever box its header names."""
+"""A reply reads and fills only the box of its own request, even if its header names another box."""
 _CONTENT = f"SELECT failure_count, payload, metadata, last_error, available_at - {NOW_MS}"
 
 
@@ -114,7 +114,7 @@ def lock_expired(cursor: CursorWrapper, offsets: Sequence[int], linger_ms: int) 
 def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
     """Return whether this group alone can still reply: the others have finished the message, or it was for this group.
 
-    A message that was sent back to this group shows nothing about what other groups do with the original.
+    A redriven message is only for this group, but other groups may still reply to its original.
     """
     cursor.execute(
         "SELECT (m.consumer_group = %s AND m.original_id IS NULL) OR NOT EXISTS"

@@ -30,7 +30,7 @@ def first_open(
 
 @dataclass(frozen=True)
 class Backlog:
-    """In one snapshot: the settled offset, positions, and first open messages (offset, has delivery state)."""
+    """By partition, the first open message (offset, has delivery state) and the position; and the settled offset."""
 
     opens: dict[str, tuple[int, bool]]
     places: dict[str, Position]
@@ -40,7 +40,7 @@ class Backlog:
 def backlog(
     cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int, start: int
 ) -> Backlog:
-    """Return a group's backlog above a position in each partition, up to ``settled``."""
+    """Return a group's backlog above a position in each partition, up to ``settled``, from one snapshot."""
     names = [partition for partition, _ in above]
     places = (
         "SELECT partition_key, offset_acked, scan_offset, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"

@@ -19,7 +19,7 @@ NO_GATE = frozenset({NULL, 3819, 4025})
 """Errors of an INSERT whose gate row is missing: the topic is NULL, or the check constraint fails (MySQL, MariaDB)."""
 
 PERHAPS_MISTAKEN = frozenset({2005, 2026})
-"""An unknown host, no TLS: a restarting container or a proxy causes these for a while, wrong settings always."""
+"""Unknown host, no TLS. A restarting container or proxy causes them for a while; wrong settings, every time."""
 
 LOST = PERHAPS_MISTAKEN | {1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 3032, 4031}
 """Errors of a lost connection, or of a server that is gone or has not started. 3032: MySQL is offline and has closed
@@ -88,7 +88,7 @@ def is_duplicate(error: BaseException) -> bool:
 
 
 def is_null(error: BaseException) -> bool:
-    """Return whether a column got NULL: of a publish, because its group is not registered, or a gate row is missing."""
+    """Return whether a column got NULL. In a publish, its group is not registered, or a gate row is missing."""
     return _code(error) == NULL
 
 

@@ -37,7 +37,7 @@ def in_transaction(using: str) -> bool:
 
 
 def waits_briefly(using: str) -> bool:
-    """Return whether this thread's connection is that of a worker's loop, which does not retry lock waits."""
+    """Return whether a worker's loop uses this thread's connection. Such a loop does not retry lock waits."""
     return getattr(connections[using], "mqueue_waits_briefly", False)
 
 
@@ -96,7 +96,7 @@ def _close_half_ended(connection: BaseDatabaseWrapper) -> None:
 
 
 def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
-    """Run one statement, and return the number of matched rows, as ``single`` does."""
+    """Run one statement with ``single``. Return the number of matched rows."""
 
     def work(cursor: CursorWrapper) -> int:
         cursor.execute(sql, params)
@@ -106,7 +106,7 @@ def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
 
 
 def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
-    """Run one reading statement, and return all its rows. ``cached_queries`` keeps them for repeated statements."""
+    """Run one reading statement, and return all its rows. In ``cached_queries``, a repeated statement is not run."""
 
     def work(cursor: CursorWrapper) -> list[Row]:
         cursor.execute(sql, params)
@@ -141,8 +141,8 @@ def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool 
     """Run ``work(cursor)``, which is one statement. It commits by itself, or joins the caller's transaction.
 
     After a database error, Django refuses further statements in the caller's transaction, as with ``run``. ``locks``:
-    False if the statement takes no locks; then Django does not refuse them. ``latest``: in a caller's transaction, the
-    statement locks rows that other transactions change.
+    False if the statement takes no locks; then Django does not refuse them. ``latest``: in a caller's transaction, use
+    ``latest_rows``, because the statement locks rows that other transactions change.
     """
     joined = in_transaction(using)
     for attempt in range(1, ATTEMPTS + 1):
@@ -215,7 +215,7 @@ def migration_errors(using: str) -> Iterator[None]:
 
 
 class Watched:
-    """Detects that this thread has a connection that was never noted. It may lead to another server."""
+    """Detects a connection of this thread that ``note`` has not recorded. It may lead to another server."""
 
     def __init__(self, using: str) -> None:
         self.using = using
@@ -230,7 +230,7 @@ class Watched:
         return self._now() not in self._noted
 
     def was_lost(self) -> bool:
-        """Return whether a connection has failed, and was not closed on purpose, since the last ``note``."""
+        """Return whether a connection to the database has failed since the last ``note``."""
         return _lost.get(self.using) is not self._lost
 
     def _now(self) -> Any:

@@ -18,8 +18,8 @@ def latest_rows(connection: BaseDatabaseWrapper) -> Iterator[None]:
     """Let the statements in this block lock and write what is committed now, as MySQL does at every isolation level.
 
     With ``innodb_snapshot_isolation`` (MariaDB 11.6.2), a transaction at REPEATABLE READ fails with error 1020 if it
-    locks a row that has changed since its first read. Each renewal of a lease would fail an ack. The queue compares
-    tokens.
+    locks a row that has changed since its first read. So a lease's renewal would make an ack fail. The queue does not
+    need this check, because it compares tokens.
     """
     if not _fails_on_changes(connection):
         yield

@@ -17,11 +17,11 @@ LOCK_WAIT = 1
 
 @contextmanager
 def worker_timeouts(using: str, seconds: float) -> Iterator[Callable[[], None]]:
-    """Set the idle timeout of this thread's connection to ``seconds``, unless ``wait_timeout`` is lower.
+    """Set the idle timeout of this thread's connection to ``seconds``, unless it is lower already.
 
-    If a worker stops in a transaction, its locks would keep its partitions from others even without its leases.
-    Statements wait at most ``LOCK_WAIT`` seconds for a lock. Yields a function to call before each use of the
-    connection.
+    So the server ends the transaction of a worker that hangs. Otherwise its locks block other workers even after its
+    leases have expired. Statements wait at most ``LOCK_WAIT`` seconds for a lock. Yields a function to call before
+    each use of the connection.
     """
     seen: Any = None
     before: tuple[int, int] = (0, 0)

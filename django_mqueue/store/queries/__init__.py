@@ -1,4 +1,4 @@
-"""Queries that only read, for numbers and for people: counts, pages of rows, names in an index.
+"""Queries that only read, for monitoring and browsing: counts, pages of rows, names in an index.
 
-Each reads a bounded number of rows by index. It imports ``store.connection`` and ``policy``.
+Each reads a bounded number of rows by index. It imports ``policy`` and other modules of ``store``.
 """

@@ -37,7 +37,7 @@ def ends(using: str, topics: Sequence[str]) -> dict[str, Ends]:
 
 
 def longer_than(using: str, topics: Sequence[str], rows: int) -> set[str]:
-    """Return the topics that hold more than so many rows."""
+    """Return the topics that hold more than ``rows`` rows."""
     branch = (
         "SELECT topic FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
         f" ORDER BY `offset` LIMIT 1 OFFSET {rows:d}"
@@ -56,10 +56,7 @@ def rows(using: str, topics: Sequence[str], limit: int) -> dict[str, int]:
 
 
 def lengths(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
-    """Count the rows of a topic in each range of offsets, up to ``limit``. Return the count and the last offset.
-
-    A range excludes its end.
-    """
+    """Count up to ``limit`` rows of a topic in each range of offsets, without its end. Return (count, last offset)."""
     branch = (
         "SELECT %s, COUNT(*), COALESCE(MAX(`offset`), 0) FROM (SELECT `offset` FROM queue_messages"
         " FORCE INDEX (queue_messages_tail) WHERE topic = %s AND `offset` >= %s AND `offset` < %s"
@@ -70,7 +67,7 @@ def lengths(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: in
 
 
 def targets(using: str, topics: Sequence[str], limit: int) -> dict[str, dict[str, int]]:
-    """Count the first ``limit`` rows of each topic by their target group. The group '' stands for all groups."""
+    """Count the first ``limit`` rows of each topic by target group ('': for all groups)."""
     branch = (
         "SELECT topic, consumer_group, COUNT(*) FROM (SELECT topic, consumer_group FROM queue_messages"
         f" FORCE INDEX (queue_messages_tail) WHERE topic = %s ORDER BY `offset` LIMIT {limit:d}) x"

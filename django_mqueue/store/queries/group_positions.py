@@ -26,9 +26,7 @@ def registrations(
 
 
 def alive(using: str, pairs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
-    """Return the number of live subscribers of each (topic, group). A pair includes the maximum age of a heartbeat, in
-    milliseconds.
-    """
+    """Count the live subscribers of each (topic, group, maximum age of a heartbeat in milliseconds)."""
     branch = (
         "SELECT %s, COUNT(*) FROM queue_subscriber_heartbeats FORCE INDEX (queue_heartbeats_subscriber)"
         " WHERE consumer_group = %s AND topic = %s AND deregistered_at IS NULL"

@@ -22,7 +22,7 @@ def now_ms(using: str) -> int:
 class Range(NamedTuple):
     """Offsets of a topic from ``low`` to before ``high``. ``start``: the offset above which the group began.
 
-    ``newest_first``: the rows at the end of the range are read, not those at its beginning.
+    ``newest_first``: read the rows at the end of the range instead of its beginning.
     """
 
     topic: str
@@ -36,9 +36,9 @@ class Range(NamedTuple):
 class Row(NamedTuple):
     """A message. Times are epoch milliseconds.
 
-    ``status``: None if it is for another group; '' without a group. ``failed_group``: the group whose dead letter it
-    is. ``delivered_at``: its last delivery to a subscriber. ``once``: it was delivered once. ``started``: a handler got
-    it. ``skipped``: the handler's filter did not match.
+    ``status``: None if it is for another group; '' if the range has no group. ``failed_group``: the group whose dead
+    letter it is. ``delivered_at``: its last delivery to a subscriber. ``once``: no earlier attempt was counted.
+    ``started``: a handler got it. ``skipped``: the handler's filter did not match.
     """
 
     offset: int

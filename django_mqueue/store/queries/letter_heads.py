@@ -22,9 +22,9 @@ _SIZE = "LENGTH(m.payload)"
 
 
 def next_groups(using: str, above: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Return the next group above each (topic, group) that has dead letters in the topic, and one original topic.
+    """Return {topic: (group, original topic)}: the next group above each pair with dead letters in the topic.
 
-    One row is read for each topic. Topics without such a group are missing from the result, which is by topic.
+    One row is read for each topic. Topics without such a group are missing from the result.
     """
     branch = (
         "SELECT topic, failed_group, COALESCE(original_topic, '') FROM queue_messages"
@@ -45,7 +45,7 @@ def heads(
     kinds: bool,
     sizes: bool,
 ) -> tuple[list[DeadLetterSummary], int | None]:
-    """Return the dead letters among the next ``limit`` rows strictly between two offsets, and the last row's offset.
+    """Read the next ``limit`` rows strictly between two offsets. Return the dead letters, and the last row's offset.
 
     The rows are of a topic, or of one of its partitions. The last row's offset is None if there are no more rows.
     ``kinds`` and ``sizes`` add the kind and the payload's size, for which the server reads more.

@@ -60,9 +60,7 @@ class News(NamedTuple):
 
 
 def news(using: str, group: str, topic: str, start: int, names: Sequence[str]) -> list[News]:
-    """Return the partitions of these names that the log holds, with the group's position. ``start``: the group's
-    start.
-    """
+    """Return the partitions of these names that the log holds, with the position of a group that began at ``start``."""
     rows = session.fetch(
         using,
         f"SELECT p.partition_key, ({NEWEST}), GREATEST(COALESCE(o.offset_acked, 0), %s),"
@@ -106,9 +104,7 @@ def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit:
 
 
 def leased(using: str, group: str, topic: str, after: str, limit: int) -> list[str]:
-    """Return the next ``limit`` partitions with a lease row. Each partition with deliveries in flight or retries has
-    one.
-    """
+    """Return the next ``limit`` partitions with a lease row: all with retries or deliveries in flight have one."""
     rows = session.fetch(
         using,
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
@@ -222,9 +218,10 @@ def rows(using: str, offsets: Sequence[int]) -> dict[int, dict[str, Any]]:
 def rows_of_group(
     using: str, group: str, dead_topic: str, offsets: Sequence[int]
 ) -> dict[int, dict[str, Any]]:
-    """Return the same with the group's delivery state (``STATE_COLUMNS``). ``letter``: the offset of its dead letter.
+    """Return the columns of ``rows`` and the group's delivery state (``STATE_COLUMNS``).
 
-    A dead letter's id consists of the original offset and the group.
+    ``letter``: the offset of its dead letter, whose id consists of the original offset and the group. ``came_back``:
+    see ``CAME_BACK``.
     """
     found = session.fetch(
         using,

@@ -55,9 +55,7 @@ def groups(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
 
 
 def letters(using: str, dead_topic: str, partition: str, offset: int, limit: int) -> list[tuple[int, str]]:
-    """Return (offset, group) of a message's dead letters. Their ids consist of the message's offset, a colon and the
-    group.
-    """
+    """Return (offset, group) of a message's dead letters. Their ids are ``<offset of the message>:<group>``."""
     rows = session.fetch(
         using,
         "SELECT `offset`, id FROM queue_messages FORCE INDEX (queue_messages_dedupe)"

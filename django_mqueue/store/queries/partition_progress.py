@@ -27,7 +27,7 @@ def known_names(using: str, group: str, topic: str, after: str, limit: int) -> s
 
 
 class Place(NamedTuple):
-    """A group's position and lease in a partition. A value is None or '' if the row does not exist."""
+    """A group's position and lease in a partition. Values of a missing row are 0, None or ''."""
 
     partition: str
     acked: int = 0
@@ -86,9 +86,7 @@ def behind(
 
 
 def in_flight(using: str, group: str, topic: str, names: Sequence[str]) -> dict[str, int]:
-    """Return the number of deliveries in flight in each partition. It is at most the number that workers claim at
-    once.
-    """
+    """Count the deliveries in flight in each partition. Workers claim few at once, so this reads few rows."""
     rows = session.fetch(
         using,
         "SELECT partition_key, COUNT(*) FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"

@@ -53,11 +53,10 @@ class PartitionWalk:
     """A walk over partitions in the order of their names.
 
     * ``listed(after, limit)`` returns the next partition names.
-    * ``worth(names)`` returns the partitions that may hold matching rows, each with the place above which to read.
-    * ``read(places, limit)`` returns up to ``limit`` rows of each partition, in order. The position of a row is
-      ``(partition, *place)``.
+    * ``worth(names)`` returns the partitions that may hold matching rows, each with the place after which to read.
+    * ``read(places, limit)`` returns up to ``limit`` rows of each partition, in order.
     * ``key``: the only partition to read, or None for all.
-    * ``width``: the number of integers in a place.
+    * ``width``: the number of integers in a place. The position of a row is ``(partition, *place)``.
     """
 
     listed: Callable[[str, int], list[str]]

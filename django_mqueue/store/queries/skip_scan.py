@@ -25,9 +25,7 @@ SHORT = 16
 
 @dataclass(frozen=True)
 class Names:
-    """A column of an index whose earlier columns have fixed values. ``where``: the condition for these, with
-    ``params``.
-    """
+    """A column of an index whose earlier columns are fixed by ``where``, which ends with AND, and ``params``."""
 
     table: str
     index: str

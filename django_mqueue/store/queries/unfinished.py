@@ -20,7 +20,7 @@ def groups(using: str, topic: str) -> dict[str, int]:
 
 
 def first(using: str, topic: str, group: str, above: int, upto: int) -> int | None:
-    """Return the lowest offset in a range above the group's watermark in its partition; None if there is none."""
+    """Return the first offset in a range that is above the group's watermark in its partition, or None."""
     rows = session.fetch(
         using,
         "SELECT m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_tail)"

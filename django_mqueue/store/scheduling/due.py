@@ -15,12 +15,12 @@ from .schedule import WAITING
 
 _TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
 RETRY = "JSON_EXTRACT(metadata, '$.retry."
-"""The start of an expression that reads the record of a parked retry (see ``aside``) from the metadata."""
+"""The start of an expression that reads the record of a parked retry (see ``parked_retries.park``)."""
 
 
 @dataclass(frozen=True)
 class DueMessage:
-    """A scheduled message that is due. A parked retry has a generation and its original offset; others 0."""
+    """A scheduled message that is due. ``before``: a parked retry's original offset. Others have 0 and generation 0."""
 
     offset: int
     partition: str
@@ -78,7 +78,7 @@ def existing_offsets(cursor: CursorWrapper, offsets: Collection[int]) -> set[int
 
 
 def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[int, int]:
-    """Return the log's offset for scheduled rows whose id it holds: also uncommitted ones, at READ UNCOMMITTED."""
+    """Return {scheduled offset: offset in the log} for ids in the log; at READ UNCOMMITTED, also uncommitted ids."""
     cursor.execute(
         "SELECT s.`offset`, m.`offset` FROM queue_messages s FORCE INDEX (PRIMARY)"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (queue_messages_dedupe) ON m.topic = %s"
@@ -90,7 +90,7 @@ def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[in
 
 
 def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
-    """Copy scheduled rows into the log by due time. MariaDB's INSERT ... SELECT would lock the counter."""
+    """Copy scheduled rows into the log by due time. INSERT ... SELECT would lock MariaDB's AUTO_INCREMENT counter."""
     cursor.execute(
         "SELECT partition_key, id, consumer_group, payload, metadata, available_at, created_at,"
         f" JSON_UNQUOTE({RETRY}id')) FROM queue_messages FORCE INDEX (PRIMARY)"

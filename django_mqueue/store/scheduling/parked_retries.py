@@ -22,8 +22,8 @@ from ..log import INSERT_COLUMNS
 class Aside:
     """A message that is to be parked for its group.
 
-    ``offset``: its offset in the log. ``generation``: that of the registration. ``id``: a new id, because the log still
-    holds the message's own id.
+    ``offset``: its offset in the log. ``generation``: the group's registration generation. ``id``: a new id, because
+    the log still holds the message's own id.
     """
 
     group: str
@@ -35,7 +35,7 @@ class Aside:
 
 
 def park(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bool) -> bool:
-    """Schedule a message again in ``delay_ms``. Return False if the log no longer has it."""
+    """Schedule a message again in ``delay_ms``. Return False if the log no longer has it. ``counted``: after a nack."""
     cursor.execute(
         "SELECT m.metadata, COALESCE(m.original_id, m.id), m.published_at, s.retry_count, s.handed, s.failure_count,"
         " s.errors FROM queue_delivery_state s FORCE INDEX (PRIMARY)"

@@ -90,7 +90,7 @@ _AT_PLACE = " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.co
 
 
 def delete(cursor: CursorWrapper, topic: str, place: MessageKey) -> bool:
-    """Delete the message at this place. Return whether it was still scheduled."""
+    """Delete the message that ``place`` identifies. Return whether it was still scheduled."""
     found = _locate(cursor, topic, place)
     if found is None:
         return False
@@ -100,7 +100,7 @@ def delete(cursor: CursorWrapper, topic: str, place: MessageKey) -> bool:
 
 
 def move(cursor: CursorWrapper, topic: str, place: MessageKey, due: Due) -> bool:
-    """Change the due time of the message at this place. Return whether it was still scheduled."""
+    """Change the due time of the message that ``place`` identifies. Return whether it was still scheduled."""
     found = _locate(cursor, topic, place)
     if found is None:
         return False
@@ -113,10 +113,10 @@ def move(cursor: CursorWrapper, topic: str, place: MessageKey, due: Due) -> bool
 
 
 def _locate(cursor: CursorWrapper, topic: str, place: MessageKey) -> tuple[str, str, list[Any]] | None:
-    """Return the index, the WHERE and its values, with which a statement locks the message at this place.
+    """Return the index, the WHERE and its values that find the message to lock; None if there is no such message.
 
-    A caller's transaction at REPEATABLE READ would lock the gap where an id is missing, and block publishers. So a
-    second connection reads first, also rows that the caller has not committed. None: there is no such row.
+    At REPEATABLE READ a caller's transaction would lock the gap of a missing id, and block publishers. So a second
+    connection looks first. READ UNCOMMITTED also shows it rows that the caller has not committed.
     """
     params = [scheduled_topic(topic), *place]
     using = cursor.db.alias
@@ -143,7 +143,7 @@ def page(
 
 
 def by_place(using: str, topic: str, place: MessageKey) -> list[dict[str, Any]]:
-    """Return the scheduled message at this place, or an empty list."""
+    """Return a list with the scheduled message that ``place`` identifies, or an empty list."""
     return _read(using, f"FORCE INDEX (queue_messages_dedupe){_AT_PLACE}", [scheduled_topic(topic), *place])
 
 
