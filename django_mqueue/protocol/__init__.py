@@ -1,6 +1,6 @@
-"""How consumer groups consume: claim messages, acknowledge them, move watermarks, and delete old messages.
+"""The work of consumer groups: claim messages, acknowledge them, move watermarks, and delete old messages.
 
-``subscriber`` runs one subscriber, ``claim_scheduler`` several of a process. SQL checks each decision, because what a
-worker remembers may be outdated.
+``subscriber`` runs one subscriber. ``claim_scheduler`` claims for all subscribers of a process. SQL checks each
+decision, because a worker's memory may be outdated.
 It imports ``store`` and ``policy``. It never imports ``service``, ``stats``, ``browse``, ``admin`` or ``spark``.
 """

@@ -82,7 +82,7 @@ class ClaimScheduler:
         return got
 
     def alone(self) -> bool:
-        """Return whether a quarantined message runs alone, for at most the time of ``alone_for``."""
+        """Return whether a quarantined message runs alone. After the time of ``alone_for``, let others run as well."""
         now = time.monotonic()
         self._note(now)
         alone = next((found for engine in self.engines if (found := engine.alone())), None)
@@ -94,7 +94,7 @@ class ClaimScheduler:
         return alone is not None
 
     def let_others_run(self, delivery: Delivery) -> None:
-        """Allow other messages beside this quarantined one. Its row is updated when no transaction has locked it."""
+        """Let other messages run at the same time as this delivery. Its row is updated when it is not locked."""
         delivery.hold.alone = False
         self._not_noted.append(delivery)
         self._note_at = -math.inf

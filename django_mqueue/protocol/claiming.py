@@ -87,7 +87,7 @@ class Claiming:
                 context.quarantined.pop(name, None)
                 continue
             if context.options.strict and partition.in_flight:
-                continue  # A subscriber that was not strict left several of this key. Another one runs.
+                continue  # A subscriber that was not strict left several messages of this key. One of them runs now.
             one = min(partition.quarantined, key=lambda s: s.receipt.offset)
             failures = one.failures + one.alone
             got: list[Delivery] = []
@@ -157,8 +157,8 @@ class Claiming:
     def _claim(self, choice: Claimable, start_now: int, *, alone: bool) -> list[Delivery]:
         """Claim the chosen messages that have the same state in the database as in memory.
 
-        After a restore of the database, an offset may belong to another of the chosen partitions. From that partition
-        no new message is claimed, and memory is ``outdated``.
+        After a restore of the database, an offset may belong to a message of another chosen partition. From that
+        partition no new message is claimed, and the context becomes ``outdated``.
         """
         context, options = self.context, self.context.options
         wanted = choice.messages()
@@ -195,7 +195,7 @@ class Claiming:
                 delivery_state.claim_again(cursor, claim, allowed.due, receipts, handed)
             rows = delivery_state.claimed(cursor, context.group, offsets, claim.token)
             got, wanted_now = _places(rows), set(allowed.messages())
-            # Finished and deleted at this moment: the INSERT still saw the message, and waited for the deletion.
+            # Finished and deleted meanwhile: the INSERT read the message before its deletion.
             gone = [message for message in allowed.fresh if message not in got]
             if mixed_up := {name for name, _ in got - wanted_now}:
                 again = wanted_now - set(allowed.fresh)
@@ -224,7 +224,7 @@ class Claiming:
         return [delivery for delivery in claimed if delivery]
 
     def _is_paused(self) -> bool:
-        """Read again whether the group is paused or is being reset. Return it, and set ``context.paused``."""
+        """Read from the database whether the group is paused or is being reset, and set ``context.paused``."""
         context = self.context
         registration = offsets.registration(context.using, context.group, context.topic)
         context.paused = registration is not None and registration.is_held

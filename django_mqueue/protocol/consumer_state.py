@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """An estimate of the database's time. SQL compares it again: a wrong estimate breaks no guarantee."""
+    """An estimate of the database's time. SQL compares times again, so a wrong estimate breaks no guarantee."""
 
     def __init__(self) -> None:
         self._offset = 0.0
@@ -70,8 +70,7 @@ class ConsumerState:
 
     The others:
 
-    - ``registration_generation``: the group's registration generation. ``changed``: when its
-      registration last changed, as read at the last heartbeat.
+    - ``registration_generation``, ``changed``: the group's generation, and when its registration last changed.
     - ``start``: the group counts messages at or below this offset as done.
     - ``tail``: the log is read up to this offset.
     - ``paused``: nothing is delivered, because the group is paused or is being reset (``resetting``).
@@ -175,7 +174,7 @@ class ConsumerState:
             self.quarantined[partition.name] = None
 
     def reread_retries(self, partition: Partition) -> None:
-        """Read the retries of a partition again: the table may hold others than memory."""
+        """Let the next claim read the partition's retries again: the table may hold others than memory."""
         partition.waiting_more = True
         self.stale_waiting[partition.name] = None
 
@@ -215,7 +214,7 @@ class ConsumerState:
                 self.unconfirmed |= {d.hold.receipt: partial(note, [d]) for d in deliveries}
 
     def confirm(self) -> None:
-        """Run the waiting callbacks whose transaction has committed, before a claim. The database shows it."""
+        """Run the callbacks in ``unconfirmed`` whose transaction has committed, as the delivery state shows."""
         if not self.unconfirmed:
             return
         there = session.run(self.using, Deliveries(self.holder, self.unconfirmed).states)
@@ -235,7 +234,7 @@ class ConsumerState:
         due_in: int | None = None,
         outcome: Outcome | None = None,
     ) -> None:
-        """Update the consumer state for deliveries that ``verb`` has settled."""
+        """Update the state for deliveries that ``verb`` has settled. ``due_in``: milliseconds until a retry."""
         with self.lock:
             news = [d for d in deliveries if not d.hold.answer]
             for delivery in deliveries:
@@ -254,7 +253,7 @@ class ConsumerState:
             events.ended(self, news, outcome)
 
     def take_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Move expired deliveries from quarantine back to in flight: their holder has extended them."""
+        """Move expired deliveries from quarantine back to in flight, because their handlers have extended them."""
         with self.lock:
             for delivery in deliveries:
                 receipt = delivery.hold.receipt

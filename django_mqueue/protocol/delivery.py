@@ -106,7 +106,7 @@ class Delivery(Message):
 
 
 def make_delivery(row: dict[str, Any], group: str, topic: str, hold: DeliveryStatus) -> Delivery:
-    """Return the delivery for a row of ``state.claimed``."""
+    """Return the delivery for a row of ``delivery_state.claimed``."""
     metadata = json.loads(row["metadata"])
     errors = json.loads(row["errors"]) if row["errors"] else []
     fields = message_fields(row, metadata, encoding.decode(row["payload"], metadata["encoding"]))

@@ -110,7 +110,7 @@ def _published(using: str, text: str, group: str | None, is_scheduled: bool, res
 
 
 def redriven(using: str, topic: str, found: Iterable[dict[str, Any]]) -> None:
-    """Send ``redriven`` after the commit for redriven dead letters (rows of ``letters.read``)."""
+    """Send ``redriven`` after the commit for redriven dead letters (rows of ``dead_letters.read``)."""
     events = [
         partial(
             signals.redriven.tell, topic, using=using, group=row["failed_group"], id=row["original_id"],
@@ -135,7 +135,7 @@ def delivered(deliveries: Iterable[Delivery]) -> None:
 
 
 def ended(context: ConsumerState, deliveries: Iterable[Delivery], end: Outcome) -> None:
-    """Queue the signals for deliveries whose outcome is committed, and send them."""
+    """Queue the signals for deliveries whose outcome is committed, then send all that this thread has queued."""
     for delivery in deliveries:
         if end.error is None and end.again_in is None:
             _put_delivery(context, signals.acked, delivery)

@@ -35,7 +35,10 @@ RELEASE_TIMEOUT = 2.0
 
 
 class Membership:
-    """One subscriber's membership, called from one thread. All but ``tick`` need the context's lock."""
+    """One subscriber's membership, called from one thread.
+
+    Callers of ``heard``, ``look_again``, ``reload`` and ``stop`` hold the context's lock.
+    """
 
     def __init__(self, context: ConsumerState, feed: Tailer) -> None:
         self.context, self.feed = context, feed
@@ -89,7 +92,7 @@ class Membership:
         context.drop(list(context.partitions), "stopped")
 
     def heard(self, partition: str) -> None:
-        """Note new messages in a partition that this subscriber does not own. Perhaps it has no owner."""
+        """Note new messages in a partition that this subscriber does not own. It may have no owner."""
         if partition in self.candidates:
             return
         seen = self._known.get(partition)
@@ -326,7 +329,7 @@ class Membership:
             )  # fmt: skip
 
     def _give_up_drained(self) -> None:
-        """Give up partitions without work for two lease durations. The next message finds an owner again."""
+        """Give up partitions without work for two lease durations. Their next message makes them candidates again."""
         before = time.monotonic() - 2 * self.lease_ms / 1000
         context = self.context
         idle = [p.name for p in context.partitions.values() if p.idle_since < before and p.is_drained()]

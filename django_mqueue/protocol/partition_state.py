@@ -34,7 +34,7 @@ class Partition:
     - ``waiting``: a heap of (due, offset), one for each retry. With ``waiting_more`` the table holds more retries, none
       due before ``horizon``.
     - ``timer``: the time when the partition becomes ready.
-    - ``uncounted``: by offset, the number of uncounted attempts. The server ended their transaction.
+    - ``uncounted``: by offset, the attempts that were not counted, because the server ended their transaction.
     - ``dirty``: the watermark may move. ``leaving``: the lease will be released to another subscriber.
     """
 
@@ -106,7 +106,7 @@ class Partition:
         self.more = len(offsets) >= limit
 
     def wait(self, offset: int, due: int) -> None:
-        """Add a retry, unless it is read from the table in time."""
+        """Add a retry, unless it is due after ``horizon``: then it will be read from the table."""
         if self.waiting_more and self.horizon is not None and due > self.horizon:
             return
         heapq.heappush(self.waiting, (due, offset))

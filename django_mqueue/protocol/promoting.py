@@ -33,7 +33,7 @@ GROUP_NOT_REGISTERED = "its group is no longer registered"
 
 @dataclass
 class Promotion:
-    """The result of one transaction. ``waited``: it was rolled back after a lock wait timeout."""
+    """The result of one transaction. ``more``: promote again at once. ``waited``: a lock wait timeout ended it."""
 
     promoted: int = 0
     dropped: dict[DueMessage, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Promoter:
         sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()
         result.dropped |= {row: IN_LOG for row in rest if stored.get(row.offset) in sure}
         moving = [row.offset for row in rest if row.offset not in stored]
-        # Otherwise the next query returns them first each time.
+        # If they were not avoided, each query would return them first.
         doubtful = [row.offset for row in rest if stored.get(row.offset, 0) not in sure | {0}]
         self._avoided |= dict.fromkeys(doubtful, now + DOUBTED_FOR)
         if moving:
@@ -125,7 +125,7 @@ class Promoter:
 def _not_needed(cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]) -> dict[DueMessage, str]:
     """Return the rows to drop because their group is gone, or because it no longer needs a parked retry.
 
-    That is one of an earlier registration whose original is still in the log, or not above the group's new start.
+    A parked retry of an earlier registration is not needed if its original is in the log, or not above the new start.
     """
     lives = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
     gone = [row for row in rows if row.group and row.group not in lives]

@@ -50,7 +50,7 @@ class Settler:
             return self.settled
         if not self._busy:
             self._noted = log.newest_mark(self.using, self.topic)
-            # Read the row second: if this process stalls here, it covers what is settled and deleted meanwhile.
+            # Read the row second: it then includes what others settled and deleted since the first read.
             self.hear(offsets.settled(self.using, self.topic))
             self.ends_early = self.ends_early or max(self._noted.offset, self.shared_settled) < seen
             if self._noted.offset <= self.settled:

@@ -1,4 +1,4 @@
-"""The parts of one subscriber, put together. A worker process or a ``Subscription`` calls ``tick``."""
+"""One subscriber, which combines the other modules. A worker process or a ``Subscription`` calls ``tick``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Subscriber:
         self._rest_until = -math.inf
 
     def start(self) -> None:
-        """Join the group. The tailer first: it reports every message that the first read does not find."""
+        """Join the tailer, then the group. So the tailer reports each message that the first read does not find."""
         self.feed.join(self.context.topic, self)
         self.context.tail = self.feed.position(self.context.topic)
         self.membership.start()
@@ -169,7 +169,7 @@ class Subscriber:
         return next((d for d in self.deliveries() if d.hold.alone), None)
 
     def deliveries(self) -> list[Delivery]:
-        """Return a copy of the deliveries in flight. Threads that commit an ack remove theirs at any moment."""
+        """Return a copy of the deliveries in flight. Another thread may remove one at any moment."""
         with self.context.lock:
             return list(self.context.in_flight.values())
 

@@ -38,8 +38,8 @@ SHARE = 0.2
 MIN_RELOAD_INTERVAL = 30.0
 """Minimum seconds between two re-reads that may be unnecessary.
 
-One reason is a new connection although none was lost: some callers open one for each poll. The other is a kept topic
-whose newest rows were deleted.
+A new connection may not mean a lost one: some callers open one for each poll. In a topic without garbage collection
+(``is_kept``), missing rows may not mean a restore: a redrive deletes dead letters.
 """
 
 
@@ -69,7 +69,7 @@ class Tail:
     ``sweep_from``: the offset where the current pass over the holes continues; 0 between passes. ``sweep_settled``: the
     settled offset when that pass began. ``compacted``: this pass has removed other topics' offsets from the holes.
     ``compacted_to``: the offset up to which they were removed. ``stale``: the topic must be read again, because memory
-    may be of another log. ``reload_at``: do not read a kept topic again for missing rows before this monotonic time.
+    may be of another log. ``reload_at``: do not read an ``is_kept`` topic again before this monotonic time.
     """
 
     topic: str
@@ -168,8 +168,8 @@ class Tailer:
     def _read_anew(self) -> None:
         """Read topics again after a restore of the database, and all topics on a new connection.
 
-        A new connection may lead to another server. If other workers have settled the offsets that it hands out again,
-        only the connection reveals the restore.
+        A new connection may lead to another server, which hands out offsets again. If other workers have settled them
+        already, only the new connection reveals the restore.
         """
         now = time.monotonic()
         is_new = self._connection.is_new() and (now >= self._anew_at or self._connection.was_lost())

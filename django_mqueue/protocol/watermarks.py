@@ -117,7 +117,7 @@ class Watermarks:
             self._heal(partitions[name], offset)
 
     def _look(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Advance:
-        """Compute new positions in a snapshot that began after ``settled`` was settled; compare with memory."""
+        """Compute new positions in a snapshot that is younger than ``settled``, and compare them with memory."""
         context = self.context
         above = [(name, partition.watermark) for name, partition in partitions.items()]
         found = watermarks.backlog(cursor, context.group, context.topic, above, settled, context.start)

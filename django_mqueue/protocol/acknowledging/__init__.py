@@ -1,4 +1,4 @@
-"""How deliveries end: ack, nack, reject, postpone, extend, one at a time or many, also in the caller's transaction.
+"""Settle and extend deliveries: ack, nack, reject, postpone, extend, for one or many, also in a caller's transaction.
 
 Each is a compare-and-set on the token of the delivery and on the lease.
 It imports ``store``, ``policy`` and its parent package.

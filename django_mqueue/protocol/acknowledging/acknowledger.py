@@ -243,7 +243,7 @@ class Acknowledger:
         return locked, stale
 
     def end_quarantine(self, delivery: Delivery) -> bool:
-        """Allow other messages beside a quarantined delivery. Return False while its row is locked."""
+        """Let other messages run at the same time as a quarantined delivery. Return False while its row is locked."""
         mine = self._of([delivery])
 
         def work(cursor: CursorWrapper) -> bool:

@@ -68,7 +68,7 @@ def _is_open(found: replies.Content | None) -> bool:
 def report_failure(
     cursor: CursorWrapper, topic: str, offset: int, letter: dead_letters.Copied, group: str, error: str
 ) -> None:
-    """Tell the requester of a dead-lettered request, if no other group can still reply. Never waits."""
+    """Report a dead-lettered request to its requester, if no other group can still reply. Never waits."""
     box = box_in(letter.metadata, topic, letter.original_id)
     if box is None or not replies.is_last_hope(cursor, offset, group):
         return

@@ -15,7 +15,7 @@ from .removing import Removal, unfinished
 
 PAGE = 1000
 FRUITLESS_PAGES = 20
-"""Successive pages without a deletion that end a pass. The next pass continues behind them."""
+"""A pass ends after so many successive pages without a deletion. The next pass continues behind them."""
 
 BOXES, PAGES = 500, 5
 """Reply boxes of a page, and pages of a sweep."""

@@ -39,7 +39,7 @@ def finish(using: str, topic: str, group: str) -> None:
 
 
 def unfinished(using: str, topic: str) -> Removal | None:
-    """Return a random unfinished removal, or None. A fixed choice might wait long for one lock."""
+    """Return a random unfinished removal, or None. A fixed choice might find the same locked rows each time."""
     groups = removal.unfinished(using, topic)
     return Removal(using, topic, random.choice(groups)) if groups else None
 
