@@ -44,7 +44,7 @@ def check_required_encryption(app_configs: Sequence[AppConfig] | None, **kwargs:
 
 @register(Tags.security, deploy=True)
 def check_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Warn if the database server is on another machine and its connection need not be encrypted."""
+    """Warn if the database server is on another machine and the connection may be unencrypted."""
     alias, parameters = _remote()
     if not parameters or encryption.wanted(parameters) != "optional" or "read_default_file" in parameters:
         return []

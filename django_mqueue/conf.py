@@ -18,7 +18,7 @@ DLQ_SUFFIX_MAX = 14
 
 @dataclass(frozen=True)
 class Option:
-    """The values that a setting may have. ``low``: the least allowed number. ``unit``: for error messages."""
+    """The default and the valid values of a setting. ``low``: the minimum. ``unit``: for error messages."""
 
     default: Any
     kind: type | tuple[type, ...]

@@ -18,7 +18,7 @@ class MQueueError(Exception):
 
 
 class DuplicateMessage(MQueueError):
-    """``publish(…, on_duplicate="error")`` found a message with this id in the topic's partition.
+    """``publish(…, on_duplicate="error")`` or ``request`` found a message with this id in the topic's partition.
 
     Nothing was stored. ``published``: the stored message, as a ``Published`` with ``created=False``.
     """
@@ -34,8 +34,8 @@ class DuplicateMessage(MQueueError):
 class StaleDelivery(MQueueError):
     """The delivery no longer belongs to this subscriber: it was delivered again or finished, or its lease was lost.
 
-    Nothing was changed for the deliveries in ``stale``. The other deliveries of the same call were settled. In an
-    atomic batch they were not: its transaction is rolled back.
+    Nothing was changed for the deliveries in ``stale``. The other deliveries of the same call were settled. If the
+    batch is atomic, its transaction is rolled back instead.
     """
 
     def __init__(self, stale: list[Any], verb: str) -> None:
@@ -103,7 +103,7 @@ class NotRegistered(MQueueError):
 
 
 class GroupActive(MQueueError):
-    """The group has live subscribers, and so cannot be moved. ``subscribers``: their names."""
+    """The group cannot be reset, because it has live subscribers. ``subscribers``: their names."""
 
     def __init__(self, topic: str, group: str, subscribers: list[str]) -> None:
         self.topic, self.group, self.subscribers = topic, group, subscribers

@@ -1,7 +1,7 @@
 """Search and count messages, remove them, and send them to the front.
 
-Each call takes a bounded time, also with large tables. The statistics of topics and groups come from
-``stats.numbers``, and are imported from here.
+Each call takes a bounded time, also with large tables. This module also exports the statistics of topics and groups,
+which ``stats`` implements.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Published:
 
 @dataclass(frozen=True)
 class ScheduledMessage:
-    """A message that is not due yet. ``at`` and ``created_at`` are aware UTC datetimes of the database's clock.
+    """A message that is not in the log yet. ``at`` and ``created_at`` are aware UTC datetimes of the database's clock.
 
     ``group``: the only group that gets the message; '' for all groups. For a parked retry, ``attempts`` counts the
     group's attempts, and ``last_error`` is the error of the last attempt. Otherwise they are 0 and ''.

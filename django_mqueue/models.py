@@ -1,7 +1,7 @@
-"""The five tables: columns and indexes, without behaviour. Proxy models hold the admin's pages and permissions.
+"""The five tables: columns and indexes, without behaviour. The proxy models are for the admin and its permissions.
 
 Times are epoch milliseconds of the database's clock. Key columns compare byte by byte (``utf8mb4_bin``), so ``Order-1``
-and ``order-1`` are different keys. Each index names the statement that it serves (modules of ``store``).
+and ``order-1`` are different keys. A comment at each index names functions that use it.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class Message(models.Model):
             models.CheckConstraint(condition=~models.Q(topic=""), name="queue_messages_topic_set"),
         ]
         indexes = [
-            # log.first_rows, watermark.first_open, gc: one partition in offset order.
+            # log.first_rows, watermarks.first_open: one partition in offset order.
             models.Index(
                 fields=["topic", "partition_key", "offset", "consumer_group"], name="queue_messages_partition"
             ),
-            # log.tail, log.newest, gc.page: a topic in offset order, covering.
+            # log.tails, log.newest, garbage.page: a topic in offset order, covering.
             models.Index(
                 fields=["topic", "offset", "partition_key", "consumer_group"], name="queue_messages_tail"
             ),
             # Dead letters of one group by original id (redrive, admin). For scheduled messages, both columns are NULL:
-            # the messages of a topic by due time (schedule, due).
+            # the messages of a topic by due time (scheduling.schedule, scheduling.due).
             models.Index(
                 fields=["topic", "failed_group", "original_id", "available_at"], name="queue_messages_due"
             ),
@@ -101,7 +101,7 @@ class DeliveryState(models.Model):
     class Meta:
         db_table = "queue_delivery_state"
         indexes = [
-            # state.pending: messages of a partition that wait for a retry or were left in flight, by due time.
+            # delivery_state.waiting, delivery_state.in_flight: messages of a partition that are not done, by due time.
             models.Index(
                 fields=["consumer_group", "topic", "partition_key", "acked", "in_flight", "invisible_until"],
                 name="queue_delivery_state_due",
@@ -126,13 +126,13 @@ class PartitionLease(models.Model):
     class Meta:
         db_table = "queue_partition_leases"
         constraints = [
-            # leases.acquire, claim.lock: the natural key.
+            # leases.acquire, leases.lock_mine: the natural key.
             models.UniqueConstraint(
                 fields=["consumer_group", "topic", "partition_key"], name="queue_leases_partition"
             ),
         ]
         indexes = [
-            # leases.renew, leases.overview, leases.free: by holder and age, covering.
+            # leases.held, leases.overview, leases.takeable: by holder and age, covering.
             models.Index(
                 fields=["consumer_group", "topic", "holder", "lease_renewed_at", "partition_key"],
                 name="queue_leases_holder",
@@ -167,13 +167,13 @@ class Offset(models.Model):
     class Meta:
         db_table = "queue_offsets"
         constraints = [
-            # offsets.load, watermark.store, the gate: the natural key.
+            # offsets.positions, watermarks.advance, the gate: the natural key.
             models.UniqueConstraint(
                 fields=["consumer_group", "topic", "partition_key"], name="queue_offsets_partition"
             ),
         ]
         indexes = [
-            # gc.watermarks: one partition over all groups; a topic's registrations, covering.
+            # garbage.watermarks: one partition over all groups; a topic's registrations, covering.
             models.Index(
                 fields=["topic", "partition_key", "consumer_group", "offset_acked"],
                 name="queue_offsets_groups",

@@ -38,14 +38,14 @@ logger = logging.getLogger("django_mqueue")
 
 AT_ONCE = 1000
 IDLE_ROUNDS = 3
-"""Rounds without a delivery after which nothing is deliverable. A round may find partitions for the next round."""
+"""Rounds without a delivery after which ``drain`` ends. A round may find partitions for the next round."""
 
 
 def published(topic: str | None = None, *, using: str | None = None) -> list[Message]:
     """Return the messages of a topic in the log (None: of all topics), by offset.
 
-    Dead letters are messages of ``<topic>_dlq``. ``group`` is the only group that a message was published for; '' for
-    all.
+    Dead letters are messages of ``<topic>_dlq``, and scheduled messages of ``<topic>_scheduled``. ``group`` is the only
+    group that a message was published for; '' for all.
     """
     rows = Row.objects.using(conf.database(using)).order_by("offset")
     return [_message(row) for row in (rows if topic is None else rows.filter(topic=topic))]
@@ -144,7 +144,7 @@ class _Drain:
 
 
 class _Outbox(EventQueue):
-    """Sends signals between two steps, never in a handler's transaction, which a receiver could break."""
+    """Sends signals only between two steps, because a receiver could break a handler's transaction."""
 
     def __init__(self, using: str) -> None:
         super().__init__()

@@ -70,7 +70,7 @@ def _logging_once(what: str) -> Iterator[None]:
 
 
 def carried(headers: Any) -> dict[str, str]:
-    """Return the trace headers for a new message. If the headers have some, keep them and link the span to them."""
+    """Return trace headers to add to a new message. If it already has some, link the span to them and add none."""
     api = _api()
     carrier: dict[str, Any] = {}
     if api is None:

@@ -69,7 +69,7 @@ class FixedDelay:
 
 
 class Delays:
-    """Wait a time from a list after each attempt: seconds or ``timedelta``. The last entry is for all later attempts.
+    """Wait after each attempt for the next time in a list (seconds or ``timedelta``). The last entry repeats.
 
     Raises ``TypeError`` or ``ValueError`` for an empty list or an invalid time.
     """

@@ -141,7 +141,7 @@ class DeadLetterQuery:
         return self._is_named(found.name) and self._is_in(found.line)
 
     def _is_named(self, name: str) -> bool:
-        """Match a name. Only a class may be without its module: another text may hold values that ``MASK`` hides."""
+        """Match a name. Only a class matches without its module, because parts of other texts may be masked values."""
         return self.name in (None, name) or (is_class(name) and name.rpartition(".")[2] == self.name)
 
     def _is_in(self, line: str) -> bool:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 DURATION_MAX_MS = 100 * 366 * 86_400_000
-"""A hundred years. A longer duration is a mistake in units."""
+"""A hundred years. A longer duration is probably in the wrong unit."""
 
 
 def to_ms(argument: str, value: Any, *, least: float = 0) -> int:

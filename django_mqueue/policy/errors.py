@@ -10,7 +10,7 @@ HEAD = 200
 """Characters of an error's text that are compared. SQL statements must fetch the same number."""
 
 LINE = 120
-"""Maximum length of ``Alike.line``: less than ``HEAD``, so that the lengths of ids before its end do not matter."""
+"""Maximum length of ``Alike.line``. It is less than ``HEAD``, because a ``#`` in place of an id shortens the text."""
 
 NOTHING = "(no text)"
 """The ``line`` of errors without text."""
@@ -46,7 +46,7 @@ def part_of_line(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text without colours. Control characters and changes of direction become visible."""
+    """Return the text without colour codes. Control characters and marks of the text's direction become visible."""
     return _HIDDEN.sub(_visible, _COLOURS.sub("", text))
 
 

@@ -1,4 +1,4 @@
-"""Identifiers that need no coordination."""
+"""Random identifiers, which processes create without coordination."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PENDING, IN_FLIGHT, WAITING, DONE, DEAD, SCHEDULED = STATUSES = (
 
 LIMIT_MAX = 10_000
 SLACK_MS = 60_000
-"""Tolerance of a search by time: log rows that are close in time may be out of order."""
+"""Tolerance of a search by time, in milliseconds: rows of the log that are close in time may be out of order."""
 
 
 @dataclass(frozen=True)

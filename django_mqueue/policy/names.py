@@ -16,7 +16,7 @@ SCHEDULED_SUFFIX = "_scheduled"
 REPLIES_SUFFIX = "_replies"
 
 _SPREAD_MARK = " "
-"""The name of a partition of messages without a key: a blank and a number. No key may begin with a blank."""
+"""The first character of partitions of messages without a key; a number follows. No key may begin with a blank."""
 
 
 def check_name(argument: str, value: object, limit: int) -> str:
@@ -46,7 +46,7 @@ def check_name(argument: str, value: object, limit: int) -> str:
 def check_topic(value: object, limit: int = TOPIC_MAX) -> str:
     """Return ``value`` if it is a valid topic to consume. Raises ``TypeError`` or ``ValueError``.
 
-    Scheduled messages and replies have reserved suffixes. Scheduled messages move into their topic when they are due.
+    The suffixes of scheduled messages and replies are reserved.
     """
     topic = check_name("topic", value, limit)
     uses = {SCHEDULED_SUFFIX: "scheduled messages", REPLIES_SUFFIX: "replies"}

@@ -35,8 +35,8 @@ class Quarantine:
     """Makes room for messages in quarantine: the process claims nothing for a while, until no message runs.
 
     If messages still run after that time, the process claims as usual, and the next try waits twice as long.
-    ``quiet_for=0`` never stops claiming. A message in quarantine then runs when nothing is in flight or, after
-    ``RUN_TOGETHER_AFTER`` seconds, together with others.
+    ``quiet_for``: the seconds of the first try. With 0, claiming never stops: a message in quarantine runs when nothing
+    is in flight or, after ``RUN_TOGETHER_AFTER`` seconds, together with others.
     """
 
     def __init__(self, quiet_for: float = QUIET_FOR) -> None:

@@ -34,13 +34,13 @@ class Box:
 
 
 def box_in(metadata: str, topic: str, message: str) -> Box | None:
-    """Return ``box_of`` for a message's metadata as the log stores it."""
+    """Call ``box_of`` with the headers in a message's stored metadata."""
     found = json.loads(metadata)
     return box_of(found.get("headers"), topic, message) if isinstance(found, Mapping) else None
 
 
 def box_of(headers: Any, topic: str, message: str) -> Box | None:
-    """Return the box that the headers of a message name; None if the message (its id) is not a request."""
+    """Return the box that a message's headers name; None if it is not a request. ``message``: its id."""
     named = headers.get(REPLY_TO) if isinstance(headers, Mapping) else None
     found = _BOX.fullmatch(named) if isinstance(named, str) else None
     return Box(int(found[1]), found[2], topic, message) if found else None

@@ -10,7 +10,7 @@ def fair_share(partitions: int, members: Sequence[str], me: str) -> int:
     """Return the number of partitions for ``me``: the quotient, plus 1 for the first members if there is a remainder.
 
     12 partitions for 5 members are 3, 3, 2, 2, 2: two members differ by at most 1. Members are sorted by name. A member
-    that is not in ``members`` (it has not seen itself yet) gets 0.
+    that is not yet in ``members`` gets 0.
     """
     ranked = sorted(set(members))
     if me not in ranked:

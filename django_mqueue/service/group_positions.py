@@ -1,4 +1,4 @@
-"""Change a group's position: reset it, pause it, resume it."""
+"""Reset a group's position, pause a group, and resume it."""
 
 from __future__ import annotations
 

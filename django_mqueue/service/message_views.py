@@ -86,10 +86,7 @@ def payload(body: bytes | None, how: str, size: int) -> Any:
 
 
 def original_offset(row_id: str) -> int | None:
-    """Return the offset of a dead letter's original message, which is the first part of its row's id.
-
-    None if the id has another form.
-    """
+    """Return the offset of a dead letter's original message: the first part of its row's id; None for another form."""
     offset = row_id.partition(":")[0]
     return int(offset) if offset.isascii() and offset.isdecimal() and len(offset) < 19 else None
 

@@ -40,7 +40,7 @@ def publish(
     on_duplicate: OnDuplicate = "ignore",
     using: str | None = None,
 ) -> Published:
-    """Publish one message to a topic, in the caller's transaction. It exists if and only if that commits.
+    """Publish one message to a topic, in the caller's transaction. It exists if and only if that transaction commits.
 
     ``payload``: a value that ``DjangoJSONEncoder`` encodes, or ``bytes``. ``kind``: a name for the payload's type.
     ``headers``: a mapping of JSON values. ``using``: a database alias, by default ``MQUEUE["DATABASE"]``.

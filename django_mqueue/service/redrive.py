@@ -130,7 +130,7 @@ class Batch:
 
 @dataclass
 class DeadLetterSelection:
-    """Dead letters to redrive or to purge. ``edit``: returns the new payload of a redriven message."""
+    """Dead letters to redrive (``redrives``) or to purge. ``edit``: returns the new payload of a redriven message."""
 
     using: str
     topic: str
@@ -195,7 +195,7 @@ class DeadLetterSelection:
     ) -> tuple[Batch, list[Letter]]:
         """Redrive or purge the dead letters of a page, except those locked by another transaction.
 
-        A redrive skips dead letters whose group is not registered, because no group would receive the message.
+        A redrive also skips dead letters whose group is not registered, because no group would receive the message.
         """
         free = page if dry_run else sorted(garbage.lock_free(cursor, page))
         found = [Letter(row, self.dead_topic) for row in dead_letters.read(cursor, free)] if free else []

@@ -21,7 +21,7 @@ from ..store.connection import session
 Start = Literal["earliest", "latest"] | datetime | int
 
 SETTLE_FOR = 2.0
-"""Seconds that a start waits until the end of the log is settled. After that it starts lower, never higher."""
+"""Maximum seconds that a new group waits until the end of the log is settled. Then it starts at a lower offset."""
 
 
 def check_group(group: str) -> str:
@@ -47,7 +47,7 @@ def check_start(start: object) -> None:
 
 
 def topic_limit() -> int:
-    """Return the maximum length of a topic's name that groups may consume: also of a dead-letter topic."""
+    """Return the maximum length of the name of a topic that groups consume, with the suffix of a dead-letter topic."""
     return names.TOPIC_MAX + conf.DLQ_SUFFIX_MAX
 
 
@@ -80,7 +80,7 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
         settled = max(offsets.lock_topic(alias, cursor, topic), known)
         if offsets.is_registered(cursor, group, topic):
             return False, False
-        rest = removing.begin(cursor, topic, group)  # Rows from before an unsubscribe would hide messages.
+        rest = removing.begin(cursor, topic, group)  # Rows that an unsubscribe has left would hide messages.
         offsets.raise_settled(cursor, topic, settled)
         offsets.register(cursor, group, topic, min(above, settled), resetting=rest)
         return True, rest
@@ -134,10 +134,10 @@ def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
 
 
 def start_above(using: str, topic: str, start: Start, settle_for: float | None = None) -> tuple[int, int]:
-    """Return (offset above which a start lies, settled offset). For ``"earliest"`` both are 0.
+    """Return (offset after which the group would begin, settled offset). For ``"earliest"`` both are 0.
 
-    A group must not start above the settled offset, but the first number may be higher. The call waits up to
-    ``settle_for`` seconds until the end of the log is settled, but not in a transaction of the caller.
+    If the first is higher, the group must begin at the settled offset instead. The call waits up to ``settle_for``
+    seconds until the end of the log is settled, but not in a transaction of the caller.
     """
     if start == "earliest":
         return 0, 0
@@ -153,8 +153,7 @@ def start_above(using: str, topic: str, start: Start, settle_for: float | None =
 
 
 CLOCK_SPREAD = timedelta(hours=1) // timedelta(milliseconds=1)
-"""Milliseconds by which ``published_at`` may be out of order for more than ``NEIGHBOURS`` messages: the server's clock
-was behind."""
+"""Milliseconds by which the server's clock may have been wrong during more than ``NEIGHBOURS`` messages."""
 
 NEIGHBOURS = 1000
 
@@ -174,7 +173,8 @@ def newest_before(using: str, topic: str, moment: int, upto: int, spread: int) -
 def start_before(using: str, topic: str, moment: int, settled: int) -> int:
     """Return the offset before the first message that was published at ``moment`` (epoch milliseconds) or later.
 
-    It is lower if messages before that message have times out of order: the clock was behind, so they may be newer.
+    It is lower if the times before that message are out of order, because the clock was set back. These messages may be
+    newer than their times.
     """
     low = _long_before(using, topic, moment, settled, CLOCK_SPREAD)
     first = log.first_since(using, topic, low, settled, moment)
@@ -188,10 +188,10 @@ def _long_before(using: str, topic: str, moment: int, upto: int, spread: int) ->
 
 
 def _bisected(using: str, topic: str, upto: int, goes_on: Callable[[int, int], bool]) -> tuple[int, int]:
-    """Return two offsets, at most ``NEIGHBOURS`` apart, around the offset that is searched for.
+    """Bisect up to ``upto``. Return the two offsets, at most ``NEIGHBOURS`` apart, that enclose the result.
 
-    ``goes_on`` gets the earliest and latest time of many messages around an offset, because the clock may have been
-    wrong for some of them. It returns whether to search above it.
+    ``goes_on`` returns whether to search higher. It gets the earliest and latest time of the messages around an offset,
+    because single times may be wrong.
     """
     low, high = 0, upto
     while high - low > NEIGHBOURS:

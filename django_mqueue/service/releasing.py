@@ -1,4 +1,4 @@
-"""Forced release of leases: another worker can take over if the holder of a lease hangs."""
+"""Release leases by force, so that another worker can take over if the holder of a lease hangs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def held(
     holder: str | None = None,
     using: str | None = None,
 ) -> list[leases.Seen]:
-    """Return the leases that ``release`` would release now, by partition. Raises the same exceptions."""
+    """Return the leases that ``release`` would release now, sorted by partition. Raises the same exceptions."""
     return _find(topic, group, partition, subscriber, holder, conf.database(using))
 
 

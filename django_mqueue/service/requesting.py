@@ -1,4 +1,4 @@
-"""Requests: publish a message, and wait for the reply."""
+"""Requests: publish a message, and wait for the reply in a box (``policy.requests``)."""
 
 from __future__ import annotations
 

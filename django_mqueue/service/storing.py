@@ -27,7 +27,7 @@ BYTES_PER_STATEMENT = 4 * 1_048_576
 
 
 def checked_place(topic: str, id: str, key: str | None, group: str | None) -> MessageKey:
-    """Return where a message is stored. Raise ``TypeError`` or ``ValueError`` for invalid names."""
+    """Return the partition, id and group of a message. Raise ``TypeError`` or ``ValueError`` for invalid names."""
     names.check_name("id", id, names.ID_MAX)
     if key is not None:
         names.check_name("key", key, names.KEY_MAX)
@@ -74,7 +74,7 @@ def store_scheduled(
 ) -> Published:
     """Schedule one message, unless its id is scheduled or in the log. ``replace``: replace a scheduled one of this id.
 
-    Read the log last. If the message of this id is being promoted at this moment, it is in the log by then.
+    The log is read last: a message of this id that is being promoted is in the log by then.
     """
     if not given:
         return _published(topic, one.row, schedule.insert(cursor, topic, [one]), True)
@@ -135,7 +135,7 @@ class _ScheduledStore(_LogStore):
     """The scheduled messages, as a destination of rows."""
 
     def existing(self, places: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
-        """Read the scheduled messages first: a message that is promoted meanwhile is then in the log."""
+        """Read the scheduled messages first. A message that is promoted between the two reads is then in the log."""
         waiting = log.existing_now(self.cursor, names.scheduled_topic(self.topic), places, locking=locking)
         return super().existing(places, locking=locking) | waiting
 
@@ -148,7 +148,7 @@ def _published(topic: str, row: NewRow, offset: int, created: bool, replaced: bo
 
 
 def _store(store: _LogStore, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
-    """Store rows, each id once. ``rows``: each with whether the caller chose its id."""
+    """Store rows, each id once. ``rows``: pairs of a row and whether the caller chose its id."""
     offset_of: dict[MessageKey, int] = {}
     answers = []
     for chunk in batches_by_weight(rows, _weight, BYTES_PER_STATEMENT, ROWS_PER_STATEMENT):
@@ -173,7 +173,7 @@ def _insert_rest(
     there: dict[MessageKey, int],
     given: list[MessageKey],
 ) -> dict[MessageKey, int]:
-    """Insert the missing rows. Wait for a publisher that stores one of the ids meanwhile, and use its row."""
+    """Insert the missing rows. If another publisher is storing one of the ids, wait for its commit and use its row."""
     while missing := [key for key in fresh if key not in there]:
         new = [fresh[key] for key in missing]
         try:

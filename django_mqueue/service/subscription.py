@@ -40,7 +40,7 @@ def refuse_in_transaction(using: str, what: str) -> None:
 
 
 def stop_safely(engine: Subscriber, unstarted: Sequence[Delivery], *, patient: bool = True) -> None:
-    """Leave the group, on a new connection if the old one is lost."""
+    """Call ``engine.stop`` to leave the group, on a new connection if the old one is lost."""
     try:
         engine.stop(unstarted, patient=patient)
     except (DatabaseError, OSError) as error:
@@ -51,7 +51,7 @@ def stop_safely(engine: Subscriber, unstarted: Sequence[Delivery], *, patient: b
 
 
 def default_name() -> str:
-    """Return a name that no other subscriber has: host, process id and four random bytes."""
+    """Return a unique name: host, process id and four random bytes."""
     return f"{socket.gethostname()[:80]}-{os.getpid()}-{secrets.token_hex(4)}"
 
 

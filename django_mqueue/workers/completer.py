@@ -1,6 +1,7 @@
 """The completer: it settles deliveries by the outcomes of their handlers.
 
-All acks of a group share a commit. Failures with the same verdict share a commit, unless messages must be moved.
+All acks of a group share a commit. Failures with the same verdict share a commit, unless messages must be moved:
+dead-lettered or parked.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from .registry import Handler
 logger = logging.getLogger("django_mqueue")
 
 AT_ONCE = 100
-"""Maximum number of failures' transactions in one turn of the loop. Leases are renewed between two turns."""
+"""Maximum number of transactions for failures in one turn of the loop. Leases are renewed only between turns."""
 LOCKED_FOR = 0.5
 """Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
 
 
 class Completer:
-    """Outcomes that are not settled yet. ``counts``: the number of settled messages by verb."""
+    """Settles outcomes. ``finished``: outcomes that are not settled yet. ``counts``: settled messages by verb."""
 
     def __init__(self, handlers: Mapping[Subscriber, Handler]) -> None:
         self.handlers = handlers
@@ -67,7 +68,7 @@ class Completer:
         return held
 
     def due(self) -> Iterator[Outcome]:
-        """Return the outcomes, without outcomes whose rows were locked a moment ago."""
+        """Return the outcomes to settle now. Outcomes whose rows were locked wait for ``LOCKED_FOR`` seconds."""
         now = time.monotonic()
         return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
 
@@ -165,7 +166,7 @@ class Completer:
         return max(self._visible_at - time.monotonic(), 0)
 
     def keep_visible(self) -> None:
-        """Extend deliveries while their handlers run. An atomic handler's transaction may have read the same rows."""
+        """Extend deliveries while their handlers run, if not atomic: an atomic transaction may have read the row."""
         now = time.monotonic()
         if now < self._visible_at:
             return

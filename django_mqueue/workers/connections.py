@@ -14,10 +14,10 @@ logger = logging.getLogger("django_mqueue")
 
 
 def before_use() -> None:
-    """Make Django check this thread's connections when they are next used, and replace closed ones.
+    """Make Django check this thread's connections at their next use, and reconnect closed ones.
 
-    Django does this once for each request with ``CONN_HEALTH_CHECKS``. The check is a ping, not a statement. A check at
-    this moment would be too early, because a handler may wait for something else before it uses a connection.
+    Django does this once for each request with ``CONN_HEALTH_CHECKS``. The check is a ping, not a statement. A check
+    now would be too early, because a connection may break before the handler uses it.
     """
     reset_queries()
     for connection in connections.all(initialized_only=True):

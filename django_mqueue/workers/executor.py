@@ -43,7 +43,7 @@ def call(job: Job) -> list[Outcome]:
             lost = [d for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread]
             found |= verdicts_on(handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
     except BaseException:
-        # The exception cannot be formatted, or the retry policy exits: the attempt has failed.
+        # The exception cannot be formatted, or the retry policy has raised ``SystemExit``: the attempt has failed.
         logger.exception("handler's outcome unknown: %s", handler.name)
         connections.after_use()
         found = dict.fromkeys(job.deliveries, CANNOT_TELL)
@@ -113,9 +113,9 @@ def _handle(job: Job, deliveries: list[Delivery], argument: Any) -> None:
 def _failed_in_part(
     handler: Handler, given: dict[Delivery, Message], failure: BatchFailure
 ) -> dict[Delivery, Verdict]:
-    """Return the verdicts after a ``BatchFailure``. It names the failed messages.
+    """Return the verdicts after a ``BatchFailure``. The messages that it does not name are acknowledged.
 
-    The other messages are acknowledged. If the handler is atomic, they were rolled back, and are delivered again.
+    If the handler is atomic, they were rolled back, and are delivered again instead.
     """
     of_hold = {id(delivery.hold): delivery for delivery in given}
     found = dict.fromkeys(given, AGAIN if handler.atomic else ACK)

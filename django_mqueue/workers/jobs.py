@@ -1,4 +1,4 @@
-"""Jobs of a worker's threads, their outcomes, and verdicts: how to settle a message after its handler raised."""
+"""Jobs (calls of handlers) for a worker's threads, and their outcomes. An outcome's verdict settles one message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_DELAY = 1.0
 UNCOUNTED_MOST = 10
 """Maximum number of attempts of one message that are not counted because the server ended their transaction."""
 UNCOUNTED_WAIT = ExponentialBackoff(first=0.05, factor=2, max=10, jitter=0.5)
-"""Seconds until such an attempt is repeated. The jitter keeps handlers that blocked each other apart."""
+"""Seconds until such an attempt is repeated. The jitter separates handlers that have blocked each other."""
 
 
 class Verdict(NamedTuple):
@@ -68,9 +68,9 @@ class Job:
 
     The thread that runs the job sets its fields, and the worker's loop reads them.
 
-    - ``started``: by the monotonic clock.
+    - ``started``: monotonic seconds; infinite before the start.
     - ``judged``: verdicts on messages that the handler does not get.
-    - ``cancels``: the job ends itself when its time is over.
+    - ``cancels``: the job cancels its handler after ``max_runtime``.
     - ``coroutine``: the coroutine of an ``async`` handler.
     """
 
@@ -96,7 +96,7 @@ class Job:
         self.started = time.monotonic()
 
     def ends(self, outcomes: list[Outcome]) -> bool:
-        """End the job. Return False if it has ended already: its handler or its time limit was first."""
+        """End the job with these outcomes. Return False if its handler or its time limit has ended it already."""
         with self._lock:
             if self.ended:
                 return False
@@ -127,7 +127,7 @@ class Job:
 
 
 def _shown(frame: FrameType) -> str:
-    """Return the stack as text, without the worker's frames above the handler."""
+    """Return the stack as text, from the handler's first frame on."""
     found = traceback.extract_stack(frame)
     own = [place for place, entry in enumerate(found) if entry.filename.startswith(HERE)]
     return "".join(traceback.format_list(found[own[-1] + 1 if own else 0 :] or found[-1:]))
@@ -150,10 +150,10 @@ def _verdict_on(handler: Handler, attempt: int, exception: BaseException, error:
 def verdicts_on(
     handler: Handler, deliveries: Iterable[Delivery], exception: BaseException, error: str | None = None
 ) -> dict[Delivery, Verdict]:
-    """Return the verdict on each delivery. ``error`` is stored instead of the traceback.
+    """Return the verdict on each delivery after an exception. ``error``: a text to store instead of the traceback.
 
-    The retry policy is called once for each attempt's number, so that these messages are retried together. An attempt
-    is not counted if the server ended the transaction of an atomic handler.
+    The retry policy is called once for each attempt number, so messages with the same number are retried together. If
+    the server ended the transaction of an atomic handler, the attempt is not counted.
     """
     deliveries = list(deliveries)
     if deliveries and _undone(handler, exception) and (again := _uncounted(handler, deliveries, exception)):
@@ -164,15 +164,12 @@ def verdicts_on(
 
 
 def _undone(handler: Handler, exception: BaseException) -> bool:
-    """Return whether the server ended the handler's transaction: a closed connection, a deadlock, a lock wait.
-
-    After a lock wait timeout, the server has rolled back only one statement. The exception has rolled back the others.
-    """
+    """Return whether a lost connection, a deadlock or a lock wait timeout rolled back an atomic handler's writes."""
     return handler.atomic and (errors.is_lost(exception) or errors.is_retriable(exception))
 
 
 def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseException) -> Verdict | None:
-    """Return a verdict that counts no attempt; None if the messages had too many such attempts."""
+    """Return a verdict that counts no attempt; None if that happened too often for these messages."""
     partition = deliveries[0].hold.acknowledger.context.partitions.get(deliveries[0].hold.receipt.partition)
     if partition is None:  # The lease is lost: these deliveries are stale.
         return None

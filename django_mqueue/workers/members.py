@@ -1,4 +1,4 @@
-"""The groups of a worker process: the groups that it has joined, and the groups that it joins later."""
+"""The groups that a worker process has joined, and the groups that it joins later."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ logger = logging.getLogger("django_mqueue")
 
 
 class Members:
-    """The engines of a process. False if no engine is left that may work.
+    """The engines of a process: the ``Subscriber`` of each handler. False if no engine works or is about to start.
 
-    ``joined``: they work. ``starting``: another transaction had locked rows of their group at the start. ``ready``:
-    the caller's list of the engines that may claim. This object changes it.
+    ``joined``: engines that work. ``starting``: engines that try to join again, because another transaction had locked
+    rows of their group. ``ready``: the caller's list of the engines that may claim. This object changes it.
     """
 
     def __init__(self, using: str, handlers: Mapping[Subscriber, Handler], ready: list[Subscriber]) -> None:
@@ -73,6 +73,6 @@ class Members:
     def _join(self, engine: Subscriber) -> None:
         handler = self._handlers[engine]
         subscribe(handler.topic, handler.group, handler.start, using=self.using)
-        engine.leave_feed()  # An earlier try may have joined the feed.
+        engine.leave_feed()  # An earlier try may have joined it.
         engine.start()
         self.joined[engine] = None

@@ -34,7 +34,7 @@ LOG_AFTER_TIMEOUTS = 10
 
 
 class HandlerPool:
-    """Up to ``size`` daemon threads that work, and threads that hang: their jobs were given up and still run."""
+    """Up to ``size`` daemon threads that run jobs, and the hanging threads, whose jobs were given up and still run."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -76,7 +76,7 @@ class HandlerPool:
         self._results.put(None)
 
     def give_up(self, job: Job, judge: Callable[[], list[Outcome]]) -> None:
-        """Give up a job that runs too long. It keeps its thread; another thread gets its outcomes from ``judge``."""
+        """Give up a job that runs too long. It keeps its thread. Another thread calls ``judge`` for its outcomes."""
         with self._lock:
             thread = next((t for t, mine in self._threads.items() if mine is job), None)
             if thread is None or not job.ends([]):
@@ -89,7 +89,7 @@ class HandlerPool:
         def end() -> None:
             try:
                 job.outcomes = judge()
-            except BaseException:  # A retry policy may exit.
+            except BaseException:  # A retry policy may raise ``SystemExit``.
                 logger.exception("handler's outcome unknown: %s", job)
                 job.outcomes = [Outcome(d, CANNOT_TELL, overdue=True) for d in job.deliveries]
             self._results.put(job)
@@ -98,7 +98,7 @@ class HandlerPool:
         self._tasks.put(end)
 
     def check_limits(self) -> None:
-        """Give up handlers that have run too long, and log handlers that seem to hang. Calls no code of the user."""
+        """Give up handlers that have run too long, and log handlers that seem to hang. Call no user code here."""
         now = time.monotonic()
         for job in self._started_jobs():
             ran, long = now - job.started, LOG_AFTER_TIMEOUTS * job.handler.visible_ms / 1000
@@ -117,7 +117,7 @@ class HandlerPool:
         self._log_at = {job: at for job, at in self._log_at.items() if job in self.jobs}
 
     def next_limit_in(self) -> float:
-        """Return the seconds until the next limit is reached."""
+        """Return the seconds until the next time limit; infinity if there is none."""
         ends = [job.started + _limit(job) for job in self._started_jobs()]
         return max(min(ends, default=math.inf) - time.monotonic(), 0)
 
@@ -174,7 +174,7 @@ def _limit(job: Job) -> float:
 
 
 def _overdue(job: Job, stack: str) -> list[Outcome]:
-    """Return a failed outcome for each message that the handler was given. This calls the user's retry policy."""
+    """Return the outcomes of a job that ran too long. Each message that the handler got has failed."""
     error = TimeLimitExceeded(job.handler.max_runtime or 0)
     judged = dict(job.judged)
     given = [delivery for delivery in job.deliveries if delivery not in judged]

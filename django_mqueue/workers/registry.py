@@ -45,7 +45,7 @@ class Handler:
     kinds: dict[str, Parser | None] | None = None
 
     def options(self, using: str, *, batch_size: int | None = None, eager: bool = False) -> Options:
-        """Return the options of the handler's engine. ``batch_size``: overrides the handler's."""
+        """Return the options of a subscriber. ``batch_size`` replaces the handler's. ``eager``: for tests."""
         return Options(
             using, batch_size or self.batch_size, self.strict, self.max_attempts, self.visible_ms, eager=eager,
             batch=self.batch,
@@ -53,7 +53,7 @@ class Handler:
 
 
 def _definition(function: Any) -> object:
-    """Return a value that is equal for the same function, imported twice."""
+    """Return a value that is equal if the same function is imported twice."""
     code = getattr(function, "__code__", None)
     return (code.co_filename, function.__qualname__, code.co_firstlineno) if code else object()
 

@@ -203,7 +203,7 @@ class Runner:
             self._members.join_if_due()
 
     def _retire(self, engine: Subscriber, error: MQueueError) -> None:
-        """Stop an engine. If another worker has its name, stop the process. An unsubscribed group may return."""
+        """Stop an engine. An unsubscribed group may be subscribed again. After any other error, the process stops."""
         logger.error("handler stops: %s: %s", self._handlers[engine].name, error)
         self._members.retire(engine, may_return=isinstance(error, NotRegistered))
         self._sharing.ahead[engine].clear()
@@ -218,7 +218,7 @@ class Runner:
         return min(float(conf.get("POLL_INTERVAL", h.topic)) for h in self._handlers.values())
 
     def _idle_timeout(self) -> float:
-        """Return the seconds without a statement after which the server may end the connection: leases have expired."""
+        """Return the idle seconds after which the server may close the connection, because leases have expired."""
         beats = max(float(conf.get("DISCOVERY_INTERVAL", h.topic)) for h in self._handlers.values())
         return max(2 * min(self._interval(), beats), self._lease())
 
@@ -226,10 +226,8 @@ class Runner:
         return max(float(conf.get("LEASE_DURATION", handler.topic)) for handler in self._handlers.values())
 
     def _at_work(self) -> int:
-        """Count handlers that run or may start now. A handler that has ended does not count."""
-        overdue = sum(
-            outcome.overdue for outcome in self._completer.finished
-        )  # Their handlers may still run.
+        """Return how many calls run or may start now. An overdue call counts, because its handler may still run."""
+        overdue = sum(outcome.overdue for outcome in self._completer.finished)
         return len(self._pool.jobs) + self._sharing.startable + overdue
 
     def _free(self) -> int:
@@ -289,7 +287,7 @@ class Runner:
             self._sharing.hold_back(self._sharing.engine_of(delivery))
         for outcome in self._completer.finished:
             if outcome.delivery.hold.alone and not outcome.overdue:
-                # Its handler has ended, but it is not settled.
+                # Its handler has ended, so other messages may run before it is settled.
                 self._dispatch.let_others_run(outcome.delivery)
 
     def _start_ahead(self, delivery: Delivery) -> None:
@@ -306,7 +304,7 @@ class Runner:
             logger.error("worker stops: %s", self._error)
 
     def _is_drained(self) -> bool:
-        """Return whether no work is left, after a search of the tail, all partitions and free leases."""
+        """Search the tail, all partitions and free leases. Return whether to end the drain."""
         if self._tailer.tick():
             return False
         work = False
@@ -325,7 +323,7 @@ class Runner:
         return self._has_waited_for(left)
 
     def _has_waited_for(self, left: int) -> bool:
-        """Return whether to give up ``left`` messages that other, perhaps dead, workers have leased."""
+        """Return whether to stop waiting for ``left`` messages that other, perhaps dead, workers have leased."""
         if self._left_since is None:
             logger.info("drain: waiting for messages that other workers have leased: %s", left)
             self._left_since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Shares of a worker's threads for its handlers: starts, claims, and the number of messages to claim ahead."""
+"""Share a worker's threads among its handlers: starts, claims, and claims ahead, before a thread is free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .registry import Handler
 from .turns import Contender, Turns
 
 AHEAD_SECONDS = 0.05
-"""Seconds of work to claim ahead. A claim takes a few milliseconds, and quick handlers would wait for it."""
+"""Seconds of work to claim ahead. Otherwise quick handlers would wait for a claim, which takes a few milliseconds."""
 AHEAD_MAX = 100
 """Maximum number of messages that a process claims ahead."""
 REST = 0.02
@@ -26,10 +26,10 @@ REST = 0.02
 
 
 class Sharing:
-    """Shares the threads of ``pool`` by the time that handlers use. ``engines``: the handlers that run now.
+    """Shares the threads of ``pool`` by the time that handlers use. ``engines``: the subscribers that may claim.
 
-    Only messages that were claimed ahead can start without a claim. So a thread stays free for a handler that has its
-    turn but no claimed message. Such a handler has slow calls, takes batches, or has just got work.
+    A message that was claimed ahead starts without a further claim. A handler without such messages has slow calls,
+    takes batches, or has just got work. In its turn a thread stays free for it, until its claim.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Sharing:
 
     @property
     def startable(self) -> int:
-        """Count the ``waiting`` messages of groups that do not rest, and whose rows were not locked a moment ago."""
+        """Return the number of ``waiting`` messages whose handlers may start a call now."""
         return sum(len(self.ahead[engine]) for engine in self.engines if self._room(engine) > 0)
 
     def ended(self, job: Job) -> None:
@@ -66,7 +66,7 @@ class Sharing:
             self.rest([engine])
 
     def rest(self, engines: Iterable[Subscriber]) -> None:
-        """Keep no thread free for handlers that cannot claim now. Their groups may be paused or locked."""
+        """Keep no thread free for handlers that cannot claim, for ``REST`` seconds. Groups may be paused or locked."""
         for engine in engines:
             self._rest_until[engine] = time.monotonic() + REST
 
@@ -93,7 +93,7 @@ class Sharing:
         return [one for engine, share in shares.items() for one in islice(self.ahead[engine], share)]
 
     def claims(self, free: int, but: Collection[Subscriber] = ()) -> dict[Subscriber, tuple[int, int]]:
-        """Return (messages to start now, messages ahead) by handler, in order. ``but``: their claims got too little."""
+        """Return how many messages to claim for each handler: (to start now, ahead). ``but``: handlers to skip."""
         working = [engine for engine in self.engines if engine not in but and self._has_work(engine)]
         contenders = {
             engine: Contender(0 if self.ahead[engine] else self._room(engine))
@@ -131,12 +131,12 @@ class Sharing:
         return max(min(room, own - claimed, self._turns.calls_left(engine, spent)), 0)
 
     def _filled(self) -> float:
-        """Return the part of the process's limit that is claimed ahead, without handlers at their concurrency limit."""
+        """Return the fraction of the limit that is claimed ahead. Handlers that cannot start a call do not count."""
         limits = {engine: self._most_ahead(engine) for engine in self.engines if self._room(engine) > 0}
         return sum(len(self.ahead[engine]) / most for engine, most in limits.items() if most)
 
     def _most_ahead(self, engine: Subscriber) -> int:
-        """Return how many messages to claim ahead at most: 0 for batches, and if another worker may be faster."""
+        """Return the maximum to claim ahead: 0 for batches, and for slow handlers, as other workers may be free."""
         average = self._turns.average(engine)
         if engine.batch or average >= AHEAD_SECONDS:
             return 0

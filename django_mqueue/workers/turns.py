@@ -1,4 +1,4 @@
-"""Fair turns: handlers get the free threads of a process by the time that each handler has used."""
+"""Fair turns: handlers that have used less time get the free threads of a process first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 TURN = 0.05
-"""Seconds, for each thread, that a handler uses before the next handler's turn. Short turns cost more statements."""
+"""Length of a turn: seconds of work on each thread. Shorter turns need more statements."""
 UNKNOWN = 0.05
 """Seconds that a handler's first call is assumed to take."""
 LEAST = 0.001
-"""Minimum seconds that a call is charged: the worker's loop needs about as much for each call."""
+"""Minimum charge for a call, in seconds. The worker's loop needs about this time for each call."""
 WEIGHT = 0.1
 
 Key = TypeVar("Key", bound=Hashable)
@@ -27,7 +27,10 @@ class Contender:
 
 
 class Turns(Generic[Key]):
-    """The time that handlers use: which handler comes first. A handler without work saves up one turn at most."""
+    """Counts the time that handlers use, and chooses the next one. A handler without work saves up at most one turn.
+
+    ``running``, in the methods: for each handler, the seconds since each of its running calls has started.
+    """
 
     def __init__(self, threads: int) -> None:
         self._turn = TURN * threads
@@ -47,20 +50,20 @@ class Turns(Generic[Key]):
         self._average[key] = before + WEIGHT * (seconds - before)
 
     def average(self, key: Key) -> float:
-        """Return the seconds that a call takes, as far as known."""
+        """Return the moving average of a call's seconds; ``UNKNOWN`` before the first call has ended."""
         return self._average.get(key, UNKNOWN)
 
     def spent(self, key: Key, running: Mapping[Key, list[float]], claimed: int = 0) -> float:
-        """Return what a handler will have used when its ``running`` (for so many seconds) and ``claimed`` calls end."""
+        """Return the seconds that a handler will have used when its running and ``claimed`` calls have ended."""
         cost = self._cost(key)
         return self._used[key] + sum(max(r, cost) for r in running.get(key, ())) + claimed * cost
 
     def turn_of(self, spent: float) -> int:
-        """Return the number of the turn of a handler that has ``spent`` so many seconds."""
+        """Return the number of a handler's current turn, after it has ``spent`` these seconds."""
         return int(spent / self._turn)
 
     def calls_left(self, key: Key, spent: float) -> int:
-        """Return how many calls are left in this turn; if little of it is left, in this and the next one."""
+        """Return how many calls fit into the rest of this turn. If half or less is left, the next turn is added."""
         left = (self.turn_of(spent) + 1) * self._turn - spent
         return int((left if left > self._turn / 2 else left + self._turn) / self._cost(key))
 
@@ -69,9 +72,9 @@ class Turns(Generic[Key]):
     ) -> dict[Key, int]:
         """Return how many calls each handler may start on the ``free`` threads.
 
-        The earliest turn comes first. Within a turn, claimed messages come before messages that need a claim. Claimed
-        messages go one handler after the other, because calls that alternate between two handlers need twice the
-        statements. Among the other messages, the handler with the fewest running calls comes first.
+        The handler with the earliest turn comes first. Within a turn, claimed messages start before messages that need
+        a claim. A handler starts all its claimed messages before the next handler starts any, because alternating calls
+        need twice the statements. Among the other messages, the handler with the fewest running calls comes first.
         """
         used = {key: self._admitted(key, running) for key in contenders}
         self._contending = set(contenders)
@@ -96,7 +99,7 @@ class Turns(Generic[Key]):
         return dict(shares)
 
     def _admitted(self, key: Key, running: Mapping[Key, list[float]]) -> float:
-        """Return the time that a handler has used. A handler with new work is at most one turn behind the others."""
+        """Return the seconds that a handler has used. With new work it is first charged up to one turn behind."""
         runs = sum(running.get(key, ()))
         if key not in self._contending:
             self.charge(key, max(self._level - self._turn - self._used[key] - runs, 0))

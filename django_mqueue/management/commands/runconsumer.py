@@ -25,7 +25,7 @@ from ...workers.runner import Runner, RunOptions
 LEFT = 3
 """Exit code of ``--drain`` if messages are left."""
 MISTAKEN_AFTER = 5.0
-"""Seconds after which an unknown host name or a failed TLS connection counts as a mistake in the settings."""
+"""Seconds after which an unknown host name or a failed TLS connection is treated as a mistake in the settings."""
 
 
 def positive(text: str) -> int:
@@ -130,7 +130,7 @@ class Command(BaseCommand):
                 os._exit(code or 0)
 
     def _problems(self, alias: str) -> list[CheckMessage]:
-        """Return the problems of the server; empty if it is away, because the runner waits for it.
+        """Return the problems of the server; empty if it is not available, because the runner waits for it.
 
         Raises ``CommandError`` if the server stays unreachable for a reason that is probably a mistake in the settings.
         """
