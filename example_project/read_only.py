@@ -14,7 +14,7 @@ else:
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Shows rows and changes none. It does not count all rows, because the tables hold hundreds of thousands."""
+    """A ModelAdmin that shows rows and changes none. A filtered list does not also count all rows."""
 
     show_full_result_count = False
 

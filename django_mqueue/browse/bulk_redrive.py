@@ -27,10 +27,7 @@ STEP_LOOK = 20_000
 
 
 class LetterChanged(MQueueError):
-    """The dead letter is no longer as it was shown, or another transaction has locked it. Nothing was done.
-
-    It was redriven, purged or changed.
-    """
+    """The dead letter was redriven, purged or changed, or another transaction has locked it. Nothing was done."""
 
     def __init__(self, topic: str, offset: int) -> None:
         super().__init__(
@@ -66,7 +63,7 @@ def step(
 ) -> Progress:
     """Redrive or purge the next selected dead letters above the offset ``above``, up to and including ``up_to``.
 
-    The step ends when it has moved about ``limit`` dead letters, or after ``STEP`` seconds.
+    The step ends when it has moved about ``limit`` or read ``STEP_LOOK`` dead letters, or after ``STEP`` seconds.
     """
     work = DeadLetterSelection(using, choice.topic, choice.dead_topic, choice.group, choice.fits, redrives)
     begun = time.monotonic()

@@ -26,7 +26,7 @@ SEARCH_SECONDS = 0.15
 SEARCH_ROWS = 20_000
 """A search ends after about this number of dead letters."""
 COUNT_MOST = 20_000
-"""The highest count of a group."""
+"""The number up to which the dead letters of a group are counted."""
 
 
 @dataclass
@@ -156,7 +156,7 @@ def count(using: str, choice: DeadLetterQuery, up_to: int) -> Count:
 
 
 def registered(using: str, topic: str, groups: Collection[str]) -> set[str]:
-    """Return the members of ``groups`` that are registered for a topic."""
+    """Return the ``groups`` that are registered for a topic."""
     return set(groups) & set(session.single(using, lambda cursor: garbage.starts(cursor, topic)))
 
 
@@ -174,7 +174,7 @@ def oldest(using: str, dead_topic: str) -> int:
 
 
 def one(using: str, offset: int) -> Letter | None:
-    """Return the dead letter at an offset; None if there is none, or if it is gone."""
+    """Return the dead letter at an offset; None if there is none."""
     with session.migration_errors(using):
         rows = session.single(using, lambda cursor: dead_letters.read(cursor, [offset]))
     return Letter(rows[0], rows[0]["topic"]) if rows and rows[0]["failed_group"] is not None else None
@@ -193,8 +193,8 @@ def ids(using: str, choice: DeadLetterQuery) -> list[str]:
 class Step:
     """The result of one statement.
 
-    ``looked``: how many dead letters were read up to now. ``next``: the offset of the last row that was read; None at
-    the end.
+    ``looked``: how many dead letters the walk has read so far. ``next``: the offset of the last row that was read; None
+    at the end.
     """
 
     found: list[DeadLetterSummary]
@@ -228,7 +228,7 @@ def walk(
     chunk: int | None = None,
     sized: bool = False,
 ) -> Iterator[Step]:
-    """Yield the selected dead letters between two offsets, both excluded, in steps. A step may have none.
+    """Yield the selected dead letters between two offsets, both excluded, in steps. A step may be empty.
 
     ``chunk``: the number of rows for each statement. ``sized``: also read the payload sizes.
     """
@@ -275,10 +275,7 @@ def _few(using: str, choice: DeadLetterQuery) -> list[int]:
 
 
 def _by_time(using: str, choice: DeadLetterQuery, bounds: tuple[int, int]) -> tuple[int, int]:
-    """Narrow the bounds to the selected times.
-
-    Offsets rise with the times of failures, except where transactions overtook each other.
-    """
+    """Narrow the bounds to the selected times. Offsets rise with the times of failures, except within ``SLACK_MS``."""
     low, high = bounds
     if choice.after is not None:
         low = max(low, above_by_time(using, choice.dead_topic, choice.after))

@@ -11,7 +11,7 @@ from ..store.connection import session
 from ..store.queries import bounded_counts, letter_heads, topic_index
 
 NAMES_AT_ONCE, NAMES_MOST = 100, 1_000
-"""Topics that are searched for dead letters: by one statement, and for one page."""
+"""The maximum number of topics that are searched for dead letters: by one statement, and for one page."""
 
 
 @dataclass(frozen=True)
@@ -86,17 +86,14 @@ def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[st
 
 
 def _may_hold_letters(name: str, places: Collection[str]) -> bool:
-    """Return whether a topic with this name may be a dead-letter topic.
-
-    Its suffix is one of the settings. If the settings have changed, its name begins with the name of another topic.
-    """
+    """Return whether the name has a suffix of the settings, or, for an earlier suffix, begins with another topic."""
     if name.endswith(conf.dead_letter_suffixes()):
         return True
     return any(name[:-cut] in places for cut in range(1, min(conf.DLQ_SUFFIX_MAX, len(name) - 1) + 1))
 
 
 def _groups(using: str, first: dict[str, str]) -> dict[str, list[str]]:
-    """Return all groups of each topic. ``first``: one of each. Each statement finds the next group of every topic."""
+    """Return all groups of each topic. ``first``: one group of each. Each statement finds one more of every topic."""
     found = {name: [group] for name, group in first.items()}
     last = dict(first)
     while last:

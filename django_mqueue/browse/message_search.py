@@ -109,14 +109,14 @@ class Search:
         self._bytes = 0
 
     def weight(self, message: Inspected) -> int:
-        """Return the number of bytes that are returned of a payload."""
+        """Return the number of bytes of a message's payload that the search returns."""
         return message.size if self.payload_limit is None else min(message.size, self.payload_limit)
 
     def read(self, step: Chunk, *, payloads: bool = True) -> Iterator[tuple[Found, Row, Inspected]]:
         """Yield the rows of a step that match the query.
 
-        Payloads are read a few megabytes at a time, if a filter needs them or ``payloads`` is true. If it is true, the
-        method stops after ``READ_BYTES`` and sets ``tired_at``.
+        Payloads are read if a filter needs them or ``payloads`` is true, a few megabytes at a time. If ``payloads`` is
+        true, the method stops after ``READ_BYTES`` and sets ``tired_at``.
         """
         rows = self._rows([found.offset for found in step.found])
         chosen = [(found, rows[found.offset]) for found in step.found if found.offset in rows]
@@ -144,11 +144,7 @@ class Search:
     def _light(
         self, chosen: Sequence[tuple[Found, Row]], most: int | None
     ) -> Iterator[list[tuple[Found, Row]]]:
-        """Split the rows into parts: the payloads of one part are read together.
-
-        A part has at most ``BYTES_AT_ONCE`` bytes of payloads, or one row. ``most``: the number of bytes that are read
-        of each payload; None for all.
-        """
+        """Split the rows into parts with up to ``BYTES_AT_ONCE`` bytes of payloads. ``most``: bytes read of each."""
         at_once = WEIGHED if most is None else max(1, BYTES_AT_ONCE // most)
         for first in range(0, len(chosen), at_once):
             part = chosen[first : first + at_once]

@@ -24,7 +24,7 @@ from .message_search import CHUNK, Search
 MOVABLE = (WAITING, PENDING, SCHEDULED)
 """The statuses that ``move`` selects if no status is given: the message is not done, and not in flight.
 
-In this order, a message that was changed never gets a status that is still to be processed.
+In this order, a message that was changed never gets a status that ``move`` selects later.
 """
 
 Row = dict[str, Any]
@@ -129,10 +129,7 @@ class _Move:
         return total
 
     def _batches(self, limit: int | None) -> Iterator[Batch]:
-        """Yield lists of messages. Each list is small enough for one transaction.
-
-        If there is a ``limit``, a list is yielded as soon as it holds so many messages.
-        """
+        """Yield lists of messages, each for one transaction. With a ``limit``, yield as soon as it is reached."""
         batch: list[tuple[Found, Row]] = []
         enough = CHUNK if limit is None else min(CHUNK, limit)
         for step in self.look.source.walk(None, CHUNK):

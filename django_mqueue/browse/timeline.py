@@ -1,6 +1,6 @@
 """The timeline of one message: its content, its state for each group, and the rows that were made from it.
 
-The number of statements is constant. It does not depend on the number of groups or on the size of the tables.
+The number of statements does not depend on the number of groups or on the size of the tables.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def life(
 ) -> MessageTimeline | None:
     """Return the timeline of the message at an offset; None if no row has this offset.
 
-    ``payload_limit``: a function from the topic where the row is stored to a number of bytes. Of a longer payload only
-    the beginning is returned. ``groups``: the maximum number of groups whose state is returned.
+    ``payload_limit``: called with the row's topic, returns a number of bytes. Of a longer payload only the beginning is
+    returned. ``groups``: the maximum number of groups whose state is returned.
     """
     with session.migration_errors(using):
         place = store.place(using, offset)
@@ -232,7 +232,7 @@ class _TimelineReader:
         return next((Related(one, topic, target) for one, _, target in found), None)
 
     def _copies(self, message: Inspected) -> list[Related]:
-        """Return the other rows of the same partition that came back to the log with this message's id."""
+        """Return the other rows of the partition that a retry or a redrive added with this message's id."""
         found = message_pages.by_original_id(self.using, self.topic, (), message.id, RELATED)
         return [
             Related(offset, self.topic, target)

@@ -1,4 +1,4 @@
-"""The present activity of a group's handlers, taken from some of the group's messages."""
+"""The current activity of a group's handlers, computed from a part of the group's messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Activity:
 def activity(rows: Iterable[Row], now: int, last: int) -> Activity:
     """Return the activity. All times are epoch milliseconds.
 
-    ``rows`` may hold a message twice. ``last``: a time at which something happened, or before which nothing is known.
+    ``rows`` may hold a message twice. ``last``: when the registration or a position last changed.
     """
     delivered = [(row.delivered_at, row) for row in rows if row.delivered_at is not None]
     took = [

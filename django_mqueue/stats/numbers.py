@@ -77,7 +77,7 @@ def group_figures(
 def topic_figures(
     topics: Iterable[str], *, exact: int | None = None, max_age: float = 0, using: str | None = None
 ) -> dict[str, TopicFigures]:
-    """Return the figures of up to 200 topics, by name: the messages that each holds, for whatever group."""
+    """Return the figures of up to 200 topics, by name: the messages that each holds, for all groups."""
     if isinstance(topics, str):
         raise TypeError(f"topics must be some topics, not the str {topics!r}")
     wanted = tuple(dict.fromkeys(_topic(topic) for topic in topics))

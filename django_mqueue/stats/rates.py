@@ -73,7 +73,7 @@ def rates(
 
 
 def limit_for(pairs: int) -> int:
-    """Return the number of messages up to which all are read for each pair."""
+    """Return the number of messages of a pair up to which all are read."""
     return max(100, min(1_000, 2_000 // max(pairs, 1)))
 
 
@@ -124,7 +124,7 @@ def _finished_from(rows: Sequence[Row], time: _Steps, kept_from: int) -> int:
     if kept_from <= time.start:
         return time.start
     if any(row.status not in (None, DONE) and row.published_at < kept_from for row in rows):
-        return time.now  # It works on messages past retention: they are deleted as soon as they are done.
+        return time.now  # Messages past retention are deleted as soon as they are done.
     took = (row.done_at - row.published_at for row in rows if row.done_at and row.done_at >= time.start)
     return min(time.now, kept_from + max(took, default=0))
 

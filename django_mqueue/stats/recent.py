@@ -1,7 +1,7 @@
-"""The messages that rates and latencies are computed from.
+"""Read the messages from which rates and latencies are computed.
 
-Few messages are all read. Of many, some neighbours are read at even distances in the log, and each stands for the
-messages up to the next ones.
+Few messages are all read. If there are many, a few neighbours are read at evenly spaced places in the log. They stand
+for all messages up to the next place.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..store.queries import bounded_counts, group_rows
 from ..store.queries.group_rows import Range, Row
 
 SLICES, NEIGHBOURS = 96, 8
-"""The number of places in the log that are read, and of rows at each."""
+"""The number of places in the log, and the number of rows that are read at each."""
 FEW, COUNTED, FEWER = 3, 50, 16
 """The number of rows that are counted at each place: ``COUNTED`` for up to ``FEW`` pairs, else ``FEWER``."""
 COARSE = 16
-"""The number of places of the first reading of older messages."""
+"""The number of places in the first pass over older messages."""
 PROBES = 20
-"""The number of places that one step of a search by time reads."""
+"""The number of places in each step of a search by time."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,9 @@ class Recent:
         self._offsets: dict[str, int] = {}
 
     def read(self, topic: str, group: str | None, start: int, since: int) -> list[Slice]:
-        """Return what was published since a time, in offset order; with a group, also what it finished since then.
+        """Return the messages published since a time, in offset order; with a group, also older ones finished since.
 
+        A short topic is returned as a whole.
         ``start``: the offset above which the group began. ``since``: epoch milliseconds, the same in each call.
         """
         end = self.ends.get(topic)
@@ -62,7 +63,7 @@ class Recent:
         return found if group is None else self._finished_since(of, end.first, middle, since) + found
 
     def _whole(self, of: Range, low: int, high: int) -> list[Slice]:
-        """Return all rows of a range as one slice; nothing if they are too many."""
+        """Return all rows of a range as one slice; an empty list if they are too many."""
         ((count, _),) = self._lengths(of.topic, ((low, high),), self.limit + 1)
         if count > self.limit:
             return []
@@ -81,25 +82,25 @@ class Recent:
         found = []
         for (low, high), rows, (count, last) in zip(ranges, read, lengths, strict=True):
             rest: float = max(count - len(rows), 0) if rows else 0
-            if rows and count == self.counted:  # The rest of the range is about as dense.
+            if rows and count == self.counted:  # Assume the same density up to the end of the range.
                 rest += (high - 1 - last) * (count - 1) / (last - low)
             found.append(Slice(low, high, rows, rest))
         return found
 
     def _finished_since(self, of: Range, low: int, high: int, since: int) -> list[Slice]:
-        """Return slices of older messages, finest where the group finished some since then."""
+        """Return slices of older messages: smaller where the group finished messages since then."""
         coarse = self._part(of, low, high, COARSE)
         if len(coarse) < 2:
             return coarse
         hits = [n for n, one in enumerate(coarse) if any((row.done_at or 0) >= since for row in one.rows)]
         first, last = max(min(hits, default=len(coarse)) - 1, 0), max(hits, default=len(coarse) - 2) + 1
         fine = self._part(of, coarse[first].low, coarse[min(last, len(coarse) - 1)].high, self.slices)
-        # The group finished the rest of the other slices earlier, or has not begun with it.
+        # The group finished the rest of the large slices before ``since``, or has not started it.
         outside = [replace(one, rest=0) for one in coarse]
         return [*outside[:first], *fine, *outside[last + 1 :]]
 
     def _offset_at(self, topic: str, moment: int) -> int:
-        """Return the first offset of a topic that was published then or later; one above the last if none was."""
+        """Return the offset of the first message published at ``moment`` or later; one above the last if none was."""
         if topic not in self._offsets:
             end = self.ends[topic]
             low, high = end.first, end.last + 1
@@ -117,7 +118,7 @@ class Recent:
 
 
 def cut(low: int, high: int, parts: int) -> list[tuple[int, int]]:
-    """Cut a range of offsets into so many about equal ones, or fewer."""
+    """Cut a range of offsets into ``parts`` ranges of about the same length, or fewer."""
     parts = max(1, min(parts, high - low))
     bounds = [low + (high - low) * number // parts for number in range(parts + 1)]
     return [(a, b) for a, b in pairwise(bounds) if a < b]
@@ -130,9 +131,9 @@ Interval = tuple[float, float, float]
 def spread(
     slices: Sequence[Slice], test: Callable[[Row], bool], time: Callable[[Row], int]
 ) -> list[Interval]:
-    """Return when the messages that pass a test had their ``time``.
+    """Return the times of the messages that pass a test. ``time``: returns the time of a row.
 
-    The rest of a slice had it between the time of its rows and the time of the next slice's rows.
+    The rest of a slice lies between the times of its rows and the times of the next slice's rows.
     """
     found: list[Interval] = []
     times = [sorted(time(row) for row in one.rows if test(row)) for one in slices]

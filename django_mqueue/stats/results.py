@@ -10,11 +10,11 @@ from itertools import accumulate
 
 EXACT, AT_LEAST, ABOUT = HOW = ("exact", "at_least", "about")
 ALIVE, SILENT, LEFT = ("alive", "silent", "left")
-"""The status of a subscriber. ``SILENT``: no heartbeat within its lease. ``LEFT``: it has left the group."""
+"""The status of a subscriber. ``SILENT``: no heartbeat within the lease duration. ``LEFT``: it has left the group."""
 
 
 LATELY = timedelta(minutes=10)
-"""The age up to which dead letters count as new."""
+"""The age up to which dead letters count as recent."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ class Rates:
 
     Steps begin at whole multiples of their length. The last step is not over: it contains ``at``, the time of the
     count. The numbers include only messages and dead letters that still exist. Older ones may have been deleted after
-    their retention, or by a reset. A series that begins before ``published_from`` or ``finished_from`` is never
-    ``"exact"``.
+    their retention, or by a reset. ``published`` is not ``"exact"`` if ``start`` is before ``published_from``, and
+    ``finished`` and ``skipped`` are not if it is before ``finished_from``.
     """
 
     topic: str
@@ -182,7 +182,7 @@ class Percentiles:
 def percentiles(values: Iterable[tuple[int, float]]) -> Percentiles | None:
     """Return the percentiles of (milliseconds, weight); None without values.
 
-    A percentile is the least value that this part of the weight does not exceed.
+    For example, p95 is the lowest value with at least 95 % of the weight at or below it.
     """
     ordered = sorted(values)
     if not ordered:

@@ -1,4 +1,4 @@
-"""Statistics of topics: the messages that each topic holds, for whatever group."""
+"""Statistics of topics: the messages that each topic holds, for all groups."""
 
 from __future__ import annotations
 

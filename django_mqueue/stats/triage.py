@@ -19,8 +19,8 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
     """Return the topics, the most urgent first.
 
     Topics without a group come first. Next are topics with groups that are paused, are being reset or have no worker;
-    the more such groups, the earlier. Next are topics with dead letters. Equal topics are ordered by name. It takes a
-    few statements for each 50 topics, whatever these hold.
+    the more such groups, the earlier. Next are topics with dead letters. Equal topics are ordered by name. It costs a
+    few statements for each 50 topics.
     """
     with session.migration_errors(using):
         still = _idle_pairs(using, topics)

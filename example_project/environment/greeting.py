@@ -1,4 +1,4 @@
-"""The first packet that MySQL and MariaDB send to a client: the server is ready, and its version."""
+"""Read the first packet of a MySQL or MariaDB server. It shows that the server is ready, and its version."""
 
 from __future__ import annotations
 

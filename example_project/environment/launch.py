@@ -1,4 +1,4 @@
-"""The end of a launcher: an exit code, and no traceback for problems that the user can fix."""
+"""Run a launcher and exit with its code. Problems that the user can fix are printed without a traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .say import complain
 
 
 def launch(main: Callable[[list[str]], int]) -> NoReturn:
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Saves a second in each of hundreds of processes.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Cached bytecode saves a second in each process.
     end_cleanly_when_told()
     try:
         sys.exit(main(sys.argv[1:]))

@@ -14,7 +14,7 @@ PACKAGE = "mysql-server-core"
 
 @dataclass(frozen=True)
 class MySQL:
-    """Runs with its own loader and its own libraries, which are newer than the system's."""
+    """MySQL with its own loader and libraries, which are newer than the system's."""
 
     root: Path
     kind: str = "mysql"

@@ -61,11 +61,8 @@ def _remove_abandoned(home: Path) -> None:
     for directory in home.iterdir():
         try:
             lock = try_lock(directory / "lock")
-        except (
-            FileNotFoundError,
-            NotADirectoryError,
-        ):  # Its owner is removing it, or this is the home's lock file.
-            continue
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # Its owner is removing it, or this is the home's lock file.
         if lock is not None:
             _remove(directory)
             os.close(lock)

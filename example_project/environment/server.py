@@ -45,7 +45,7 @@ COMMON = [
     "--skip-name-resolve",
     "--performance-schema=OFF",
     "--innodb-buffer-pool-size=256M",
-    "--innodb-flush-log-at-trx-commit=2",  # A commit reaches the system: a killed server loses nothing.
+    "--innodb-flush-log-at-trx-commit=2",  # A commit reaches the operating system: a killed server loses nothing.
     "--max-connections=400",
     "--max-allowed-packet=64M",
     "--character-set-server=utf8mb4",

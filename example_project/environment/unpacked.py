@@ -1,4 +1,4 @@
-"""Debian packages of the unstable suite, unpacked into a private directory: no root, apt's state untouched."""
+"""Unpack packages of Debian unstable into a private directory, without root and without changing apt's state."""
 
 from __future__ import annotations
 

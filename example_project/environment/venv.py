@@ -74,7 +74,7 @@ class VirtualEnvironment:
         return f"{hashlib.sha256(project + origin.encode()).hexdigest()} {' '.join(sorted(self.extras))}"
 
     def _is_current(self) -> bool:
-        """Return whether the environment is up to date. Additional extras do no harm."""
+        """Return whether the environment is up to date. It may have additional extras."""
         if not self._stamp.exists() or not self.python.exists():
             return False
         digest, *extras = self._stamp.read_text().split()

@@ -14,7 +14,7 @@ from .models import CarrierHour, CarrierStream
 
 
 class AnotherQuery(Exception):
-    """Another query, with another checkpoint, keeps the table."""
+    """The table belongs to another query, with another checkpoint."""
 
 
 def apply(run_id: int, query: str, batch: int, hours: Hours) -> bool:

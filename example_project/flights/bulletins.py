@@ -1,4 +1,4 @@
-"""Simulated calls that inform carriers of their days. All lines are busy at times; one carrier has no number."""
+"""Simulated calls that inform carriers of their daily totals. Lines are busy at times; one carrier has no number."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from .outcome import CarrierTotals, LastLeg, Outcome
 
 
 def computed(run: Run) -> Outcome:
-    """Return the results of a run, from the tables that the publisher and the groups have filled."""
+    """Return the results of a run."""
     aircraft = Aircraft.objects.filter(run_id=run.pk).values_list("tail", "legs", "last_leg")
     return Outcome(
         stored=Flight.objects.filter(run=run).count(),

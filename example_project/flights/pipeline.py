@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCHES = 5
-"""Number of batches of the archive run, so that there are files to compact. The default is a batch per million
+"""The archive run makes this number of batches, so that there are files to compact. The default is a batch per million
 messages."""
 
 LOOK_EVERY = 0.5

@@ -56,9 +56,8 @@ def publish_run(run: Run, advance: Callable[[int], object]) -> None:
         with transaction.atomic():
             Flight.objects.bulk_create([_stored(run, flight) for flight in batch])
             published = publish_many(TOPIC, messages)
-        if not all(
-            message.created for message in published
-        ):  # A message whose id is already in the topic is not stored again.
+        # A message whose id is already in the topic is not stored again.
+        if not all(message.created for message in published):
             raise RuntimeError("a message of this run is there already: two runs have the same token")
         advance(len(batch))
     run.published_at = timezone.now()

@@ -1,4 +1,4 @@
-"""Compare the results of a story with the expected results. Each difference is one line."""
+"""Compare the results of a day at the shop with the expected results. Each difference is one line."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class BankTimeout(Exception):
 
 
 class PaperJam(Exception):
-    """Nothing was printed."""
+    """The printer has jammed, and nothing was printed."""
 
 
 def charge(reference: str, card: str, amount: Decimal) -> None:

@@ -1,4 +1,4 @@
-"""The results of a story, in plain words."""
+"""The results of a day at the shop, in plain words."""
 
 from __future__ import annotations
 

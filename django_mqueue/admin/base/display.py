@@ -28,9 +28,9 @@ Column = Callable[[Any, Any], str]
 
 
 def moment(when: datetime | int | None, *, short: bool = False) -> str:
-    """Return a datetime, or epoch milliseconds, as a date and time of the current time zone.
+    """Return a datetime, or epoch milliseconds, as HTML in the current time zone. None and 0 mean never.
 
-    In the tables, 0 means never. ``short``: without milliseconds and time zone, which the tooltip has.
+    ``short``: milliseconds and time zone are only in the tooltip.
     """
     milliseconds = round(when.timestamp() * 1000) if isinstance(when, datetime) else when
     if not milliseconds:
@@ -97,7 +97,7 @@ def first_line(error: str) -> str:
 
 
 def name(text: str) -> str:
-    """Return a name as HTML. Long names continue on further lines."""
+    """Return a name as HTML. A long name wraps."""
     return format_html('<span class="mqueue-name">{}</span>', printable(text)) if text else EMPTY
 
 

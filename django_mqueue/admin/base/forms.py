@@ -54,7 +54,7 @@ class Moment(forms.DateTimeField):
         super().__init__(widget=widget, **kwargs)
 
     def prepare_value(self, value: Any) -> Any:
-        """Keep the time zone in hidden fields."""
+        """Return a datetime in ISO 8601, with its time zone."""
         return value.isoformat(timespec="seconds") if isinstance(value, datetime) else value
 
     def to_python(self, value: Any) -> datetime | None:

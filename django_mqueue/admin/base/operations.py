@@ -176,9 +176,7 @@ class Operation(QueueView):
     def _perform(self, form: forms.Form) -> HttpResponse:
         data = form.cleaned_data
         entry, step = self._resume(data)
-        if (
-            entry is None
-        ):  # An entry is written before the operation runs, so that none runs without an entry.
+        if entry is None:  # The entry is written first, so that no operation runs without an entry.
             subject = self.subject(data)
             entry = LogEntry.objects.create(
                 user_id=cast("int", self.request.user.pk),
@@ -219,8 +217,8 @@ class Operation(QueueView):
     def _resume(self, data: Data) -> tuple[LogEntry | None, dict[str, Any]]:
         """Return the log entry and the signed data of the previous step, or (None, {}) for a first step.
 
-        Each step runs once. A request that repeats a step, and forged data or data of another user or input, count as
-        a first step with a new entry. So no entry reports fewer objects than were changed.
+        Each step runs once. If the data is used again, forged, or from another user or input, the request is a first
+        step with a new entry. So no entry reports fewer objects than were changed.
         """
         try:
             step: dict[str, Any] = signing.loads(self.request.POST.get("step", ""), salt=self._salt)

@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 _ALTERNATIVES = b"-."
-"""Replacements for base64's ``+`` and ``/``. They mean nothing in a path, and nothing in the admin's quoting."""
+"""Replacements for base64's ``+`` and ``/``. They have no special meaning in a path, or for the admin's ``quote``."""
 
 
 def encode(key: Any) -> str:

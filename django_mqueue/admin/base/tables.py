@@ -1,4 +1,4 @@
-"""The base class of the tables' lists and rows: they are read-only, and their cost does not depend on the length."""
+"""The base class of the tables' pages. They are read-only, and their cost does not depend on the table's length."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ else:
     ModelAdmin, _Paginator = admin.ModelAdmin, Paginator
 
 LIMIT = 500
-"""Maximum number of rows in the pages of a list. Lookups find the other rows."""
+"""Maximum number of rows in all pages of a list. Lookups find the other rows."""
 FROM_OFFSET = "message_offset__gte"
 """The only lookup that is a number."""
 
@@ -43,7 +43,7 @@ RowLink = tuple[str, str, Callable[[Any], Mapping[str, str] | None]]
 
 
 class Found(QuerySet[Any]):
-    """A queryset whose first keys are already known, in its order. ``keys``: one more than ``LIMIT`` if there are more.
+    """A queryset whose first primary keys are known. ``keys``: in its order, ``LIMIT`` + 1 keys if there are more.
 
     MariaDB needs a third of a second to find 500 composite keys among millions of rows. A queryset that is filtered
     further does not keep the keys.
@@ -53,9 +53,9 @@ class Found(QuerySet[Any]):
 
 
 class BoundedPaginator(_Paginator):
-    """Reads the keys of the first rows from the index of the list's order, and then one page's rows by key.
+    """A paginator that reads the keys of the first rows from an index, and then the rows of one page by key.
 
-    It never counts: a count reads the whole table. ``rows``: the rows without conditions except the key.
+    It never counts: a count reads the whole table. ``rows``: the table's queryset, without the list's filters.
     """
 
     object_list: QuerySet[Any]
@@ -125,14 +125,14 @@ class BoundedChangeList(ChangeList):
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Shows rows to users who may view them, and changes none, whatever other permissions the user has.
+    """A ModelAdmin that shows rows to users who may view them, and changes none, whatever permissions the user has.
 
     ``order``: the columns that sort the list. Subclasses choose columns that an index serves. The list has no other
     sorting and no text search, because no index serves them.
     """
 
     lookups: ClassVar[dict[str, str]] = {}
-    """The fields that narrow the list, with their labels. Each needs the one before, because of the index."""
+    """The fields that filter the list, in the order of an index, with their labels. Each needs the field before it."""
     order: tuple[str, ...] = ()
     views: tuple[type[QueueView], ...] = ()
     """Further pages and operations of this model."""
@@ -224,7 +224,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return rows
 
     def choose(self, typed: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """Return the lookups that are applied, and the texts of the others: no index serves them."""
+        """Return the lookups that are applied, and a warning for each of the others."""
         given: dict[str, str] = {}
         problems = []
         before = ""

@@ -24,7 +24,7 @@ FORMS = [("json", "JSON"), ("hex", "bytes, hexadecimal"), ("base64", "bytes, bas
 
 
 class EditForm(forms.Form):
-    """``seen``: the fingerprint of the dead letter when the form was filled."""
+    """The new payload. ``seen``: the fingerprint of the dead letter that the form has shown."""
 
     offset = forms.IntegerField(min_value=0, max_value=dead_letters.END, widget=forms.HiddenInput)
     seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
@@ -46,7 +46,7 @@ class EditForm(forms.Form):
 
 
 class EditDeadLetter(Operation):
-    """The operation that changes one dead letter: ``?offset=``."""
+    """The operation that changes and redrives one dead letter: ``?offset=``."""
 
     route, url_name = "edit", "edit_deadletter"
     title = "Edit and redrive a dead letter"

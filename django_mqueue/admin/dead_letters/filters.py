@@ -1,4 +1,4 @@
-"""The choice of dead letters: a form in the query of a URL, and the queue's ``DeadLetterQuery`` made from it."""
+"""The filter of dead letters: a form in the query of a URL, and the ``DeadLetterQuery`` that is made from it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ _LABELS = {
 
 
 def words(data: Data, ids: str = "", *, logged: bool = False) -> str:
-    """Return the choice as a part of a sentence: ``topic orders (group billing, error TimeoutError)``.
+    """Return the filter as a part of a sentence: ``topic orders (group billing, error TimeoutError)``.
 
     ``ids``: the dead letters that were selected. ``logged``: leave out values of payloads and texts of errors, because
     readers of the admin's log may not have the permission to see them.

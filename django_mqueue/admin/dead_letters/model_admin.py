@@ -32,7 +32,7 @@ RELATED = 20
 
 
 class DeadLetterTopics(QueueView):
-    """A part of the topics that have dead letters. ``?after=`` continues the list."""
+    """The list of topics that have dead letters, a page at a time. ``?after=`` continues the list."""
 
     url_name = "deadletter_changelist"
     title = NAVIGATION["deadletter_changelist"]

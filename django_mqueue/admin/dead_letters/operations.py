@@ -23,7 +23,7 @@ IDS_SHOWN = 5
 
 
 class SelectedForm(DeadLettersForm):
-    """``was``: the query of the list from which the operation began."""
+    """The selected dead letters. ``was``: the query of the list from which the operation began."""
 
     offsets = OffsetsField(required=False)
     was = forms.CharField(required=False, max_length=4_000, strip=False, widget=forms.HiddenInput)
@@ -71,7 +71,7 @@ class PurgeMatchingForm(MatchingForm):
 class _DeadLetterOperation(Operation):
     """An operation on dead letters. ``returns``: redrive them to their groups; otherwise delete them.
 
-    ``question`` has the number of dead letters and the choice. ``done`` is what happened to them.
+    ``question``: its ``{}`` becomes the number of dead letters. ``done``: the participle for the result.
     """
 
     returns: ClassVar[bool]
@@ -177,17 +177,14 @@ class _DeadLetterOperation(Operation):
 
 
 def _ids(query: DeadLetterQuery) -> str:
-    """Return the first ids of the selection and the number of the others, or "" if the choice is a filter."""
+    """Return the first ids of the selection and the number of the others, or "" if a filter selects them."""
     if query.offsets is None:
         return ""
     return listed([printable(id_) for id_ in dead_letters.ids(conf.database(), query)], IDS_SHOWN)
 
 
 def _extent(query: DeadLetterQuery, up_to: int) -> dict[str, Any]:
-    """Return the measure of progress: the number of dead letters.
-
-    If there are too many to count, progress is measured by offsets, from ``first``.
-    """
+    """Return the measures of progress: the number of dead letters, and the first offset if they are too many."""
     using = conf.database()
     count = dead_letters.count(using, DeadLetterQuery(query.topic, query.dead_topic), up_to)
     first = dead_letters.oldest(using, query.dead_topic) if count.is_more else None

@@ -17,9 +17,9 @@ _LIBRARY = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """Lines of an error's text: frames of the project only, or frames of libraries only.
+    """Neighbouring lines of an error's text: frames of the project, frames of libraries, or text between frames.
 
-    A part without ``places`` is the text between frames.
+    ``places``: the file, line and function of each frame.
     """
 
     is_library: bool
@@ -38,10 +38,7 @@ def parts(error: str) -> list[Part]:
 
 
 def _lines(error: str) -> Iterator[tuple[bool | None, str, str]]:
-    """Yield (frame of a library, place, text) for each line.
-
-    The first value is None outside of frames. ``place`` is empty except in the first line of a frame.
-    """
+    """Yield (is of a library or None, place, text) of each line. Only the first line of a frame has a place."""
     inside: bool | None = None
     indent = 0
     for line in error.split("\n"):

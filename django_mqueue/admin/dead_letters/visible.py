@@ -19,6 +19,7 @@ from ..base.operations import Data, Refused
 from ..messages import masking, payloads
 
 ByName = tuple[str, int, list[ErrorGroup]]
+"""The exception's name, the number of its dead letters, and their groups."""
 
 
 @dataclass(frozen=True)

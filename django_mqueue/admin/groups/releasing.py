@@ -24,7 +24,7 @@ DELIVERIES_READ = 1_000
 
 
 class ReleaseForm(GroupForm):
-    """``holder``: the incarnation that the page has shown. An incarnation that took a lease later keeps it."""
+    """The leases to release. ``holder``: the incarnation that the page has shown. Leases of later incarnations stay."""
 
     partition = partition_field(required=False, widget=forms.HiddenInput)
     subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, widget=forms.HiddenInput)
@@ -48,7 +48,7 @@ class ReleaseLeases(GroupOperation):
     form_class = ReleaseForm
 
     def back(self, data: Data | None) -> str | None:
-        """Return the URL of a page that has such a button, if the user may see one."""
+        """Return the URL of a page with a Release button that the user may open, or None."""
         url = None
         if data is not None:
             group = {"topic": data["topic"], "group": data["group"]}

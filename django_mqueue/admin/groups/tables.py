@@ -44,12 +44,12 @@ def _held(row: PartitionLease) -> dict[str, str] | None:
 
 
 def _is_over(row: Any, at: int) -> bool:
-    """Return whether the lease duration is over, by the database's clock, as workers decide it."""
+    """Return whether a lease or a heartbeat of the time ``at`` has expired, by the database's clock."""
     return bool(at <= row.now_ms - conf.lease_ms(row.topic))
 
 
 class PartitionLeaseAdmin(ReadOnlyAdmin):
-    """The leases: the subscriber that delivers from each partition."""
+    """The leases: the subscriber that receives the messages of each partition."""
 
     order = ("consumer_group", "topic", "partition_key")
     lookups = LOOKUPS
@@ -100,7 +100,7 @@ class SubscriberHeartbeatAdmin(ReadOnlyAdmin):
 
     @admin.display(description="state")
     def state(self, row: Any) -> str:
-        """Return the badge of the state. Fair shares use the same rule to count live subscribers."""
+        """Return the badge of the state, by the rule that workers use to count live subscribers."""
         if row.deregistered_at is not None:
             return badge("over", "left")
         return badge("bad", "silent") if _is_over(row, row.heartbeat_at) else badge("good", "alive")
@@ -127,7 +127,7 @@ class RowsFilter(admin.SimpleListFilter):
 
 
 class OffsetAdmin(ReadOnlyAdmin):
-    """Lists groups' and topics' rows, but not the rows of the gate: they are only locks."""
+    """The rows of groups and topics. Rows of the gate are left out: they are only locks."""
 
     order = ("consumer_group", "topic", "partition_key")
     lookups = LOOKUPS

@@ -37,7 +37,7 @@ MASKED = "masked: see the message"
 
 
 class DeliveryStateAdmin(ReadOnlyAdmin):
-    """Lists the rows in the order of the primary key. A row's URL contains the whole key (see ``row_ids``)."""
+    """The rows in the order of the primary key. A row's URL contains the whole key (see ``row_ids``)."""
 
     order = ("consumer_group", "topic", "partition_key", "message_offset")
     lookups = {

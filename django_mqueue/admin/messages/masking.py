@@ -24,12 +24,12 @@ TOO_LONG = Withheld("masked: too long to be masked here")
 
 
 def sees_all(request: HttpRequest, topic: str) -> bool:
-    """Return whether the user sees a topic's messages unmasked: by right, or because the topic has no mask."""
+    """Return whether the user sees a topic's messages unmasked: by permission, or because the topic has no mask."""
     return may(request, "unmask_message") or not has_mask(topic)
 
 
 def shown(request: HttpRequest, message: Inspected) -> Inspected:
-    """Return the message as the user may see it. If a mask applies and the payload was cut, the payload is hidden."""
+    """Return the message as the user may see it. If the payload was cut, a mask hides payload, headers and errors."""
     return message if may(request, "unmask_message") else masked(message)
 
 
@@ -41,8 +41,8 @@ def as_seen(request: HttpRequest, test: Callable[[Inspected], bool]) -> Callable
 def masked(message: Inspected) -> Inspected:
     """Return the message with the payload, headers and errors that the masks of its topics return.
 
-    A dead letter also has the mask of the topic that its row names: its own topic may have an ending that the settings
-    no longer contain. If a mask fails, or returns a value that cannot be shown, all three are hidden.
+    For a dead letter, the mask of the original topic in its row also applies: the settings may no longer contain the
+    suffix of its dead-letter topic. If a mask fails, or returns a value that cannot be shown, all three are hidden.
     """
     topics = {conf.original_topic(topic) for topic in (message.original_topic, message.topic) if topic}
     try:
@@ -60,7 +60,7 @@ def masked(message: Inspected) -> Inspected:
 
 
 def has_mask(topic: str) -> bool:
-    """Return whether the topic's messages are masked for users without the right to see everything."""
+    """Return whether the topic's messages are masked for users without the permission ``unmask_message``."""
     try:
         return conf.mask(topic) is not None
     except Exception:  # The mask cannot be loaded: ``masked`` hides everything.
@@ -70,7 +70,7 @@ def has_mask(topic: str) -> bool:
 def may_hold_masked(topic: str) -> bool:
     """Return whether the topic has a mask, or may hold dead letters of a topic that has one.
 
-    Only the name decides: an earlier ``DLQ_SUFFIX`` may be the end of this name, after the name of the original topic.
+    Any beginning of the name may be the original topic: the rest may be an earlier ``DLQ_SUFFIX``.
     """
     endings = range(1, min(conf.DLQ_SUFFIX_MAX, len(topic) - 1) + 1)
     return has_mask(topic) or any(has_mask(topic[:-cut]) for cut in endings)

@@ -91,7 +91,7 @@ class SearchForm(forms.Form):
 
     @property
     def has_more(self) -> bool:
-        """True if one of the folded fields has a value."""
+        """True if one of ``more_fields`` has a value."""
         return any(self.data.get(field.name) for field in self.more_fields())
 
     def clean(self) -> dict[str, Any]:
@@ -259,7 +259,7 @@ class MessagesPage(QueueView):
 
 
 def _counts(topic: str, group: str, key_: str) -> dict[str, Figure]:
-    """Return the counts of a group, or of one of its keys up to ``COUNTED``, by status, without those that are done."""
+    """Return the counts of a group, or of one key up to ``COUNTED``, by status. Done messages are not counted."""
     statuses = [status for status in TITLES if status != DONE]
     if not key_:
         figures = inspect.group_figures([(topic, group)], max_age=KEPT)[topic, group]
@@ -275,7 +275,7 @@ def _counts(topic: str, group: str, key_: str) -> dict[str, Figure]:
 
 
 def _is_scheduled(message: Inspected) -> bool:
-    """Return whether the message is not due yet. The list of all topics has no status, but the row's own topic."""
+    """Return whether the message is not due yet. In the list of all topics, only the row's topic shows this."""
     return message.status == SCHEDULED or message.topic.endswith(names.SCHEDULED_SUFFIX)
 
 

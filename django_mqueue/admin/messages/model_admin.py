@@ -20,5 +20,5 @@ class MessageAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Show the queue's own page of a message, at the URL of Django's."""
+        """Show the queue's page of a message, at the URL of Django's page."""
         return MessagePage.as_view(model_admin=self)(request, object_id=object_id)

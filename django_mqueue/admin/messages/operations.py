@@ -86,7 +86,7 @@ class PublishForm(forms.Form):
     at = Moment(required=False, label="Or at", help_text="Delivered no earlier, by the database's clock.")
 
     def clean(self) -> dict[str, Any]:
-        """Check the payload as ``payload_is`` names its form, and the headers, and then the whole message."""
+        """Check the payload in the format ``payload_is``, then the headers, then the whole message."""
         given = self.cleaned_data
         try:
             if given.get("payload_is"):
@@ -234,7 +234,7 @@ class PublishMessage(Operation):
         return url
 
     def _mark(self, data: Data) -> str:
-        """Return the session's mark for this message. A form without an id publishes another message each time."""
+        """Return the mark of this message in the session. A form without an id publishes another message each time."""
         place = [data["topic"], data["key"], data["group"], data["id"] or uuid7()]
         return blake2b(json.dumps(place).encode(), digest_size=12).hexdigest()
 
@@ -283,11 +283,7 @@ class HurryForm(forms.Form):
 
 
 class HurryMessage(Operation):
-    """Deliver a message now.
-
-    A pending message becomes the next message of its key. A message that is scheduled, or waits for a retry, is due
-    now.
-    """
+    """Deliver a message now: a scheduled message becomes due, any other becomes the next message of its key."""
 
     route, url_name = "hurry", "hurry_message"
     title = "Deliver a message now"

@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 JSON_TEXT, TEXT, HEX, BASE64 = "json", "text", "hex", "base64"
 TITLES = {TEXT: "UTF-8", HEX: "hexadecimal", BASE64: "base64"}
 DIFF_LINES = 4_000
-"""Maximum lines of both texts that are compared. The time grows faster than the number of lines."""
+"""Maximum lines of both texts together. The time grows faster than the number of lines."""
 CONTEXT = 3
 HEX_LINE = 32
 
@@ -70,7 +70,7 @@ def parse_json(text: str) -> Any:
 
 
 def diff(before: str, after: str) -> list[tuple[str, str]] | None:
-    """Return (``+``, ``-``, ``@`` or blank; line) of the differences, with context; None if the texts are too long."""
+    """Return (``+``, ``-``, ``@`` or blank, text) for each line of the diff; None if the texts are too long."""
     old, new = before.splitlines(), after.splitlines()
     if len(old) + len(new) > DIFF_LINES:
         return None

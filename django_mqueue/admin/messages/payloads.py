@@ -106,7 +106,7 @@ def whole(body: bytes, length: int, encoding: str) -> SafeString:
 
 
 def document(value: Any) -> str:
-    """Return a JSON value of another column, indented."""
+    """Return headers, or another JSON value, indented."""
     if value is None or value == {}:
         return EMPTY
     return block(pretty(value))

@@ -146,6 +146,7 @@ def _text(stand: GroupView) -> str:
 
 
 def _is_at_the_front(stand: GroupView) -> bool:
+    """Return whether the message was sent to the front of its key: its time is then almost 0."""
     until = stand.view.invisible_until
     return until is not None and until.timestamp() < 1
 

@@ -1,4 +1,4 @@
-"""Pages of topics: the overview, alarms, charts, and what operators did.
+"""Pages of topics: the overview, alarms, charts, and the operators' actions.
 
 It imports ``admin.base``, ``stats``, ``browse``, ``service`` and lower layers.
 """

@@ -13,11 +13,11 @@ from ..base.display import count
 
 NOTHING = timedelta()
 A_WHILE = timedelta(minutes=10)
-"""Deletion may be behind by this time before it is an alarm."""
+"""Late deletion is an alarm only above this delay."""
 DEAD_LETTERS = 10
-"""This many dead letters within ``LATELY`` are not single bad messages: they have a common cause."""
+"""From this number within ``LATELY``, dead letters are an alarm: they probably have a common cause."""
 TIMES_AS_LONG = 10
-"""A handler is far over its time if it runs longer than the usual time multiplied by this."""
+"""A handler is too slow if it runs longer than the usual time multiplied by this."""
 LEAST = timedelta(seconds=60)
 """A shorter time is never an alarm, even if the usual time is very short."""
 

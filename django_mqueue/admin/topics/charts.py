@@ -140,7 +140,7 @@ def lag_over_time(lag: Lag, rates: Rates) -> SafeString:
 def lag_values(now: int, rates: Rates) -> Values:
     """Return the lag at the end of each step. The last value is the current lag, ``now``.
 
-    A value is never below 0, although inexact rates could lead there. It is None if not all messages published and
+    Inexact rates never make a value negative. A value is None if not all messages published and
     finished since then are known.
     """
     points = len(rates.published.values)

@@ -1,4 +1,4 @@
-"""Rows for the overview and for the lists of topics and groups: one page at a time, in few queries, in their order."""
+"""Rows for the overview and for the lists of topics and groups: one page at a time, in few queries."""
 
 from __future__ import annotations
 
@@ -221,10 +221,7 @@ def over_retention(figures: TopicFigures) -> timedelta:
 
 
 def _holds(topics: Sequence[str], overdue: Mapping[str, timedelta]) -> dict[str, list[Hold]]:
-    """Return the retention blockers of the topics that are furthest past their retention.
-
-    At most ``HOLDS_ASKED`` topics are queried, because each topic costs its own queries.
-    """
+    """Return the retention blockers of the topics furthest past retention. Each topic costs several queries."""
     late = sorted((name for name in topics if overdue[name] > timedelta()), key=lambda name: -overdue[name])
     return {name: inspect.holds(name, max_age=HELD) for name in late[:HOLDS_ASKED]}
 

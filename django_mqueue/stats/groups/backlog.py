@@ -20,9 +20,9 @@ from ..results import AT_LEAST, Figure, capped
 
 OPEN_STATUSES = (PENDING, IN_FLIGHT, WAITING)
 NAMED = 200
-"""The maximum number of partitions of a topic that are all read."""
+"""Up to this number, all partitions of a topic are read."""
 PARTITIONS_READ, SHARED = 6_000, 3_000
-"""The maximum number of partitions with leases that are read otherwise: for one pair, and for all pairs together."""
+"""Above ``NAMED``, only partitions with a lease row are read: at most so many for one pair, and for all pairs."""
 LEASES, OPEN = 20_000, 5_000
 """The maximum number of leases, and of open deliveries, that are read."""
 FIRST = 20
@@ -40,7 +40,7 @@ class Positions:
 
     ``behind``: the partitions in which the group is behind. ``reached``: the highest offset that was delivered.
     ``moved_at``: when a position last changed, in epoch milliseconds. ``is_partial``: some partitions were not read.
-    ``is_capped``: some partitions with open deliveries may be among them.
+    ``is_capped``: these may include partitions with open deliveries.
     """
 
     behind: list[News]
@@ -132,7 +132,7 @@ NONE = Figure(0)
 class Backlog:
     """The open messages of a group. ``oldest``: the lowest offset; None if there is none.
 
-    ``recent``: rows around the group's position, and its open deliveries. ``positions``: only in a long topic.
+    ``recent``: rows around the group's position, and its open deliveries. ``positions``: None for a short topic.
     """
 
     pending: Figure = NONE
@@ -238,6 +238,6 @@ def count_pending(using: str, topic: str, group: str, above: Sequence[tuple[str,
             count, left = count + one.pending, left - one.looked
             del places[name]
             if one.looked == each:
-                places[name] = one.last  # It comes after the other partitions.
+                places[name] = one.last  # Moved behind the other partitions.
         each = max(each, left // max(len(places), 1))
     return Figure(min(count, cap), AT_LEAST) if places else capped(count, cap)

@@ -15,7 +15,7 @@ from ..results import AT_LEAST, Figure, Lag, PartitionLag, cap_for, total
 from .backlog import PARTITIONS_READ, backlogs, positions
 
 LIKELY = 200
-"""The maximum number of partitions whose lag is counted."""
+"""The number of partitions whose lag is counted, or twice the requested number if that is more."""
 ROWS = 3_000
 """The default number of rows that are counted, of all partitions together."""
 

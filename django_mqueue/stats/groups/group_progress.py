@@ -71,7 +71,7 @@ def partitions(
 
 
 def _names(alias: str, topic: str, group: str, after: str, limit: int) -> list[str]:
-    """Return the next names of all sources together. The servers and Python sort names in the same order."""
+    """Return the next partition names of log, positions and leases. Servers and Python sort names in the same order."""
     known = partition_progress.known_names(alias, group, topic, after, limit)
     return sorted(known.union(message_pages.partitions(alias, topic, after, limit)))[:limit]
 

@@ -58,7 +58,7 @@ class OpenDelivery:
     - ``attempt``: the first is 1.
     - ``delivered_to``, ``delivered_at``, ``busy_for``: the subscriber, the time, and how long ago that is.
     - ``started``: a handler has the message. If False, it was claimed ahead and waits for a handler.
-    - ``alone``: no other message runs at the same time, because a worker may have died of this message.
+    - ``alone``: the message is quarantined: it runs alone, because a worker may have died of it.
     - ``overdue``: it was not settled by ``invisible_until``.
     - ``holder``: the incarnation that holds the partition's lease.
     - ``is_orphan``: the delivery belongs to another incarnation, and can no longer be settled.
@@ -95,7 +95,7 @@ class OpenDeliveries:
 class Stretch:
     """A set of messages in the log: the number, and the first and the last message with their publish times.
 
-    If ``count`` is ``"about"``, there may be messages before the first and after the last.
+    If ``count`` is ``"at_least"``, there may be messages before the first and after the last.
     """
 
     count: Figure

@@ -47,10 +47,8 @@ class Command(BaseCommand):
         except NoSpark as error:
             raise CommandError(str(error)) from error
         stopping = threading.Event()
-        for number in (
-            signal.SIGINT,
-            signal.SIGTERM,
-        ):  # After Spark, which sets its own handler for SIGINT.
+        # After Spark, which sets its own handler for SIGINT.
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: stopping.set())
         query = start(spark, run.pk, options["checkpoint"] or default_checkpoint(run), drain=options["drain"])
         while query.isActive and not stopping.wait(LOOK_EVERY):
