@@ -66,7 +66,7 @@ def backfill(
     a run was stopped, the next run continues it.
 
     * ``rate``: the maximum number of copies that are stored in a second.
-    * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be deleted.
+    * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be missing.
     * ``options``: how ``format("mqueue")`` reaches the database.
     * ``dry_run``: change nothing, and return a ``Preview``.
     * ``stopping``: an event. When it is set, the run ends early.

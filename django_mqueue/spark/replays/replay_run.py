@@ -79,9 +79,9 @@ def replay(
     * ``since`` and ``until``: choose messages that were published at ``since`` or later, and before ``until``.
     * ``keys`` and ``kinds``: choose messages with one of the keys and one of the kinds.
     * ``where``: a condition in SQL over the columns of ``format("mqueue")`` and ``value``, the payload as text.
-    * ``targeted``: also choose messages that were for one group alone.
+    * ``targeted``: also choose messages for ``group`` alone; without ``group``, for any one group.
     * ``rate``: the maximum number of messages that are stored in a second.
-    * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be deleted.
+    * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be missing.
     * ``options``: how ``format("mqueue")`` reaches the database.
     * ``dry_run``: change nothing, and return a ``Preview``.
     * ``stopping``: an event. When it is set, the run ends early.
