@@ -2,8 +2,8 @@
 
 For each batch, tasks write the files, read them back and count the rows. Then the run commits the three tables, the
 messages last. Then it moves the group, which lets the log delete the messages. A run may be killed between any two of
-these steps. The next run continues from the tables: files that no table names do not count, and a group that was not
-moved yet is moved.
+these steps. The next run continues from the tables. It ignores files that no table names, and moves the group if the
+killed run did not.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def archive(
     * ``options``: connection options of ``format("mqueue")``, and ``deadLetterSuffix``. Default: Django's settings.
     * ``group``: the consumer group that holds back deletion for the archive.
     * ``batch_rows``: the maximum number of messages in a batch.
-    * ``history_after``: seconds. The delivery history of a message of that age waits for no group.
+    * ``history_after``: seconds. The delivery history of a message of that age is archived even if groups are not done.
     * ``fail_on_data_loss``: whether to raise ``LogGap`` if messages may be missing.
-    * ``moved``: the database moved to another server, and replaces the database on the earlier server.
+    * ``moved``: confirms that the database moved to another server, and replaces the database on the earlier server.
     * ``stopping``: an event. When it is set, the run ends after the current batch.
     * ``progress``: called with the number of offsets done and the total.
 
@@ -121,8 +121,8 @@ class Run:
         with Membership(self._wanted.options.connecting, self._group) as membership:
             for topic in topics:
                 self._readers[topic] = membership.join(self._line, topic)
-            archive = self._opened(database)  # Another run may have worked until now.
-            for topic in topics:  # Check all topics before any log is held back.
+            archive = self._opened(database)  # Another run may have changed it meanwhile.
+            for topic in topics:  # Check all topics before the group holds back any deletion.
                 self._states[topic] = self._read_state(archive, topic)
                 self._line.run(partial(self._check_free, topic))
             if archive is None:
@@ -151,7 +151,7 @@ class Run:
         following.check_free(topic, self._group, using=using)
 
     def _settle(self, topic: str) -> None:
-        """Move the group to the end of the last batch, if its files exist, as a killed run may not have done."""
+        """Check that the files of the last batch exist. Move the group to its end if a killed run did not."""
         state = self._states[topic]
         for snapshot in self._snapshots.values():
             snapshot.check_there([e for e in snapshot.files.get(topic, ()) if e.last > state.lowest])
@@ -159,7 +159,7 @@ class Run:
         self._done[topic] = Archived(topic, state.upto, state.position)
 
     def _opened(self, database: Installation) -> Archive | None:
-        """Return the archive, or None if the folder has none yet. Raises ``ArchiveError`` if it does not fit."""
+        """Return the archive; None if there is none yet. Raises ``ArchiveError`` if this run must not write there."""
         try:
             found = Archive.open(self._storage.uri)
         except NoArchive:
@@ -194,10 +194,7 @@ class Run:
         return found
 
     def _probe(self, *, is_new: bool) -> None:
-        """Raise ``ArchiveError`` unless the driver can write, read and delete files; and executors, in a new folder.
-
-        It must refuse to replace a file. Otherwise two runs could commit at once, and both would report success.
-        """
+        """Raise ``ArchiveError`` unless the driver can use the storage, and in a new folder also the executors."""
         name, uri = f"{HIDDEN}probe-{uuid.uuid4().hex}", self._storage.uri
 
         def write(name: str) -> list[str]:
@@ -210,6 +207,7 @@ class Run:
             else:
                 write(name)
             self._storage.read(name)
+            # If the storage replaced files, two runs could commit at once, and both would report success.
             with suppress(FileExistsError):
                 write(name)
                 raise ArchiveError("it overwrote an existing file: the storage has no conditional writes")
@@ -306,10 +304,7 @@ class Run:
         self._snapshots[table] = snapshot.commit(numbers, files)
 
     def _held(self, state: TopicState, reached: TopicState) -> int:
-        """Return the group's registration generation. Raises ``LogGap`` unless it held back deletion all the time.
-
-        If gaps are allowed, register the group instead.
-        """
+        """Return the group's registration generation. Raises ``LogGap`` if it did not always hold back deletion."""
         try:
             self._line.run(partial(still, state))
             if reached.last != state.last:
@@ -317,6 +312,7 @@ class Run:
         except LogGap:
             if self._strict:
                 raise
+            # Gaps are allowed, so register the group again.
             return self._line.run(partial(settle, state)).life
         return state.life
 

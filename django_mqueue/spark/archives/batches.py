@@ -39,7 +39,7 @@ class Planner:
         self.goals: dict[str, dict[Table, int]] = {}
 
     def set_goal(self, using: str, topic: str) -> None:
-        """Use the settled offsets of now as the goals of a topic."""
+        """Use the present settled offsets as the goals of a topic."""
         options = self._options["messages"]
         self.goals[topic] = {
             "messages": settled(using, topic, options, told=True),
@@ -47,7 +47,7 @@ class Planner:
         }
 
     def reaches(self, using: str, states: Sequence[TopicState]) -> list[TopicState]:
-        """Return the states that the topics have after the next batch, without topics that have nothing new."""
+        """Return the states of the topics after the next batch. Leave out topics that have nothing new."""
         goals = self.goals
         messages = self._ends(using, "messages", states, [goals[s.topic]["messages"] for s in states])
         letters = self._ends(using, "dead_letters", states, [goals[s.topic]["dead_letters"] for s in states])
@@ -84,22 +84,19 @@ class Planner:
         return self._options[table].suffixes.letters(topic) if table == "dead_letters" else topic
 
     def _finished(self, using: str, state: TopicState, upto: int) -> int:
-        """Return the offset up to which delivery history is archived.
-
-        When all messages and dead letters are archived, it stays fixed: a busy topic would give tiny batches forever.
-        """
+        """Return the offset up to which the next batch archives the delivery history."""
         goals = self.goals[state.topic]
         if "deliveries" in goals:
             return goals["deliveries"]
         found = finished_upto(using, state.topic, state.upto["deliveries"], upto, self._age_ms)
         if all(state.upto[table] >= goal for table, goal in goals.items()):
-            goals["deliveries"] = found
+            goals["deliveries"] = found  # Fixed from now on: a busy topic would give tiny batches forever.
         return found
 
     def _ends(
         self, using: str, table: Table, states: Sequence[TopicState], goals: Sequence[int]
     ) -> list[int]:
-        """Return the end offset of each topic; never below its start."""
+        """Return the end offset of the next batch for each topic."""
         stretches = [
             (self._in_log(table, state.topic), state.upto[table], max(state.upto[table], goal))
             for state, goal in zip(states, goals, strict=True)
@@ -113,14 +110,13 @@ class Planner:
 def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], list[FileEntry]]:
     """Return a function for executors, which writes the files of a task, reads them back, and returns them.
 
-    The files count when a commit names them. The function raises ``LogGap`` if messages were deleted after the task was
-    planned.
+    It raises ``LogGap`` if messages were deleted after the task was planned.
     """
 
     def written(task: Task) -> list[FileEntry]:
         with files_of(storage_at(to), task.table, task.topic, arrow_schema(task.table)) as files:
             for batch in rows(task, options[task.table]):
-                # Also for dead letters. If column and table differ, tools disagree about which value they use.
+                # Dead letters have another topic. Tools disagree about a column that differs from its Delta partition.
                 topics = pa.array([task.topic] * batch.num_rows, pa.string())
                 files.add(batch.set_column(batch.schema.get_field_index("topic"), "topic", topics))
         return files.entries
@@ -131,7 +127,7 @@ def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], l
 def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task, with the column ``published_at``. Raises ``LogGap`` at the end if rows are missing.
 
-    The ``LogGap`` of ``read`` does not fit here: it advises readers to use a group, because deletion waits for groups.
+    The ``LogGap`` of ``read`` advises the reader to use a group. An archive run already has one.
     """
     fetched, seen, piece = schema(task.table), 0, task.range.piece
     if "published_at" not in fetched.fieldNames():

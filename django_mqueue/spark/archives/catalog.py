@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = "1"
-"""The version of the format of the tables and their numbers. Another version is refused."""
+"""The version of the archive format. ``Archive.open`` refuses other versions."""
 
 ID, GROUP, INSTALLATION, SERVER = "mqueue.archive", "mqueue.group", "mqueue.installation", "mqueue.server"
 FORMAT_PROPERTY = "mqueue.format"
-"""Properties of the tables."""
+"""Names of the properties of the tables."""
 
 
 class Archive:
@@ -98,7 +98,7 @@ class Archive:
         return wanted
 
     def upto(self, topic: str, table: Table = "messages") -> int:
-        """Return the offset up to which the archive has a topic's table; 0 for an unknown topic."""
+        """Return the offset up to which a topic's table is archived; 0 for an unknown topic."""
         return self.snapshots[table].number("upto", topic)
 
     def entries(self, topic: str, table: Table = "messages") -> list[FileEntry]:
@@ -106,7 +106,7 @@ class Archive:
         return list(self.snapshots[table].files.get(topic, ()))
 
     def frame(self, spark: SparkSession, topics: str | Sequence[str], table: Table = "messages") -> DataFrame:
-        """Return a DataFrame of the rows of these topics (a name or several names), in no order.
+        """Return a DataFrame of the rows of these topics (a name or several names), in no particular order.
 
         It has all columns that ``format("mqueue")`` has for the table. A column that an older file does not have is
         null. Raises ``NoSuchTopic``, or ``ArchiveError`` if files of the state ``as_of`` were deleted since.
@@ -139,7 +139,7 @@ class Archive:
 
 
 def frame(spark: SparkSession, storage: Storage, table: Table, entries: Sequence[FileEntry]) -> DataFrame:
-    """Return the rows of these files. A missing or damaged file is an error, whatever the settings of the session."""
+    """Return the rows of these files. No setting of the session hides a missing or damaged file."""
     if not entries:
         return spark.createDataFrame([], schema(table))
     if isinstance(storage, LocalStorage):

@@ -1,8 +1,8 @@
 """Work on Spark's executors: call a function for each of several items, each in a separate task.
 
 Spark only schedules the tasks. The data that a task reads and writes does not pass through the JVM. A task returns its
-result as JSON, and the driver checks it: a Spark Connect server is another machine, and its bytes must not become code
-here.
+result as JSON, and the driver checks it. The driver never unpickles bytes of a Spark Connect server, which could run
+code here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def spread(
 
 
 def parallelism(spark: SparkSession, setting: str = "spark.default.parallelism") -> int:
-    """Return the number of tasks that run at once. Spark Connect has no context: use the setting there, or 8."""
+    """Return the number of tasks that run at once. Spark Connect has no context: return the setting, or 8."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:
@@ -74,7 +74,7 @@ def parallelism(spark: SparkSession, setting: str = "spark.default.parallelism")
 
 
 def _found(outcome: Any, kind: type[Result]) -> list[Result]:
-    """Return the results of a task, or raise its error. Raise ``ArchiveError`` if no task returns such an outcome."""
+    """Return the results of a task, or raise its error. Raise ``ArchiveError`` if the outcome is malformed."""
     try:
         value = json.loads(outcome)
         if "error" not in value:

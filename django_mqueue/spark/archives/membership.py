@@ -1,4 +1,4 @@
-"""An archive run as the only reader of its group, until the run ends."""
+"""Make an archive run the only reader of its group until the run ends."""
 
 from __future__ import annotations
 

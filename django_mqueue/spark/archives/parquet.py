@@ -1,4 +1,4 @@
-"""The Parquet files of one table: written by offset, at least one for each day, then read back and checked."""
+"""Write the Parquet files of a table: at least one for each day, sorted by offset. Read files and check them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MICROSECONDS_OF_DAY = 86_400_000_000
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file of an archive. ``path`` is relative to it. ``first`` and ``last``: the offsets of these rows."""
+    """A file of an archive. ``path`` is relative to the archive. ``first`` and ``last``: its offsets."""
 
     path: str
     topic: str
@@ -96,7 +96,7 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 
 def folder_of(topic: str) -> str:
-    """Return the unique name of a topic's folder. Tools disagree about characters that a URL quotes: it has none."""
+    """Return a topic's unique folder name, without characters that URLs quote: tools disagree about these."""
     name = re.sub("[^A-Za-z0-9]+", "-", topic).strip("-")[:60]
     return f"{name}-{blake2b(topic.encode(), digest_size=6).hexdigest()}".lstrip("-")
 
@@ -172,7 +172,7 @@ def files_of(storage: Storage, table: Table, topic: str, schema: pa.Schema) -> F
 
 
 class NewFile:
-    """A Parquet file that is being written. ``first`` and ``last``: offsets, if the file has them."""
+    """A Parquet file that is being written. ``first`` and ``last``: offsets; 0 if the file has no offsets."""
 
     def __init__(self, storage: Storage, path: str, schema: pa.Schema, compression: str) -> None:
         self.path, self.rows, self.first, self.last = path, 0, 0, 0
@@ -221,7 +221,7 @@ class NewFile:
         with suppress(OSError, pa.ArrowException):
             self._writer.close()
         with suppress(OSError, pa.ArrowException), self._stack:
-            raise InterruptedError  # So the storage does not keep the file.
+            raise InterruptedError  # Makes the storage discard the file.
         with suppress(OSError):
             self._storage.delete(self.path)
 
@@ -233,7 +233,7 @@ class NewFile:
 
 
 def problem(storage: Storage, entry: FileEntry) -> str | None:
-    """Read all of a file, compare its checksums, and return the problem found, or None."""
+    """Read and check all of a file. Return the first problem, or None."""
     by = sorted_by(entry.path.partition("/")[0])
     rows, first, last, are_sorted = 0, 0, 0, True
     before: pa.Table | None = None

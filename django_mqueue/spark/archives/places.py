@@ -1,4 +1,4 @@
-"""Check an archive's place: a path, or a URI without keys, because the place is displayed and stored."""
+"""Check the place of an archive or export: a path, or a URI without access keys, because output and files show it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMES = {
 def check_place(to: str | os.PathLike[str]) -> str:
     """Return the place as an absolute path, or as a URI for ``object_store``. Raises ``OptionError``.
 
-    An error for a URI with keys does not repeat the keys.
+    The error for a URI with access keys does not repeat them.
     """
     place = os.fspath(to)
     if not place:
@@ -40,7 +40,8 @@ def check_place(to: str | os.PathLike[str]) -> str:
             f"{scheme}:// is not supported: give a path that all machines share, or a URI that begins with"
             f" {', '.join(f'{name}://' for name in SCHEMES)}"
         )
-    # A key may hold a slash. So refuse a colon before the first slash. The text after a ? or # would be lost.
+    # A secret key may contain a slash. So look for the colon of ID:SECRET only before the first slash.
+    # ``object_store`` ignores the text after a ? or #.
     if ":" in unquote(re.split("[/?#]", rest, maxsplit=1)[0]) or "?" in rest or "#" in rest:
         shown = f"…@{re.split('[?#]', rest.rpartition('@')[2])[0]}" if "@" in rest else "…"
         raise OptionError(
@@ -53,7 +54,7 @@ def check_place(to: str | os.PathLike[str]) -> str:
 def check_as_of(as_of: int | datetime | None, archive: object, *, live: bool) -> None:
     """Raise ``OptionError`` unless ``as_of`` is None, a version, or an aware datetime, and an archive is given.
 
-    ``live``: whether the log is read after the archive. It continues only the newest state.
+    ``live``: whether the log is also read. The log continues only the newest state of an archive.
     """
     if as_of is None:
         return

@@ -102,7 +102,7 @@ def _checked(topics: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def check_clean(clean: bool, topics: str | Sequence[str] | None) -> None:
-    """Raise ``OptionError`` if only some topics are verified before files of all topics are deleted."""
+    """Raise ``OptionError`` if ``topics`` is given with ``clean``, which deletes files of all topics."""
     if clean and topics is not None:
         raise OptionError(f"clean deletes files of all topics: leave out topics, which is {topics!r}")
 

@@ -1,7 +1,7 @@
-"""Compaction and erasure: rewrite files of a day, joined or without some rows, and replace them in one commit.
+"""Compaction joins the files of a day. Erasure removes rows from files.
 
-Tasks write the new files and read them back. Then one commit removes the old files from the table and adds the new
-files, all or nothing. Of two such commits at once, the second is refused (see ``tables``). The old files stay until
+For both, tasks write new files and read them back. Then one commit removes the old files from the table and adds the
+new files. Of two such commits at once, the second is refused (see ``tables``). The old files stay until
 ``vacuum``, for readers that still use them.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Compacted:
-    """The compaction of one topic: ``files`` were replaced by ``files_now``, which have ``rows``."""
+    """The compaction of one topic: ``files`` were replaced by ``files_now`` new files, which have ``rows`` rows."""
 
     topic: str
     files: int = 0
@@ -160,13 +160,11 @@ def erase(
 def _letters(
     letters: DataFrame, chosen: Callable[[DataFrame], DataFrame], messages: DataFrame
 ) -> list[tuple[int, int | None]]:
-    """Return the offsets of the dead letters to erase, each with the offset of its message.
-
-    If the archive has no message of a letter, the condition decides about the letter itself.
-    """
+    """Return the offsets of the dead letters to erase, each with the offset of its message."""
     # A dead letter's id consists of the message's offset and the group (see store.dead_letters).
     letters = letters.selectExpr("*", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS of_message")
     of_chosen = letters.join(chosen(messages).selectExpr("`offset` AS of_message"), "of_message", "left_semi")
+    # For a letter whose message is not in the archive, the condition applies to the letter itself.
     alone = chosen(letters).join(messages.selectExpr("`offset` AS of_message"), "of_message", "left_anti")
     rows = collect_all(of_chosen.unionByName(alone).select("offset", "of_message"))
     return [(row["offset"], row["of_message"]) for row in rows]
@@ -199,7 +197,7 @@ def _without(table: Table, entries: Sequence[FileEntry], offsets: Sequence[int])
 
 
 def _together(table: Table, entries: Sequence[FileEntry], most: int) -> Iterator[_Task]:
-    """Yield tasks that join neighbours by offset of one day, of at most ``most`` bytes in total."""
+    """Yield tasks that join adjacent files of one day. The files of a task have at most ``most`` bytes in total."""
     days: dict[str, list[FileEntry]] = defaultdict(list)
     for entry in entries:
         days[entry.date].append(entry)

@@ -23,11 +23,11 @@ from .. import private
 from .places import check_place
 
 HIDDEN = "."
-"""The prefix of names of files and folders that readers ignore."""
+"""The prefix of files and folders that readers ignore."""
 
 
 class Output(io.RawIOBase):
-    """A stream for writing that computes the size and the CRC-32. ``close`` does not close the stream below."""
+    """A stream for writing that computes the size and the CRC-32. ``close`` does not close the given stream."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -49,7 +49,7 @@ class Output(io.RawIOBase):
 
 
 class LocalStorage:
-    """A folder of a local disk. Paths are relative to it. Methods raise ``OSError``; ``FileNotFoundError`` if missing.
+    """A folder of a local disk. Paths are relative to it. Methods raise ``OSError``, such as ``FileNotFoundError``.
 
     ``uri``: the place, for error messages, for ``storage_at`` in another process, and for the Delta tables.
     """
@@ -59,7 +59,7 @@ class LocalStorage:
         self._folder = Path(folder)
 
     def list(self, folder: str = "") -> dict[str, int]:
-        """Return the sizes in bytes of all files in a folder and its subfolders, by path; empty without a folder."""
+        """Return the size in bytes of each file below a folder, by path; empty if there is no folder."""
         found = {}
         for parent, _, names in os.walk(self._folder / folder, onerror=_unless_missing):
             for name in names:
@@ -79,7 +79,7 @@ class LocalStorage:
         return (self._folder / path).exists()
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a whole file. Raises ``FileExistsError`` and never replaces a file."""
+        """Write a new file with this content. Raises ``FileExistsError``: it never replaces a file."""
         private.refuse_links(self._folder, path)
         _make((self._folder / path).parent)
         beside = f"{HIDDEN}{uuid.uuid4().hex}"
@@ -104,7 +104,7 @@ class LocalStorage:
         _sync(goal.parent)
 
     def move(self, path: str, goal: str) -> None:
-        """Rename a file to a name that no file has. Object stores copy it."""
+        """Rename a file. The new name must be unused. Object stores copy the file."""
         private.refuse_links(self._folder, goal)
         os.rename(self._folder / path, self._folder / goal)
         _sync((self._folder / goal).parent)
@@ -124,7 +124,7 @@ class LocalStorage:
 
 @contextmanager
 def _errors_of_system() -> Iterator[None]:
-    """Raise the errors of an object store as the ``OSError`` with the same meaning."""
+    """Convert the errors of an object store to the ``OSError`` with the same meaning."""
     from obstore import exceptions
 
     try:
@@ -140,7 +140,7 @@ def _errors_of_system() -> Iterator[None]:
 class ObjectStorage:
     """A folder of an object store, with the methods of ``LocalStorage``. Its files appear when they are complete.
 
-    It connects at the first call, and never before a process forks: ``object_store`` works only in the process that
+    It connects at the first call, so that a fork before that is safe: ``object_store`` works only in the process that
     first used it.
     """
 

@@ -42,11 +42,11 @@ Kind = Literal["upto", "rows", "erased", "position", "lowest", "life"]
 """Numbers of a topic: see docs/reference/archive.md."""
 
 MAINTENANCE = "maintenance"
-"""The name of the number of commits that removed files."""
+"""The name of the number that counts the commits that removed files."""
 
 
 def _schema(table: Table) -> pa.Schema:
-    """Return the columns of a table's files, and the date, which the files do not have."""
+    """Return the columns of a table: the columns of its files, and the date, which is only in their paths."""
     return arrow_schema(table).append(pa.field("date", pa.date32()))
 
 
@@ -167,7 +167,7 @@ class Snapshot:
     def vacuum(self, keep_hours: float, *, full: bool) -> None:
         """Delete files that were removed from the table more than ``keep_hours`` ago (rounded up to whole hours).
 
-        ``full``: also files of that age that no version names. A run may soon name files of the last hour.
+        ``full``: also files of that age that no version names; never of the last hour, as a run may soon name them.
         """
         delta, hours = self.reloaded()._delta, math.ceil(keep_hours)
         with _archive_errors(self._storage, self.table, "cleaned"):
@@ -176,7 +176,7 @@ class Snapshot:
                 delta.vacuum(max(hours, 1), dry_run=False, enforce_retention_duration=False, full=True)
 
     def check_there(self, entries: Sequence[FileEntry]) -> None:
-        """Raise ``ArchiveError`` unless all files exist: ``vacuum`` may delete files of a run that takes long."""
+        """Raise ``ArchiveError`` unless all files exist: ``vacuum`` may have deleted new files of a long run."""
         for entry in entries:
             if not self._storage.exists(entry.path):
                 raise ArchiveError(
@@ -258,8 +258,8 @@ def commit_times(storage: Storage, table: Table) -> dict[int, datetime]:
 def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> None:
     """Create a table. Raises ``ArchiveError`` if another process has just created it.
 
-    ``DeltaTable.create`` would commit a second time. So create the table in a temporary folder, and then write its
-    first commit as a file that must not exist yet.
+    If two processes create it at once, ``DeltaTable.create`` commits twice. So this creates the table in a temporary
+    folder, and then writes its first commit as a file that must not exist yet.
     """
     from deltalake import DeltaTable
 

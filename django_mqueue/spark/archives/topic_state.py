@@ -22,7 +22,7 @@ WAYS_OUT = "To continue with the remaining messages, set failOnDataLoss to false
 
 @dataclass(frozen=True)
 class Last:
-    """The message that identifies the log at the archive's end."""
+    """The last archived message. Its id shows whether the database still has the log that was archived."""
 
     offset: int
     id: str
@@ -35,10 +35,10 @@ class TopicState:
     topic: str
     group: str
     upto: dict[Table, int]
-    position: int = 0  # Of the group, or where it must be moved.
+    position: int = 0  # The group's offset, or the offset to which it must be moved.
     begun: bool = False  # True if the archive has a batch of the topic.
     life: int = 0  # The generation of the group's registration; 0 before it is registered.
-    lowest: int = 0  # The group is not below: a killed run moved it for all batches but the last.
+    lowest: int = 0  # The group is not below: a killed run moved it for all batches except the last.
     last: Last | None = None  # The last message of the archive.
 
 
@@ -55,7 +55,7 @@ def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:
 
 
 def check(state: TopicState, found: ReaderPosition | None) -> None:
-    """Raise ``LogGap`` if messages above the archive's end may be deleted. ``found``: the place of the group."""
+    """Raise ``LogGap`` if messages above the archive's end may be gone. ``found``: the group's position in the log."""
     topic, group = state.topic, state.group
     if not state.begun:
         if found is not None and found.above > 0:
@@ -79,9 +79,9 @@ def check(state: TopicState, found: ReaderPosition | None) -> None:
 
 
 def check_log(state: TopicState, found: ReaderPosition | None, using: str) -> None:
-    """Raise ``LogGap`` if the database was set back since the topic was archived. ``found``: the place of the group.
+    """Raise ``LogGap`` if the database was set back to an earlier state since the topic was archived.
 
-    Such a database uses offsets again, for messages that no run would ever archive.
+    Such a database gives archived offsets to new messages, which no run would archive. ``found``: see ``check``.
     """
     if not state.begun:
         return
@@ -116,9 +116,9 @@ def _went_back(state: TopicState, why: str) -> LogGap:
 
 
 def settle(state: TopicState, using: str) -> TopicState:
-    """Register the group, and move it to the archive's position, as a killed run may not have done. Return the state.
+    """Register the group, move it to the archive's position if a killed run did not, and return the new state.
 
-    It moves only to a settled offset: a failover or a restore may have replaced the database a moment ago.
+    The group moves only to a settled offset: a failover or a restore may just have replaced the database.
     """
     settled = offsets.settled(using, state.topic)
     place = following.follow(state.topic, state.group, state.position, 0, using=using)
@@ -128,7 +128,7 @@ def settle(state: TopicState, using: str) -> TopicState:
 
 
 def check_last(state: TopicState, using: str) -> None:
-    """Raise ``LogGap`` unless the log holds the batch's last message, whose deletion the group has held back."""
+    """Raise ``LogGap`` unless the log still has the batch's last message, whose deletion the group holds back."""
     last = state.last
     if last is not None and bulk.name_at(using, last.offset) != (state.topic, last.id):
         raise LogGap(
@@ -139,7 +139,7 @@ def check_last(state: TopicState, using: str) -> None:
 
 
 def still(state: TopicState, using: str) -> None:
-    """Raise ``LogGap`` unless the group is where this run left it. Only this group holds back deletion for the run."""
+    """Raise ``LogGap`` if the group, which holds back deletion for this run, was unsubscribed, reset or moved ahead."""
     found = following.place(state.topic, state.group, using=using)
     if found is None or found.life != state.life or found.above > state.position:
         raise LogGap(
@@ -164,7 +164,7 @@ def move(state: TopicState, using: str, me: Holder | None = None) -> None:
 
 
 def check_held(using: str, archive: Archive, topic: str, upto: int) -> None:
-    """Raise ``LogGap`` if messages above ``upto``, the archive's end, may be deleted because the group did not wait."""
+    """Raise ``LogGap`` if messages above ``upto`` may be gone, because the group did not hold back deletion."""
     group = archive.group
     state, place = read_state(archive, topic, group), following.place(topic, group, using=using)
     if not state.begun:

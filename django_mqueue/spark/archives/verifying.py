@@ -31,13 +31,13 @@ FILES_PER_ROUND, BYTES_PER_ROUND = 128, 1 << 30
 
 @dataclass
 class Verified:
-    """The verification of one topic."""
+    """The result of the verification of one topic."""
 
     topic: str
     files: int = 0
     rows: int = 0
     bytes: int = 0
-    erased: int = 0  # Rows that were removed.
+    erased: int = 0  # Rows that were ever erased.
     problems: list[str] = field(default_factory=list)  # Sentences.
     unused: list[str] = field(default_factory=list)  # Paths of files that the tables do not name.
     deleted: int = 0  # How many of the unused files were deleted.
@@ -148,7 +148,7 @@ def _read(
 def _only_in_log(
     spark: SparkSession, archive: Archive, topic: str, options: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a problem if the archive lacks messages that the log holds up to its end, more than were erased."""
+    """Yield a problem if the archive lacks more messages of the log than were erased."""
     with closing(RetryingConnection(connecting(options))) as line:
         if not line.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
             return

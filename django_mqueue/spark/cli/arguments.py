@@ -88,7 +88,7 @@ def add_password(group: _ActionsContainer) -> None:
 
 
 class _Refused(Action):
-    """Refuses the password as an argument, because every user of the machine could read it. Does not repeat it."""
+    """Refuses the password as an argument, because every user of the machine could read it. The error hides it."""
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, option: Any = None) -> None:
         parser.error(

@@ -1,6 +1,6 @@
 """The output of the command: the result on stdout, all else on stderr. Progress is a bar only on a terminal.
 
-Publishers have written some of this text. ``for_terminal`` makes it safe, so that it cannot control the terminal.
+Some of this text comes from publishers. ``for_terminal`` changes it so that it cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Progress:
         self.bar: Any = None
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """``total``: None if it is unknown."""
+        """Show that ``done`` of ``total`` is done. ``total``: None if it is unknown."""
         grown, self._done, self._total = max(done - self._done, 0), max(done, self._done), total
         if self._begun is None:
             self._begun = self._at = time.monotonic()

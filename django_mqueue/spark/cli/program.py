@@ -1,7 +1,4 @@
-"""One run of a verb. It starts Spark when the verb needs it, and ends it with the run.
-
-It also handles signals and prints errors.
-"""
+"""Run a verb (a subcommand). Start Spark when the verb needs it, end it with the run, and handle signals and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ PROGRAM = "python -m django_mqueue.spark"
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
 _LOG, _JAVA_OPTIONS = Path(__file__).with_name("log4j2.properties"), "spark.driver.extraJavaOptions"
 _LIGHT = "-XX:TieredStopAtLevel=1"
-"""Java then uses only its quick compiler. The other compiler is worth its cost only if rows pass through Java."""
+"""Java uses only its quick compiler. The other compiler is worth its cost only if many rows pass through Java."""
 
 _NO_JAVA = "Spark's Java process ended during the work: it was stopped or killed (out of memory?)"
 _AT_START = "stopped while Spark was starting: nothing was done"
@@ -66,8 +63,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
     def stopped(line: str) -> int:
         """Report the stop, and return the exit code.
 
-        A stop at any time is not an error, because the next run continues. It is an error only if the verb should have
-        given an answer.
+        It is an error only if users wait for the verb's answer. For other verbs the next run continues the work.
         """
         if not arguments.answers:
             output.say(line)
@@ -100,7 +96,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
 
 
 class Run:
-    """The Spark of one run, and its signals.
+    """Starts Spark for one run, and handles the signals of the run.
 
     The first SIGTERM or SIGINT sets ``stopping``, so that the run stops after its current step. The second one ends the
     run at once. ``number``: the number of the first signal. ``begun``: whether this run has started Spark.

@@ -1,4 +1,4 @@
-"""The definition of a verb, and the job that it receives."""
+"""A verb, which is a subcommand of the command, and the job that it receives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BadArguments(MQueueError):
 class Stopped(MQueueError):
     """The first signal ended a verb before it had its result.
 
-    If the verb gives an answer, the exit code is 128 plus the number of the signal.
+    The exit code is 0. For a verb with ``answers``, it is 128 plus the number of the signal.
     """
 
 
@@ -74,7 +74,7 @@ class Verb:
 
     * ``arguments``: adds the verb's own arguments to its parser.
     * ``run``: runs the verb and returns the exit code. This package's errors become one line, and the exit code is 1.
-    * ``light``: Spark's Java only coordinates the work, so it is started with little cost.
+    * ``light``: Java only coordinates the work, so it uses only its quick compiler.
     * ``answers``: users run the verb for its output. Without this, the next run continues the work of a stopped run.
     """
 

@@ -39,7 +39,7 @@ MOVERS = 16
 """Number of files that are renamed at once."""
 
 NAMING = f"{HIDDEN}naming"
-"""A lock file. It exists while a run renames its files, so that no other run does."""
+"""A lock file. It exists while a run renames its files, so that no other run renames files at the same time."""
 
 ROUND = 8
 """Number of tasks for each core, between two reports of progress."""
@@ -69,7 +69,7 @@ def export(
     * ``options``: the options of ``format("mqueue")`` for a batch.
     * ``columns``: the names of the columns to write, in this order. Default: all columns except ``headers``.
     * ``compression``: zstd, snappy, gzip, lz4 or none.
-    * ``progress``: called with the number of files done and the total.
+    * ``progress``: called with the number of offset ranges done and the total.
 
     The rows do not pass through Spark's JVM. Each range of offsets becomes a file, or several files if it is larger
     than 512 MiB. The names of the files are in the order of topics and offsets. ``_SUCCESS`` is written last, and lists
@@ -99,7 +99,7 @@ class Run:
             self._check_free()
         with closing(RetryingConnection(self._wanted.options.connecting)) as line:
             ranges = line.run(self._ranges)
-        with self._export_errors():  # Before any message is read.
+        with self._export_errors():  # Fail before any message is read.
             probe = f"{HIDDEN}probe-{self._name}"
             self._storage.write(probe, b"")
             self._storage.delete(probe)
@@ -190,14 +190,14 @@ class Run:
         return json.dumps(total, indent=2).encode() + b"\n"
 
     def _counts(self) -> bool:
-        """Return whether ``_SUCCESS`` lists the renamed files. An error may be raised after it was written."""
+        """Return whether ``_SUCCESS`` lists the renamed files: the write may have succeeded in spite of an error."""
         try:
             return bool(self._named) and self._storage.read(SUCCESS) == self._summary()
         except FileNotFoundError:
             return False
 
     def _discard(self) -> None:
-        """Delete the files if the export does not count. They stay if that cannot be determined."""
+        """Delete the renamed files, unless ``_SUCCESS`` lists them or cannot be read."""
         with suppress(OSError, pa.ArrowException):
             for one in [] if self._counts() else self._named:
                 with suppress(OSError, pa.ArrowException):

@@ -31,8 +31,7 @@ def export_request(
 ) -> ExportRequest:
     """Check the arguments of an export, and return them.
 
-    Raises ``OptionError``. First it makes the checks that do not need PySpark, then it raises ``NoSpark`` if PySpark
-    cannot be used.
+    Raises ``OptionError``, or ``NoSpark`` if PySpark cannot be used. Most checks do not need PySpark, and come first.
     """
     if compression not in COMPRESSIONS:
         raise OptionError(f"compression is {compression!r}, but must be one of {', '.join(COMPRESSIONS)}")

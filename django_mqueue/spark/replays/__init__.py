@@ -1,4 +1,4 @@
 """Store messages of an archive, and of the log above it, again as copies.
 
-The copies are for all groups, for one group, or for a new group that gets the past of the topic.
+A replay stores copies for all groups or for one group. A backfill stores copies for a new group.
 """

@@ -1,6 +1,6 @@
-"""Give a new group the past of a topic from an archive. Then the group continues with the log.
+"""Give a new group the past messages of a topic, from an archive. Then the group continues with the log.
 
-Between the past and the log there is no gap and no overlap.
+There is no gap and no overlap between the past messages and the log.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Backfilled:
     topic: str
     group: str
     stored: int  # Copies that this run has stored.
-    upto: int  # The border. The group gets all messages above it from the log.
+    upto: int  # The last offset of the past. The group gets all messages above it from the log.
     finished: bool  # False if this run was stopped.
     before: bool = False  # An earlier run has finished the backfill, and this run did nothing.
 
@@ -61,17 +61,17 @@ def backfill(
 ) -> Preview | Backfilled:
     """Register a new group, and give it the topic's messages in the archive ``source``, and then the log.
 
-    The group is paused while its past is stored, for this group alone. At the end it is resumed, if ``resume`` is true.
-    The order of each key is kept, also between past and present (see ``spark.database.backfilling``). If a run was
-    stopped, the next run continues it.
+    The group is paused while copies of the past messages are stored for it. At the end it is resumed, if ``resume`` is
+    true. The order of each key is kept, also between copies and newer messages (see ``spark.database.backfilling``). If
+    a run was stopped, the next run continues it.
 
     * ``rate``: the maximum number of copies that are stored in a second.
-    * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be deleted.
+    * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be missing.
     * ``options``: how ``format("mqueue")`` reaches the database.
     * ``dry_run``: change nothing, and return a ``Preview``.
     * ``stopping``: an event. When it is set, the run ends early.
     * ``watch``: called every second with the number of stored copies.
-    * ``say``: called with a line of text that names what past and present wait for before they can be joined.
+    * ``say``: called with a line of text that names what the backfill waits for at its end.
 
     Raises ``GroupNotNew`` (it is registered already), ``LogGap``, ``ArchiveError`` (the backfill was begun from another
     archive), ``NotRegistered`` or ``Superseded`` (the group was unsubscribed, resumed or reset meanwhile),
@@ -127,7 +127,7 @@ class _Backfill(GuardedSource):
         if border.ended:
             self.line.run(self.let_go)
             return Backfilled(self.topic, self.group, 0, border.upto, True, True)
-        self._check_source(border)  # Another process may have begun it at the same time.
+        self._check_source(border)  # Another process may have begun the backfill at the same time.
         made = 0
         if not self.line.run(partial(backfilling.stored_to_border, border=border)):
             past = replace(found, upto=border.upto)
@@ -144,7 +144,7 @@ class _Backfill(GuardedSource):
         return Backfilled(self.topic, self.group, made + sewn, border.upto, True)
 
     def _check_new(self, using: str) -> BackfillState | None:
-        """Return how far an earlier run has come; None for a new group. Raises ``GroupNotNew`` or ``ArchiveError``."""
+        """Return the state of an earlier run; None for a new group. Raises ``GroupNotNew`` or ``ArchiveError``."""
         head = backfilling.find_backfill(using, self.topic, self.group)
         if head is not None and not head.ended:
             self._check_source(head)
@@ -162,7 +162,7 @@ class _Backfill(GuardedSource):
         return backfilling.begin(using, self.topic, self.group, self.settled(using), lanes, source)
 
     def _join_past_and_log(self, border: BackfillState, say: Callable[[str], object] | None) -> int | None:
-        """Join past and present. Return the number of copies; None if the run was stopped."""
+        """Do rounds until the past and the log are joined. Return the number of copies; None if the run was stopped."""
         made = 0
         say_at = time.monotonic() + SAY_AFTER
         while self.stopping is None or not self.stopping.is_set():

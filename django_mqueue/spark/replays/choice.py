@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DATA_EXCEPTION = "22"
-"""The class of SQLSTATE for an unsuitable value: for example, a text that is not a number, or a division by zero."""
+"""The SQLSTATE class of unsuitable values: for example, a text that is not a number, or a division by zero."""
 
 IN_UTC = {"spark.sql.session.timeZone": "UTC"}
-"""The time zone of conditions: a run may continue on another machine."""
+"""The time zone of conditions. It is fixed, because a run may continue on another machine."""
 
 NOT_OF_CONDITION = ("38", "KD")
-"""Classes of SQLSTATE for errors in a data source, which Spark Connect reads when it analyses the condition."""
+"""SQLSTATE classes of errors that are not in the condition, but in a data source. Spark Connect reads it early."""
 
 
 class ConditionFailed(OptionError):
@@ -51,7 +51,7 @@ class MessageFilter:
     keys: Collection[str] = ()
     kinds: Collection[str] = ()
     where: str | None = None
-    targeted: bool = False  # Also messages that were for one group alone: for ``group``, or for any group.
+    targeted: bool = False  # Also messages for ``group`` alone; without ``group``, for any one group.
     group: str = ""
 
     def check(self) -> None:
@@ -71,7 +71,7 @@ class MessageFilter:
 
     @property
     def digest(self) -> int:
-        """Return a number of 62 bits that is the same for equal choices."""
+        """Return a number of 62 bits that is the same for equal filters."""
         times = [at and at.astimezone(UTC).isoformat() for at in (self.since, self.until)]
         rest = [sorted(self.keys), sorted(self.kinds), self.where, self.targeted, self.group]
         return hash_of(json.dumps(times + rest))
@@ -99,7 +99,7 @@ class MessageFilter:
 
     @contextmanager
     def asked(self, spark: SparkSession) -> Iterator[None]:
-        """Evaluate the condition in this block. Raises ``ConditionFailed`` if it fails for a message."""
+        """A block in which Spark evaluates the condition. Raises ``ConditionFailed`` if it fails for a message."""
         from pyspark.errors import PySparkException
 
         try:
@@ -146,7 +146,7 @@ def _state(error: PySparkException) -> str:
 
 
 def hash_of(*texts: str) -> int:
-    """Return 62 bits of a digest."""
+    """Return 62 bits of a digest of the texts."""
     return int.from_bytes(blake2b("\0".join(texts).encode(), digest_size=8).digest()) >> 2
 
 

@@ -1,4 +1,4 @@
-"""All messages of a topic as one table: those in the archive, and above them those in the log.
+"""All messages of a topic as one table: the messages of an archive, and above its end the messages of the log.
 
 A group holds back the deletion of messages in the log until they are stored as copies.
 """
@@ -38,7 +38,7 @@ INTO = "-into-"
 
 @dataclass(frozen=True)
 class Originals:
-    """The places of a topic's messages: the archive up to ``archived``, and the log above that up to ``upto``."""
+    """A topic's messages: in the archive up to ``archived``, and above that in the log up to ``upto``."""
 
     topic: str
     archive: Archive | None
@@ -46,10 +46,10 @@ class Originals:
     upto: int
     live: bool  # True if the log is read at all.
     life: int = 0  # The registration generation of the group that holds back deletion.
-    settled: int = 0  # Of the log. An archive from a later time may reach above it.
+    settled: int = 0  # The settled offset of the log. The archive may reach above it.
 
     def frame(self, spark: SparkSession, options: Mapping[str, str], *, targeted: bool) -> DataFrame:
-        """Return the messages as a frame, in no order. ``options``: for the connection."""
+        """Return the messages as a frame, in no particular order. ``options``: for the connection."""
         found = None
         if self.archive is not None:
             found = self.archive.frame(spark, self.topic).where(f"`offset` <= {self.upto:d}")
@@ -93,7 +93,7 @@ class GuardedSource:
 
     @cached_property
     def archive_id(self) -> str:
-        """An identity of the archive and its state, which stays the same when the archive is moved."""
+        """The identity of the archive and its state. It stays the same when the archive's files are moved."""
         archive = opened(self.source, self.as_of)
         if archive is None:
             return "none"
@@ -112,7 +112,7 @@ class GuardedSource:
         found = self.settled(using)
         known = max(offsets.settled(using, topic), log.newest(using, topic))
         if archived > known:
-            # Archived messages were settled, and the topic's row stores that before they are deleted.
+            # Archived messages were settled. The topic's row stores the settled offset before they are deleted.
             raise ArchiveError(
                 f"the archive holds topic {topic!r} up to offset {archived}, but this database has never had an offset"
                 f" above {known}: the archive belongs to another database. Give the archive of this database"
@@ -120,11 +120,11 @@ class GuardedSource:
         return Originals(topic, archive, archived, max(archived, found), live, settled=found)
 
     def hold(self, using: str, *, begun: bool, gap_is_error: bool) -> Originals:
-        """Return where the messages are, and hold back the deletion of messages that only the log holds.
+        """Register the guard, so that the log keeps the messages that only it holds. Return where all messages are.
 
-        The archive may grow, and the log shrink, before the group holds back deletion. So open the archive again then.
-        ``begun``: whether an earlier run got past this step; a registered group does not prove that it checked for a
-        gap. Raises ``LogGap`` if no group has held back deletion all the time, unless ``gap_is_error`` is false.
+        Before that, the archive may grow and the log may shrink. So this opens the archive again after it. ``begun``:
+        whether an earlier run finished this step. A registered guard does not prove that it checked for a gap. Raises
+        ``LogGap`` if no group has held back deletion all the time, unless ``gap_is_error`` is false.
         """
         topic, group = self.topic, self.guard
         first = self.look(using, live=True)
@@ -144,7 +144,7 @@ class GuardedSource:
         return Originals(topic, archive, archived, max(first.upto, archived), True, life)
 
     def let_go(self, using: str) -> None:
-        """Unsubscribe the group, so that the messages may be deleted."""
+        """Unsubscribe the guard, so that the messages may be deleted."""
         following.forget(self.topic, self.guard, using=using)
 
     def settled(self, using: str) -> int:
@@ -166,7 +166,7 @@ class GuardedSource:
         return None if numbers is None else sum(numbers)
 
     def copied(self, run: CopyRun) -> int:
-        """Return how many copies all runs have stored up to now."""
+        """Return how many copies all runs of this name have stored up to now."""
         return self.line.run(partial(copying.copied, run=run))
 
 
@@ -194,7 +194,7 @@ def opened(path: str | os.PathLike[str] | None, as_of: int | datetime | None = N
 
 
 def guard_of_backfill(group: str) -> str:
-    """Return the group that holds back deletion while the past for ``group`` is read."""
+    """Return the group that holds back deletion during the backfill of ``group``."""
     return _guard("backfill", group)
 
 
@@ -202,7 +202,7 @@ def guard_of_replay(name: str, topic: str, to: str) -> str:
     """Return the group that holds back deletion while ``topic`` is replayed into ``to``. It differs for each ``to``."""
     full = name if to == topic else f"{name}{INTO}{to}"
     if full.find(INTO) != (-1 if to == topic else full.rfind(INTO)):
-        full = _digest(f"{name}\0{to}")  # The end of the name would be ambiguous.
+        full = _digest(f"{name}\0{to}")  # Otherwise two replays could share a guard.
     return _guard("replay", full)
 
 

@@ -1,4 +1,4 @@
-"""Show what a replay would store, without any change."""
+"""Show what a replay or a backfill would store, without any change."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class End:
 
 @dataclass(frozen=True)
 class Preview:
-    """The messages that a replay would store. Each mapping has the number of messages as its values."""
+    """The messages that a replay or a backfill would store. The values of each mapping are numbers of messages."""
 
     name: str
     topic: str
     to: str
-    groups: tuple[str, ...]  # They would get the copies.
+    groups: tuple[str, ...]  # The groups that would get the copies.
     total: int
     first: End | None
     last: End | None

@@ -79,9 +79,9 @@ def replay(
     * ``since`` and ``until``: choose messages that were published at ``since`` or later, and before ``until``.
     * ``keys`` and ``kinds``: choose messages with one of the keys and one of the kinds.
     * ``where``: a condition in SQL over the columns of ``format("mqueue")`` and ``value``, the payload as text.
-    * ``targeted``: also choose messages that were for one group alone.
+    * ``targeted``: also choose messages for ``group`` alone; without ``group``, for any one group.
     * ``rate``: the maximum number of messages that are stored in a second.
-    * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be deleted.
+    * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be missing.
     * ``options``: how ``format("mqueue")`` reaches the database.
     * ``dry_run``: change nothing, and return a ``Preview``.
     * ``stopping``: an event. When it is set, the run ends early.
@@ -146,7 +146,7 @@ class _Replay(GuardedSource):
         head, _ = self.line.run(self._known)
         begun = head is not None
         if head is None or not head.finished:
-            # Raise errors before anything is noted.
+            # Raise errors before anything is recorded.
             found = self._originals(head)
             self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted))
             if self.live:
@@ -169,7 +169,7 @@ class _Replay(GuardedSource):
         return Replayed(run.name, run.topic, made, self._total(), True)
 
     def _known(self, using: str) -> tuple[Progress | None, list[str]]:
-        """Return what an earlier run of this name has noted, and the groups that will get the copies."""
+        """Return the record of an earlier run of this name, and the groups that will get the copies."""
         number = self.number  # This opens the archive, so do it before anything is locked or registered.
         to, group = self.run.topic, self.run.group
         groups = registration.groups_of(using, to)
@@ -193,7 +193,7 @@ class _Replay(GuardedSource):
         return replace(found, upto=head.position)
 
     def _begin(self, using: str, found: Originals, begun: bool) -> tuple[Progress, int]:
-        """Note that the run begins, if no other process has noted it. Return the note, and the number of lanes."""
+        """Record that the run begins, unless that is recorded. Return the record and the number of lanes."""
         lanes = lanes_of(self.spark)
 
         def work(cursor: CursorWrapper) -> Progress:
@@ -205,7 +205,7 @@ class _Replay(GuardedSource):
             place = following.place(self.topic, self.guard, using=using) if self.live else None
             is_held = not self.live or (place is not None and place.life == found.life)
             if begun or not is_held:
-                raise self._given_up()  # The group that held messages for this run is gone.
+                raise self._given_up()  # The guard was unsubscribed or registered again.
             copying.begin(cursor, replace(self.run, lanes=lanes), found.upto, self.number)
             return Progress(found.upto, self.number, False)
 
@@ -223,17 +223,14 @@ class _Replay(GuardedSource):
         session.run(using, work)
 
     def _give_up(self, using: str, run: CopyRun) -> None:
-        """Delete all notes of a run whose condition failed, unless copies are stored, so that its name is free again.
-
-        The same transaction unsubscribes the group that holds back deletion, so that no new run relies on it.
-        """
+        """Delete the records of a run whose condition failed, if it stored nothing, so that its name is free again."""
 
         def work(cursor: CursorWrapper) -> None:
             head = copying.lock_head(using, cursor, run)
             if head is None or head.finished or head.number != self.number:
                 return
             if copying.give_up(cursor, run) and self.live:
-                self.let_go(using)
+                self.let_go(using)  # In the same transaction, so that no new run relies on this guard.
 
         session.run(using, work)
 

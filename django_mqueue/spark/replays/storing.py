@@ -1,4 +1,7 @@
-"""Store copies in a Spark job that can be stopped. Each task stores the messages of its lanes in order of offsets."""
+"""Store copies in a Spark job that can be stopped.
+
+A lane is a fixed share of the topic's partitions. A task stores the messages of its lanes in order of offsets.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,16 @@ COLUMNS = ("offset", "partition", "id", "kind", "encoding", "payload", "headers"
 LANE = "lane"
 WATCH_EVERY = 1.0
 STEP = 0.25
-"""With a rate, one statement stores at most the messages of so many seconds."""
+"""Seconds. With a rate, one statement stores at most the messages of this time."""
 
 
 @dataclass(frozen=True)
 class CopyTask:
-    """The instructions for a task."""
+    """Stores copies in a task on an executor."""
 
     connecting: ConnectionParameters
     run: CopyRun
-    topic: str  # Of the originals.
+    topic: str  # The topic of the originals.
     rate: float | None = None  # The maximum number of messages a second, of all tasks together.
 
     def copy_of(self, row: Mapping[str, Any]) -> Copy:
@@ -68,12 +71,12 @@ class CopyTask:
         if rate is not None:
             wait = line.run(lambda using: copying.wait_us(using, run, len(copies), rate))
             time.sleep(wait / 1_000_000)
-        # Safe to retry after a lost connection: the lane knows what a COMMIT without an answer stored.
+        # Safe to retry after a lost connection: the lane's mark shows whether the COMMIT succeeded.
         return line.run(lambda using: copying.append(using, run, lane, copies))
 
 
 def stored(frame: DataFrame, orders: CopyTask) -> DataFrame:
-    """Return a frame that stores its messages when it is computed: the number of messages that each task stored."""
+    """Return a frame that stores the messages when Spark computes it. Its rows: how many messages each task stored."""
     from pyspark.sql import functions as f
 
     chosen = (
@@ -118,7 +121,7 @@ def computed(
     stopping: threading.Event | None,
     watch: Callable[[], None],
 ) -> list[int] | None:
-    """Return the numbers in the only column of a frame; None if the job was stopped.
+    """Compute a frame, and return the numbers in its only column; None if the job was stopped.
 
     ``watch`` is called every second while the job runs.
     """

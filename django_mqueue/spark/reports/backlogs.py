@@ -1,9 +1,9 @@
 """The lag of groups now, and their backlog at the end of each step.
 
-Only the live log knows which messages a group is not done with. An archive also holds messages that were deleted before
-the group was registered. It lacks ends that came after it was written, and has ends that a reset has undone. So for
-messages that the log holds, the state in the log counts. Groups that were registered when a message was deleted were
-done with it. Only the archive can know when; otherwise the time is unknown.
+The *end* of a message for a group is the moment when the group is done with it. Only the live log knows which messages
+have no end yet. An archive may lack newer ends, may have ends that a reset has undone, and may hold messages that were
+deleted before the group was registered. So for messages that the log holds, the state in the log counts. When a message
+is deleted, all groups of that time are done with it. Only the archive can know since when.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Backlogs:
         self._extents, self._published, self._events = extents, published, events
 
     def received(self, topic: str, group: str | None) -> Iterable[Row]:
-        """Yield the counts of messages that a group gets: those for all groups, and those for this group alone.
+        """Yield the counts of messages that a group gets: messages for all groups, and messages for this group alone.
 
-        For a group that reads the log by itself, yield all counts: no message is deleted before the group has passed
-        it. Also yield all counts if the topic has no group.
+        Yield all counts for a group that reads the log by itself, because it must pass all messages. Also yield all
+        counts if ``group`` is None, for a topic without groups.
         """
         found = self._extents[topic].groups.get(group or "")
         reads_all = group is None or (found is not None and found.reads_log)
@@ -52,7 +52,7 @@ class Backlogs:
         return there - sum(int(row["counted_there"] + row["held"]) for row in self._events.get(pair, ()))
 
     def changes(self, pair: Pair) -> Mapping[int, int]:
-        """Return by how much the backlog grows in each step; nothing if the group is not registered."""
+        """Return the growth of the backlog in each step; empty if the group is not registered."""
         found = Counter[int]()
         if self._registered(pair):
             found.update(by_step(self._above(pair)))
@@ -76,7 +76,7 @@ class Backlogs:
     def unknown(self, pair: Pair) -> dict[int, int]:
         """Return the number of deleted messages with an unknown end, by the step in which they were published.
 
-        For these it is not known when the group was done with them, or whether it should ever get them.
+        It is unknown when the group was done with these messages, or whether it received them.
         """
         if not self._registered(pair):
             return {}

@@ -1,4 +1,4 @@
-"""Count the tables in Spark. Only counts return to the driver, and they are as small as the report."""
+"""Count the rows of the tables in Spark. Only the counts return to the driver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS_MAX = 200_000
 """The maximum number of rows that the driver accepts for each table."""
 
 BEFORE, AFTER = -1, -2
-"""Values instead of the number of a step: before, or after, the requested time."""
+"""Values of ``step`` for a time before, or after, the requested time."""
 
 KEY = ["topic", "offset", "reader"]
 
@@ -30,9 +30,9 @@ Rows = list[dict[str, Any]]
 
 @dataclass
 class Counted:
-    """Rows that Spark has counted, as small dicts. Steps are numbered from 1970 on.
+    """The counts, as dicts. Steps are numbered from 1970 on.
 
-    * ``published``: messages of a topic, by step and by what matters for the backlog of its groups.
+    * ``published``: counts of messages, by the columns of ``_published``.
     * ``events``: events of a group by step; see ``_COUNTS``. The step of open deliveries is None.
     * ``times``: percentiles of a group over the whole time.
     """
@@ -112,14 +112,14 @@ def standing(read: Read) -> DataFrame:
 def facts_of(spark: SparkSession, read: Read) -> DataFrame:
     """Return a row for each delivery state, with its outcome (``ending``) and facts about its message.
 
-    * ``aside``: the delivery ended because its retry was parked outside the log. The retry comes into the log as
-      another message, whose times begin with the publication of the first.
-    * ``own``: errors of attempts at this row. A parked retry also carries the errors of the first row, which do not
-      count again.
-    * ``copied``: the message is done, but was never delivered. It was copied behind the past of its group, and the copy
-      has the outcome.
-    * ``counts``: whether the group's backlog shrinks by this end. For messages that the log holds, an archive cannot
-      know that.
+    * ``aside``, an outcome: the retry of the delivery was parked outside the log. Later it becomes another message of
+      the log. The times of that message begin with the publication of the original.
+    * ``copied``, an outcome: the group is done with the message without a delivery. A backfill has copied it, and the
+      copy has the real outcome.
+    * ``own``: errors of attempts at this message. A parked retry also carries the errors of the original, which must
+      not count twice.
+    * ``counts``: whether this end makes the group's backlog smaller. An archive cannot know that for messages that the
+      log still holds.
     """
     messages = standing(read).selectExpr(
         "topic", "`offset`", "published", "first", "came = 'retry' AS again", "there"
@@ -167,7 +167,7 @@ def size(array: str) -> str:
 
 
 def letters_alone(read: Read) -> DataFrame:
-    """Return the dead letters whose deliveries no longer exist, because their message was deleted, each once."""
+    """Return each dead letter whose delivery no longer exists, because its message was deleted."""
     alone = read.tables["dead_letters"].join(never_broadcast(read.tables["deliveries"]), KEY, "left_anti")
     return _grouped(alone, KEY, "max(ended) AS ended", "max(error) AS error")
 
@@ -175,7 +175,7 @@ def letters_alone(read: Read) -> DataFrame:
 def _events(
     spark: SparkSession, read: Read, facts: DataFrame, letters: DataFrame, request: ReportRequest
 ) -> DataFrame:
-    """Return a row for each event of a group: ``what`` happened in which ``step``, with what ``_COUNTS`` needs of it.
+    """Return a row for each event of a group: ``what`` happened, its ``step``, and the columns that ``_COUNTS`` needs.
 
     * The outcomes of ``facts_of``. Instead of ``open``: ``in_flight`` or ``waiting``, which have no step.
     * ``delivered`` for the first time, with ``waited``; or ``again``, if the time of the first delivery is unknown.
@@ -215,7 +215,7 @@ def _events(
             .where("`offset` > start")
         )
         parts.append(held.selectExpr("topic", "reader", "ended AS at", "'held' AS what"))
-    # A group with nothing else than errors outside of the requested time is not in the report.
+    # Leave out a group that has only errors, all outside the requested time.
     return (
         together(parts)
         .selectExpr("*", f"{_step('at', request)} AS step")
@@ -248,7 +248,7 @@ _COUNTS = (
 )
 """Counts of the events of a group in a step. Most are columns of the report.
 
-``counted``: ends of messages that the backlog includes. ``counted_there``: only if the log still holds them.
+``counted``: ends that make the backlog smaller. ``counted_there``: only of messages that the log still holds.
 ``shown``: whether the step is in the report.
 """
 
@@ -271,7 +271,7 @@ def _step(moment: str, request: ReportRequest) -> str:
 
 
 def _published(spark: SparkSession, read: Read, request: ReportRequest) -> DataFrame:
-    """Count messages. ``above``: the number of distinct starts of the topic's groups that lie below them."""
+    """Count messages. ``above``: how many distinct start offsets of the topic's groups are below the message."""
     starts = _grouped(starts_of(spark, read), ["topic"], "collect_set(start) AS starts").hint("broadcast")
     rows = standing(read).join(starts, "topic", "left")
     columns = ["topic", "target", "step", "came", "there", "above"]

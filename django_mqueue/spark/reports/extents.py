@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
 """The tables in the order in which they are read.
 
-In this order, a message that is deleted while the report reads never seems unfinished.
+In this order, a message that is deleted during the reading is never counted as unfinished.
 """
 
 PAGE = 5_000
-"""The number of parked retries that one query reads."""
+"""The maximum number of parked retries in one query."""
 
 Retry = tuple[str, int, str]
 """A parked retry: its topic, the offset of the message in the log, and its group."""
@@ -51,7 +51,7 @@ class Extent:
     def held(self, table: Table) -> tuple[int, int]:
         """Return the bounds between which the log is searched for archived rows.
 
-        Groups may not be done with messages above the first offset.
+        No group needs messages up to the first offset.
         """
         upto = min(self.archived.get(table, 0), self.live.get(table, 0))
         return min((group.start for group in self.groups.values()), default=upto), upto
@@ -105,9 +105,9 @@ def parked_retries(using: str, topics: Iterable[str]) -> set[Retry]:
 def gaps_of(request: ReportRequest, archive: Archive | None, extents: Mapping[str, Extent]) -> list[str]:
     """Return sentences about topics for which the log may lack messages above the end of the archive.
 
-    For such a topic, no group has held back deletion all the time. If nothing was ever settled above the end of the
-    archive, nothing can be missing. But then the log may hold other messages than the archive, or may not have them
-    yet. Raises ``LogGap`` unless the request allows gaps.
+    They may be missing if the archive's group did not hold back deletion all the time. Raises ``LogGap`` for this,
+    unless the request allows gaps. There is also a sentence for each topic whose archive reaches above all offsets that
+    this database has settled.
     """
     if archive is None or not request.live:
         return []

@@ -14,7 +14,7 @@ The rank of the value differs from the requested rank by at most 1/10,000 of all
 EXACT_BELOW = ACCURACY // 2
 """For fewer times than this, the value has exactly the requested rank.
 
-Spark's summary drops no value, and knows the rank of each, as long as twice their number is below its accuracy. See
+Spark keeps each value with its rank while twice the number of values is below the accuracy. See
 ``QuantileSummaries`` in Spark, after Greenwald and Khanna 2001.
 """
 
@@ -25,7 +25,7 @@ PERCENTILES = (50, 95, 99)
 class Times:
     """Percentiles of ``of`` times, in milliseconds; None if nothing was measured.
 
-    Each percentile is a measured time: the smallest that at least so many of a hundred times do not exceed.
+    Each percentile is a measured time. ``p95`` is the smallest time that at least 95% of the times do not exceed.
     """
 
     p50: int | None = None

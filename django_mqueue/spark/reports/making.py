@@ -39,7 +39,7 @@ PARTS = len(TABLES) + counting.PARTS
 
 _EVERYWHERE = ("finished", "dead", "removed", "failures", "attempts", "retried")
 _IN_TOTAL = (*_EVERYWHERE, "errors_not_kept", "several_deliveries", "in_flight", "waiting")
-"""Counts that are columns of steps and groups, and of groups alone."""
+"""Counts that are columns of groups. The counts in ``_EVERYWHERE`` are also columns of steps."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -70,13 +70,13 @@ def report(
     * ``by``: the length of a step, ``"hour"`` or ``"day"``, in UTC.
     * ``top``: the maximum number of errors for each group, and of keys for each topic.
     * ``options``: how ``format("mqueue")`` reaches the database.
-    * ``fail_on_data_loss``: whether it is an error that messages above the archive may be deleted. Otherwise a note of
-      the report says so.
+    * ``fail_on_data_loss``: raise ``LogGap`` if messages above the archive may be missing. Otherwise the report has a
+      note about them.
 
-    Counts are exact, and so are other numbers that the report calls exact; see docs/reference/report.md.
+    All counts are exact. A note says if percentiles are estimates; see docs/reference/report.md.
 
-    Raises ``OptionError``, ``NoSuchTopic``, ``NoConnection``, ``NoArchive``, or ``LogGap`` if messages may be missing.
-    ``LogGap`` also means that the archive grew while the report read it.
+    Raises ``OptionError``, ``NoSuchTopic``, ``NoConnection``, ``NoArchive``, or ``LogGap``, also if the archive grew
+    while the report read it.
     """
     request = report_request(
         topics, pattern, archive, live, since, until, by, top, options, fail_on_data_loss, as_of
@@ -89,7 +89,7 @@ def build_report(
 ) -> Report:
     """Return the report. Call ``step`` after each of the ``PARTS``; an exception that it raises ends the work."""
     found = read(spark, request, step)
-    # Spark's 200 shuffle partitions take longer than the counting of a small log.
+    # For a small log, Spark's default of 200 shuffle partitions takes longer than the counting.
     most = int(spark.conf.get(SHUFFLES) or 200)
     with session_settings(spark, {SHUFFLES: str(min(most, max(2, found.rows // ROWS_IN_PART)))}):
         counts = counting.counted(spark, found, request, step)

@@ -29,7 +29,7 @@ ROWS = 1_000
 _HERE = Path(__file__).parent
 _FIGURES = _HERE.parents[1] / "static" / "django_mqueue" / "figures.css"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Even if a text were not escaped, no script would run and nothing would be loaded."""
+"""The browser runs no script and loads nothing, even if a text is not escaped."""
 
 Pair = tuple[str, str | None]
 
@@ -128,7 +128,7 @@ def _drawing(ident: str, pair: Pair, steps: Sequence[StepFigures], by: str) -> S
 
 
 def _backlog(places: Iterable[datetime], there: Mapping[datetime, StepFigures]) -> list[float | None]:
-    """Return the backlog at each place. A step in which nothing happened has the backlog of the step before."""
+    """Return the backlog at each moment. A step in which nothing happened has the backlog of the step before."""
     found: list[float | None] = []
     for at in places:
         found.append(there[at].backlog if at in there else found[-1] if found else None)

@@ -43,12 +43,12 @@ _CAME = f"""CASE
     ELSE 'back' END"""
 """How a message came into the log.
 
-``new``: published. ``retry``: a parked retry that was moved into the log. ``copy``: a copy that gives a group the past.
+``new``: published. ``retry``: a parked retry that was moved into the log. ``copy``: a copy that a backfill stored.
 ``back``: redriven from the dead letters.
 """
 
 ONCE = ("new", "back")
-"""The messages that count as published. Retries, and copies that give a group the past, do not count."""
+"""The messages that count as published. Retries and copies of a backfill do not count."""
 
 _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": (
@@ -98,8 +98,8 @@ class Read:
     * ``tables``: their column ``archived`` says whether a row comes from the archive, or belongs to an archived
       message.
     * ``rows``: the number of rows in all tables.
-    * ``parked``: the retries that wait when the report begins, or were seen later. A retry that moves back into the
-      log meanwhile lies above the offsets that are read there.
+    * ``parked``: the retries that are parked when the reading begins or ends. A retry that moves into the log between
+      these times lies above the offsets that are read.
     * ``gaps``: sentences about messages that may be missing.
     * ``held``: archived rows that the log still holds, if groups may not be done with them.
     """
@@ -166,11 +166,7 @@ def _live(
     extents: Mapping[str, Extent],
     bounds: Callable[[Extent, Table], tuple[int, int]],
 ) -> list[DataFrame]:
-    """Return the rows of the live log between bounds, as frames. A topic with a comma in its name needs its own frame.
-
-    The log is read only once, so that all counts use the same rows. If an executor with some of the rows is lost, the
-    report fails: a second read would mix two states of the log.
-    """
+    """Return the rows of the live log between bounds: a frame for each topic with a comma, and one for the others."""
     ranges = {topic: bounds(extent, table) for topic, extent in extents.items()}
     topics = [topic for topic, (above, upto) in ranges.items() if upto > above]
     listed = [topic for topic in topics if "," not in topic]
@@ -190,6 +186,8 @@ def _live(
         }
         read_options(options, streaming=False)
         frame = spark.read.format("mqueue").options(**options).schema(schema).load().selectExpr(*expressions)
+        # Read the log only once, so that all counts use the same rows. If an executor with rows is lost, the report
+        # fails: a second read would mix two states of the log.
         found.append(frame.localCheckpoint())
     return found
 
@@ -197,17 +195,16 @@ def _live(
 def never_broadcast(frame: DataFrame) -> DataFrame:
     """Mark one side of a join, so that Spark never holds all of it in memory.
 
-    Spark would do this for a table with small files, even if these hold many rows.
+    Spark would do this for a table with small files, even if the files have many rows.
     """
     return frame.hint("merge")
 
 
 def merge_history(archived: DataFrame, held: DataFrame) -> DataFrame:
-    """Return the archived history, with the newer state of the log for unfinished deliveries.
+    """Return the archived history, with the state of the log for deliveries that had not ended when it was archived.
 
-    These deliveries were open when their history was archived, or had not begun. ``held``: the log's history of
-    archived messages. A delivery that had ended stays as it was archived: a ``reset`` removes it from the log, but it
-    did happen.
+    A delivery that had ended stays as it was archived: a ``reset`` may remove it from the log, but it did happen.
+    ``held``: the log's history of archived messages.
     """
     key = ["topic", "offset", "reader"]
     lowest = collect_all(held.agg({"offset": "min"}))[0][0]

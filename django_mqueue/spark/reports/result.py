@@ -17,7 +17,7 @@ from .page import page
 from .tables import text
 
 FORMAT, VERSION = "django_mqueue.report", 1
-"""The format of the JSON."""
+"""The values of ``format`` and ``version`` in the JSON."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 

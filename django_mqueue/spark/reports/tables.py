@@ -1,4 +1,4 @@
-"""The tables of a report, as texts for a terminal and for its page."""
+"""The tables of a report, as texts for a terminal and for the HTML page."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def run(job: Job) -> int:
 
 
 def _check_file(option: str, name: str) -> None:
-    """Raise ``BadArguments`` if the file cannot be written: now, not after an hour of counting."""
+    """Raise ``BadArguments`` if the file cannot be written. The counting may take an hour, so check this before it."""
     path = Path(name)
     folder = path.absolute().parent
     if path.is_dir():
@@ -90,10 +90,7 @@ def _check_folder(option: str, name: str) -> None:
 
 
 def _write(job: Job, found: Report) -> None:
-    """Write all forms of the report that can be written, then raise ``OSError`` for the others.
-
-    A disk may be full by now. The other forms must not be lost because of that.
-    """
+    """Write all forms of the report, even if one fails, for example on a full disk. Then raise ``OSError``."""
     given = job.arguments
     if given.json == "-":
         job.tell(found.to_json())
