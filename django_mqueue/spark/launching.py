@@ -30,7 +30,7 @@ SECRETS = (PASSWORD, "DATABASE_URL")
 """Environment variables that hold the password. The second one is for projects whose settings read it."""
 
 SECRET_REFERENCE = ".secretKeyRef."
-"""A part of those Kubernetes keys whose value says where the secret is. The value is two names, no secret."""
+"""Part of a Kubernetes setting's key. The value of such a setting is the secret's name, not the secret."""
 
 SERVER_TIMEOUT = 15.0
 """Seconds in which a Spark Connect server must answer. PySpark would try for ten minutes without a message."""
@@ -52,8 +52,8 @@ def session(
     * ``config``: further configuration of Spark.
     * ``remote``: the URL of a Spark Connect server, such as ``sc://host``. Java and Python then run there.
 
-    This function finds Java. Spark's Python processes use this interpreter, and find this package and Django's settings
-    module. Under ``spark-submit`` all of this is already decided, so only ``config`` has an effect.
+    This function finds Java. Spark's Python processes use this interpreter, and can import this package and Django's
+    settings module. Under ``spark-submit`` all of this is already decided: ``master`` and ``memory`` have no effect.
 
     Raises ``NoSpark`` if PySpark or Java is missing or has a wrong version. Raises ``OptionError`` for a ``config``
     that would hold the database's password.
@@ -118,12 +118,12 @@ def register(spark: SparkSession) -> None:
 
 
 def submitted() -> bool:
-    """Return whether this process is the application of ``spark-submit``, which has started Java then."""
+    """Return whether ``spark-submit`` started this process. Then Java runs already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def check_pyspark() -> None:
-    """Raise ``NoSpark`` if PySpark has another version, or if it or a package that it needs for Arrow is missing."""
+    """Raise ``NoSpark`` if PySpark, pyarrow or pandas is missing, or if the version of PySpark is not supported."""
     for module in ("pyspark", "pyarrow", "pandas"):
         if find_spec(module) is None:
             raise NoSpark(f"{module} is not installed: {_INSTALL}")
@@ -136,10 +136,7 @@ def check_pyspark() -> None:
 
 
 def check_configuration(keys: Iterable[str]) -> None:
-    """Raise ``OptionError`` for the key of a setting that would hold the password. Spark shows its configuration.
-
-    The error does not repeat the value of the setting.
-    """
+    """Raise ``OptionError`` for the key of a setting that would hold the password. Spark shows its configuration."""
     for key in keys:
         name = next((name for name in SECRETS if name in key), None)
         if name is not None and SECRET_REFERENCE not in key:
@@ -198,9 +195,9 @@ def environment() -> dict[str, str]:
 def settings_options(using: str | None = None) -> dict[str, str]:
     """Return Django's parameters of the queue's database as options of ``format("mqueue")``, without the password.
 
-    The options include the dead-letter suffixes if these differ from the default. They are for executors without
-    Django's settings. Such an executor gets the password from ``MQUEUE_PASSWORD``, or from an option that says where it
-    is. ``using``: the alias of the database.
+    The options are for executors without Django's settings. They include the dead-letter suffixes if these differ from
+    the default. Such an executor takes the password from ``MQUEUE_PASSWORD``, or from a place that another option
+    names. ``using``: the alias of the database.
     """
     found: dict[str, Any] = connections[conf.database(using)].settings_dict
     further, suffixes = found["OPTIONS"], suffixes_of_settings()

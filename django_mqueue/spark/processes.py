@@ -17,19 +17,18 @@ MIB = 1_048_576
 def keep_loaded() -> None:
     """Exclude all objects that exist now from garbage collection. Called when a process has done its first task.
 
-    After each task, Spark runs a full garbage collection (``worker`` in pyspark/daemon.py). Most objects that it
-    examines belong to modules, which are never freed. Without these objects it takes about a millisecond, with them
-    about forty.
+    After each task, Spark runs a full garbage collection (``worker`` in pyspark/daemon.py). Most objects belong to
+    modules, which are never freed. Excluding them shortens a collection from about forty milliseconds to one.
     """
     gc.freeze()
 
 
 @cache
 def keep_memory() -> None:
-    """Let this process keep some memory for its next page. Called before the first page is read.
+    """Let this process reuse the memory of one page for the next page. Called before the first page is read.
 
-    A page needs a few blocks of memory of some MiB each. By default, glibc returns such blocks to the system, which
-    clears them and provides them again for each page (mallopt(3)). This took a third of the processor time of reading.
+    A page needs a few blocks of some MiB each. By default, glibc returns such blocks to the system, and requests new
+    ones, cleared, for the next page (mallopt(3)). This took a third of the CPU time of reading.
     """
     with suppress(OSError, AttributeError):  # Another C library: reading works without this.
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,7 +1,4 @@
-"""The suffixes of dead-letter topics: the setting ``DLQ_SUFFIX`` as an option.
-
-Some topics may have their own suffix.
-"""
+"""The suffixes of dead-letter topics, from an option or the setting ``DLQ_SUFFIX``. They may differ by topic."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class Suffixes:
         return topic + self.own.get(topic, self.common)
 
     def original(self, letters: str) -> str | None:
-        """Return the topic whose dead-letter topic this is; None if it is none."""
+        """Return the topic to which this dead-letter topic belongs; None if this is no dead-letter topic."""
         for suffix in self.all:
             topic = letters.removesuffix(suffix)
             if topic and self.letters(topic) == letters:
@@ -59,9 +56,9 @@ BY_DEFAULT = Suffixes()
 
 
 def suffixes_of(options: Mapping[str, str], how: ConnectionParameters) -> Suffixes:
-    """Return the suffixes of the option, else of Django's settings if these name the database.
+    """Return the suffixes of the option, else of Django's settings if these name the database, else the default.
 
-    Otherwise return the default. Option names are case-insensitive. Raises ``OptionError``.
+    Option names are case-insensitive. Raises ``OptionError``.
     """
     text = next((value for name, value in options.items() if name.lower() == OPTION.lower()), None)
     if text is not None:

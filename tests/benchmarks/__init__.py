@@ -1,4 +1,1 @@
-"""Programs that measure, on a private server or a given one.
-
-They are not tests, but tests use some of their helpers.
-"""
+"""Benchmarks on a private server, or on a given one. Tests use some of their helpers."""

@@ -1,4 +1,4 @@
-"""Measure the speed of publishing and of workers, beside the same work in plain SQL.
+"""Measure the speed of publishing and of workers, compared with the same work in plain SQL.
 
 Usage: ``python -m tests.benchmarks [--server mariadb|mysql] [--rounds N] [--only TEXT] [--json FILE]``. It starts a
 private server that syncs its binary log and its redo log at each commit.

@@ -26,9 +26,9 @@ PLANNER = b"plan_data_source_read"
 def measured(
     spark: SparkSession, server: Served, sizes: Sequence[int], growth: float, say: Callable[[str], None]
 ) -> bool:
-    """Read each number of rows and discard the rows.
+    """Read and discard each number of rows.
 
-    Return True if the last number adds at most ``growth`` MiB to the memory of the first.
+    Return True if the last number needs at most ``growth`` MiB more memory than the first.
     """
     reader = spark.read.format("mqueue").options(**connection(server), topic=TOPIC)
     reader.option("endingOffsets", 1000).load().write.format("noop").mode("overwrite").save()
@@ -56,8 +56,8 @@ def measured(
 def watched(spark: SparkSession) -> Iterator[dict[str, float]]:
     """Yield the peaks in MiB, complete after the block: the RSS of the processes, and the JVM's live heap.
 
-    A sample of the heap also contains objects created since the last garbage collection. The smallest of the last
-    samples contains the fewest of them.
+    A sample of the heap also contains objects created since the last garbage collection. So the smallest of the last
+    samples counts.
     """
     peaks = {"Python": 0.0, "planning": 0.0, "heap": 0.0}
     jvm: Any = spark._jvm

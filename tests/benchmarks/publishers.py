@@ -1,4 +1,4 @@
-"""Plain processes that publish at the same moment, and the SQL with which Spark makes the same messages."""
+"""Python processes that publish at the same time, and the SQL with which Spark makes the same messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def message(number: int) -> OutgoingMessage:
 
 
 class Publishers:
-    """Processes that wait for ``publish``, which works once."""
+    """Processes that wait for ``publish``. Call it once."""
 
     def __init__(self, processes: int, rows: int, at_once: int) -> None:
         context = multiprocessing.get_context("spawn")

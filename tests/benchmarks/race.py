@@ -23,10 +23,10 @@ TAKEN_OUT = "JSON_VALUE(metadata, '$.kind') AS kind, JSON_VALUE(metadata, '$.enc
 
 @dataclass(frozen=True)
 class Columns:
-    """``schema``: the columns requested from the source. ``jdbc``: the same columns as the table has them.
+    """``schema``: the columns requested from the source. ``jdbc``: SQL for the same columns of the table.
 
     ``then``: expressions that Spark applies to JDBC's rows, so that all ways write the same; may be empty. ``counts``:
-    the target applies to these columns.
+    whether the target applies to these columns.
     """
 
     name: str
@@ -47,7 +47,7 @@ _SCHEMA = (
 _MOMENTS = [f"timestamp_millis({name}) AS {name}" for name in ("published_at", "created_at")]
 _SAME = ["topic", "partition", "offset", "id", "kind", "encoding", "payload", "target", *_MOMENTS]
 FIRST = 3
-"""Turns that do not count, because Java still compiles the code that they need."""
+"""The number of first turns that do not count, because Java still compiles the code."""
 
 KINDS = (
     Columns("ten columns", _SCHEMA, _ALL.format(f"{TAKEN_OUT},"), _SAME),
@@ -113,7 +113,7 @@ class Race:
         return self.spark.read.format("mqueue").options(**self._options()).schema(columns.schema).load()
 
     def theirs(self, columns: Columns) -> DataFrame:
-        """Read with JDBC as a user who knows the table: without its hint, MySQL looks up each row by another index."""
+        """Read with JDBC. Without the index hint, MySQL would look up each row by another index."""
         reader = self.spark.read.format("jdbc").options(
             url=f"jdbc:mysql://{self.server.host}:{self.server.port}/{self.server.database}"
             "?permitMysqlScheme&allowPublicKeyRetrieval=true",

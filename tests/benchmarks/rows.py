@@ -1,4 +1,4 @@
-"""SQL statements that create a world. The content of a row of the log depends only on its number."""
+"""SQL statements that fill the tables (see ``world``). The content of a row depends only on its number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ID = "01977420-c2f4-7000-8000-"
 An id is as long as a UUID, and ids rise as UUIDs of version 7 do.
 """
 ARCHIVE = 6_000
-"""Number of rows at the start of the log that contain all messages of ``archive``."""
+"""All messages of the topic ``archive`` are among this many first rows of the log."""
 FAR = 1 << 62
 LETTER_OF = 49
 """Number of rows between a dead letter's original and the dead letter."""
@@ -56,10 +56,7 @@ def errors_json(at: str, number: str, hash: str) -> str:
 
 
 def messages(size: Size, now: int, base: int, count: int, numbers: str) -> str:
-    """Return SQL that inserts the rows ``base`` to ``base + count``.
-
-    They are published over a day, the last one now.
-    """
+    """Return SQL that inserts ``count`` rows from ``base`` on. All rows are published over a day, the last one now."""
     n, step = "x.n", DAY_MS / size.messages
     at = f"({now} - FLOOR(({size.messages - 1} - {n}) * {step!r}))"
     letter, later = f"{n} MOD 100 = 99", f"{n} MOD 500 = 98"
@@ -118,10 +115,7 @@ STATE = (
 
 
 def state(group: Group, now: int, first: int, last: int, newest: int) -> str:
-    """Return SQL that inserts a group's delivery state for these offsets.
-
-    One in 1,500 waits for a retry, and some of the last are in flight.
-    """
+    """Return SQL that inserts a group's delivery state: some rows wait for a retry, some of the last are in flight."""
     waits = "x.h MOD 1500 = 0"
     flies = f"x.`offset` > {newest - max(newest // 8000, 8)} AND x.h MOD 4 = 0"
     owner = f"CONCAT('{group.name}-', x.h MOD {max(group.owners, 1)})"

@@ -100,7 +100,7 @@ def by_jdbc(spark: SparkSession, server: Served, options: argparse.Namespace, ta
 
 
 def forget() -> None:
-    """Remove the group, so that the next run starts with a new one. Nothing is deleted meanwhile."""
+    """Remove the group, so that the next run starts with a new one."""
     from django_mqueue import unsubscribe
     from tests.benchmarks.long_topic import TOPIC
 

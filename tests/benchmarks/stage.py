@@ -47,10 +47,7 @@ def count(parser: argparse.ArgumentParser, name: str, default: int, help: str) -
 
 @contextmanager
 def staged(kind: str) -> Iterator[tuple[Served, Path]]:
-    """Start a private server with the queue's tables. Yield it and a folder.
-
-    Django's settings name this server.
-    """
+    """Start a private server with the queue's tables, which Django's settings name. Yield it and a folder."""
     from tests.benchmarks.served import served
 
     with served(kind) as server, TemporaryDirectory(prefix="mqueue-benchmark-") as folder:

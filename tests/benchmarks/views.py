@@ -20,7 +20,7 @@ LISTED, COUNTED, OVERVIEW = 2_000, 90_000, 160_000
 Pages that count or search stop at a limit of their own.
 """
 EACH = 20
-"""Further rows that a page may read for each partition of the largest topic."""
+"""Rows that a page may read in addition for each partition of the largest topic."""
 BUSY = "customer-00000"
 """The partition with the most messages."""
 
@@ -50,7 +50,7 @@ Adding = Callable[..., None]
 
 
 def adding(found: dict[str, View]) -> Adding:
-    """Return a function that adds a page by the end of its URL's name and its query."""
+    """Return a function that adds a page to ``found``. ``page``: the URL's name after ``django_mqueue_``."""
 
     def add(name: str, page: str, most: int = LISTED, *args: Any, like: bool = False, **query: str) -> None:
         url = reverse(f"admin:django_mqueue_{page}", args=args)

@@ -140,10 +140,7 @@ def clear() -> None:
 
 @contextmanager
 def as_of(world: World) -> Iterator[None]:
-    """Set the clock of this thread's connection to the world's time.
-
-    At that time, workers are alive and the last message was just published.
-    """
+    """Set the clock of this thread's connection to the world's time, at which its workers are alive."""
     with connection.cursor() as cursor:
         cursor.execute(f"SET timestamp = {world.now / 1000:.3f}")
     try:

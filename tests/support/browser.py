@@ -78,8 +78,8 @@ class Page:
 
     def follow(self, by: str, what: str) -> None:
         """Click the element that Selenium finds (``By``), and wait until another page has loaded."""
-        # While the page changes, the driver may not know whether an element still exists. A mark in the window
-        # shows it.
+        # While the page changes, the driver may not know whether an element still exists. The new page's window lacks
+        # this variable.
         self.driver.execute_script("window.beforeTheClick = true")
         for _ in range(LOOKS):
             try:

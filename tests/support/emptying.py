@@ -27,7 +27,7 @@ _flush = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
 
 
 def empty_quickly() -> None:
-    """Replace the teardown of tests marked ``django_db(transaction=True)``. Users' own test cases still flush."""
+    """Replace the teardown of tests marked ``django_db(transaction=True)``. Other test cases still flush."""
     TransactionTestCase._fixture_teardown = _teardown  # type: ignore[attr-defined]
 
 
@@ -81,10 +81,7 @@ def _empty(connection: BaseDatabaseWrapper) -> None:
 
 
 def _drop_many(connection: BaseDatabaseWrapper) -> None:
-    """Truncate the tables if they have many rows. After a DELETE of many rows, the server cleans up for seconds.
-
-    During that time, the next tests would read the deleted rows and wait.
-    """
+    """Truncate the tables if they have many rows. A DELETE of many rows would slow the next tests for seconds."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT MAX(`offset`) - MIN(`offset`) FROM queue_messages")
         if int(cursor.fetchone()[0] or 0) < MANY:

@@ -1,7 +1,7 @@
-"""Each statement of the package that locks rows names the index by which it finds them.
+"""Check that each statement of ``django_mqueue/store`` that locks rows names the index by which it finds them.
 
-Without a named index, the server's statistics may make it choose another index. The statement then locks extra rows, or
-waits for them. This module checks the statements that the tests' process really sends.
+Without a named index, the server may choose another index by its statistics. The statement then locks extra rows, or
+waits for them. This module checks the statements that the tests' process sends.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def watch() -> None:
 
 
 def looked_at() -> frozenset[str]:
-    """Return the package's locking statements that this process has sent so far."""
+    """Return the locking statements that were checked so far."""
     return frozenset(_looked_at)
 
 
 def violations() -> list[str]:
-    """Return the statements that broke the rule since the last call."""
+    """Return the statements without a named index since the last call."""
     found = list(_found)
     _found.clear()
     return found

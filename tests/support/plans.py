@@ -42,7 +42,7 @@ class Plan:
 
 @contextmanager
 def planned() -> Iterator[dict[str, Plan]]:
-    """Yield the plan of each statement of this thread's connection, made just before its execution.
+    """Yield the plans of this thread's statements by their shapes. Each is made just before its statement.
 
     Of the statements of one shape, the statement with the most parameters counts.
     """
@@ -66,7 +66,7 @@ def planned() -> Iterator[dict[str, Plan]]:
 
 
 def shape(sql: str) -> str:
-    """Return the statement without its numbers of values and branches. Statements of one shape count as one."""
+    """Return the statement without its repeated values and branches."""
     sql = re.sub(r"%s(, %s)+", "%s…", sql)
     sql = re.sub(r"\((?:SELECT [^()]*|[^()]*)\)( UNION ALL \(|$).*", "", sql) if sql.startswith("((") else sql
     head, *_ = sql.split(" UNION ALL ")

@@ -31,7 +31,7 @@ FAST: dict[str, Any] = {
     "LEASE_DURATION": 60,
     "LEASE_RENEWAL_INTERVAL": 0.4,
 }
-"""The ``MQUEUE`` setting of most tests with processes. ``let_worker_die`` ends the leases of a dead worker."""
+"""The ``MQUEUE`` setting of most tests with processes. Leases are long: ``let_worker_die`` ends them."""
 
 
 def database_ms(using: str = "default") -> int:

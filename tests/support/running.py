@@ -76,7 +76,7 @@ def run(*chosen: str, **options: Any) -> str:
 def wait_until_extended(timeout_ms: int) -> None:
     """Return once the worker has extended every open delivery. ``timeout_ms`` is the handler's visibility timeout.
 
-    A delivery that was claimed before now is visible again after ``timeout_ms`` at the latest, unless it is extended.
+    Only a later extension hides a delivery for more than ``timeout_ms`` from now.
     """
     unextended = DeliveryState.objects.filter(acked=False, invisible_until__lte=database_ms() + timeout_ms)
     wait_until(lambda: not unextended.exists(), "each open delivery is extended", every=0.1)

@@ -1,6 +1,6 @@
 """Choose the part of an exhaustive test that this run executes.
 
-A run with ``--sample SEED`` executes a part that depends on the seed alone. A run without it executes everything.
+With ``--sample SEED``, the part depends on the seed alone. Without it, a run executes everything.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Earlier:
         self.newest = max((row[0] for row in self.rows[Message]), default=0)
 
     def set_back(self) -> None:
-        """Restore the tables while other processes work, as a failover behind a proxy does without notice."""
+        """Restore the tables while other processes work, as a failover behind a proxy does."""
         with transaction.atomic(using=self.using), connections[self.using].cursor() as cursor:
             for table, rows in self.rows.items():
                 cursor.execute(f"DELETE FROM {table._meta.db_table}")

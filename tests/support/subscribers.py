@@ -44,7 +44,7 @@ def poll_until(
     *,
     max_messages: int = 100,
 ) -> list[Delivery]:
-    """Poll until there are ``enough`` deliveries (a number, or a test of the list). Return them unanswered."""
+    """Poll until there are ``enough`` deliveries (a number, or a test of the list). Return them unsettled."""
     got: list[Delivery] = []
 
     def satisfied() -> bool:
@@ -76,8 +76,7 @@ def payloads(subscription: Subscription, count: int) -> list[Any]:
 
 
 def consume_rest(subscription: Subscription, *, polls: int = 10, due: bool = True) -> list[Delivery]:
-    """Poll ``polls`` times, and ack and return the deliveries. On a machine of any speed, this shows that no others
-    follow.
+    """Poll ``polls`` times, and ack and return the deliveries. This shows at any speed that no others follow.
 
     Before each poll, all periodic work is made due, unless ``due`` is false.
     """

@@ -1,4 +1,4 @@
-"""Database connections outside Django, and connections that end at the wrong moment."""
+"""Database connections outside Django, and a connection that is lost just after a COMMIT."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Settings of the tests' worker processes: the tests' settings, with the changes that the test requests.
 
-``TEST_MQUEUE`` is the ``MQUEUE`` setting as JSON. ``TEST_CLOCK`` moves each clock of the process by that many seconds.
+``TEST_MQUEUE`` is the ``MQUEUE`` setting as JSON. ``TEST_CLOCK`` is the argument of ``move_clocks``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Access to the queue's tables beyond the service layer: follow a topic, copy messages, store the past."""
+"""Operations on the queue's tables that only Spark needs: follow a topic, copy messages, fill a new group."""

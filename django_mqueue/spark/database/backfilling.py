@@ -1,10 +1,10 @@
 """The backfill: give a new group the past of a topic, in order with messages that are published meanwhile.
 
-The group is registered, paused, and starts at the settled offset: the *border*. The Spark tasks that read archives
-store copies of the messages from before the border, for this group only. The log appends the copies behind the border.
-So a message that is published while they are stored lies before copies of older messages of its key. The *seam*
-corrects this before the group is resumed. It copies such messages behind the other copies, and marks the originals as
-done for the group, in the same transaction.
+The group is registered, paused, and starts at the settled offset: the *border*. Spark tasks read the messages up to the
+border from archives, and append copies of them to the log, for this group only. So the copies lie above the border. A
+message that is published while they are stored lies below copies of older messages of its key. The *seam* corrects this
+before the group is resumed. It copies such messages above the other copies, and acknowledges the originals for the
+group in the same transaction.
 
 docs/explanation/protocol.md shows why the order of each key is kept, and why the seam ends. Messages without keys have
 no order, so the seam does not copy them.
@@ -38,8 +38,7 @@ from .copying import CopyRun
 
 KIND = "backfill"
 COPY_IDS = f"^{KIND}-[0-9]+@[0-9]+$"
-"""A regular expression for the ids that ``copy_of`` makes. It separates copies from redriven messages, which also have
-an original id."""
+"""A regular expression for the ids of copies. Redriven messages also have an original id, but other ids."""
 
 PAGE, WINDOW = 500, 50_000
 TAIL = 2_000
@@ -62,7 +61,7 @@ class BackfillState:
 
 
 def find_backfill(using: str, topic: str, group: str) -> BackfillState | None:
-    """Return the state of an earlier run; None if the group is not registered. Raises ``GroupNotNew`` as ``begin``."""
+    """Return the state of an earlier run; None if the group is not registered. Raises like ``begin``."""
     run = CopyRun(KIND, group, topic)
     there = offsets.registration(using, group, topic)
     return _known(using, run, copying.head(using, run), there) if there else None
@@ -71,8 +70,8 @@ def find_backfill(using: str, topic: str, group: str) -> BackfillState | None:
 def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> BackfillState:
     """Register the group, paused, at the settled offset. If an earlier run has done so, return its state.
 
-    ``known``: a settled offset that the caller has found. ``source``: a number for the archive that the past comes
-    from. If an unsubscribe has left rows of the group, this function deletes them first.
+    ``known``: a settled offset that the caller has found. ``source``: the caller's number for the archive. If an
+    unsubscribe has left rows of the group, this function deletes them first.
 
     Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
     """
@@ -118,12 +117,12 @@ def _known(using: str, run: CopyRun, head: Progress | None, there: offsets.Regis
 
 
 def stored_to_border(using: str, border: BackfillState) -> bool:
-    """Return whether all copies of messages from before the border are stored."""
+    """Return whether all messages up to the border are copied."""
     return copies.mark(using, border.run.topic, border.run.mark("seam")) is not None
 
 
 def note_stored(using: str, border: BackfillState) -> None:
-    """Record that all copies of messages from before the border are stored. Only the seam remains."""
+    """Record that all messages up to the border are copied. Only the seam remains."""
     run = border.run
 
     def work(cursor: CursorWrapper) -> None:
@@ -153,7 +152,7 @@ class _Step:
 
 
 class Seam:
-    """Copies the messages that lie before copies of older messages. Several processes may run the same seam at once."""
+    """Copies the messages that lie below copies of older messages. Several processes may run the same seam at once."""
 
     def __init__(self, using: str, border: BackfillState) -> None:
         self.using, self.run = using, border.run
@@ -192,7 +191,7 @@ class Seam:
         )
 
     def sew(self) -> int:
-        """Copy messages that are out of order, first up to the settled offset, then above it. Return how many."""
+        """Copy messages that are out of order: first up to the settled offset, then above it. Return their number."""
         made, settled = 0, self._settled()
         self._busy.clear()
         self._held = settled < self._newest
@@ -226,7 +225,7 @@ class Seam:
         return step
 
     def _tail(self, cursor: CursorWrapper) -> _Step:
-        """Copy messages above the settled offset that are out of order; none if they do not fit into a transaction."""
+        """Copy messages above the settled offset that are out of order, if they all fit into one transaction."""
         self._lock(cursor)
         step = _Step(self._done)
         found = copies.natives(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
@@ -245,7 +244,7 @@ class Seam:
             raise Superseded(f"another process has ended the backfill of group {self.run.group!r}")
 
     def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:
-        """Return all messages of each partition whose first one lies below a copy: its copy will lie above them."""
+        """Return all messages of each partition whose first one lies below a copy, because its copy goes to the end."""
         keyed = [native for native in found if key_of(native.partition) is not None]
         firsts = {native.partition: native.offset for native in reversed(keyed)}
         if len(self._last) > REMEMBERED:

@@ -57,7 +57,7 @@ def origin(one: Original, topic: str, name: str) -> dict[str, str | int]:
 
 
 def headers_of(text: str | None) -> dict[str, Any]:
-    """Return headers from JSON; empty if they are not a mapping, in a message that ``publish`` did not store."""
+    """Return headers from JSON; empty if the JSON is no mapping, as in a row that ``publish`` did not store."""
     found = json.loads(text) if text else {}
     return found if isinstance(found, dict) else {}
 

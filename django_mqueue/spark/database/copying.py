@@ -1,8 +1,8 @@
 """Store copies of messages, each copy once, even if a run is killed and started again.
 
-A run of copies is divided into lanes by partition, and each lane has a mark. A transaction that stores copies first
-locks the mark of their lane, and then moves it forward. So two processes that run at once store no copy twice. The mark
-also covers copies that were consumed and deleted since. So the log need not keep a message for this purpose.
+A run of copies is divided into lanes by partition. Each lane has a *mark*: a row with the offset up to which its copies
+are stored. A transaction that stores copies first locks their lane's mark, and then moves it forward. So two processes
+that run at once store no copy twice. The mark also covers copies that were consumed and deleted since.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class CopyRun:
     """A run of copies into ``topic``.
 
     ``kind`` and ``name`` identify the run within the topic. ``lanes``: the number of lanes. ``group``: the only group
-    that receives the copies; '' means all groups. ``life``: the generation of this group's registration. While copies
-    are stored it must not change, and the group must stay paused. None: the group may change.
+    that receives the copies; '' means all groups. ``life``: the generation of this group's registration. It must not
+    change while copies are stored, and the group must stay paused. None: the group is not checked.
     """
 
     kind: str
@@ -97,7 +97,7 @@ def forget(cursor: CursorWrapper, run: CopyRun, *names: str) -> None:
 
 
 def not_stored(using: str, run: CopyRun, lane: int, copies: list[Copy]) -> list[Copy]:
-    """Return the copies that lie above their lane's mark. ``append`` checks this again, with the mark locked."""
+    """Return the copies above their lane's mark. ``append`` checks this again, with the mark locked."""
     mark = store.mark(using, run.topic, run.lane(lane))
     return copies if mark is None else [copy for copy in copies if copy.offset > mark.position]
 
@@ -157,7 +157,7 @@ def check_group(cursor: CursorWrapper, run: CopyRun, *, alone: bool = False) -> 
 
 
 def wait_us(using: str, run: CopyRun, messages: int, rate: float) -> int:
-    """Reserve the time for messages at ``rate`` a second. Return the microseconds until they may be stored."""
+    """Reserve the time to store ``messages`` at ``rate`` a second. Return the microseconds until it begins."""
     took = int(messages * 1_000_000 / rate)
     return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.mark("turn"), took))
 
@@ -174,7 +174,7 @@ def note_total(cursor: CursorWrapper, run: CopyRun, total: int) -> None:
 
 
 def give_up(cursor: CursorWrapper, run: CopyRun) -> bool:
-    """Forget a run that has stored nothing, and return True; leave any other. The topic must be locked."""
+    """If the run has stored nothing, delete its marks and return True. The topic must be locked."""
     lanes = [store.locked_mark(cursor, run.topic, name) for name in run.all_lanes]
     if any(lane is None or lane.position for lane in lanes):
         return False

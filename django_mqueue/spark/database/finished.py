@@ -9,9 +9,8 @@ from ...store.queries import group_rows, unfinished
 def finished_upto(using: str, topic: str, above: int, upto: int, age_ms: int) -> int:
     """Return the offset up to which all registered groups are done with the messages above ``above``.
 
-    ``upto`` must be settled, and the result is at most ``upto``. A message that is older than ``age_ms`` milliseconds
-    counts as done, so it does not hold back later messages. Groups that read the log themselves do not count: nothing
-    is delivered to them.
+    ``upto`` must be settled. The result lies between ``above`` and ``upto``. A message that is older than ``age_ms``
+    milliseconds counts as done. Groups that read the log themselves do not count: nothing is delivered to them.
     """
     groups = unfinished.groups(using, topic)
     if not groups or above >= upto:

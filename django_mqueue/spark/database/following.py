@@ -1,13 +1,13 @@
-"""Groups that read the log themselves. Nothing is delivered to them, but garbage collection waits for them.
+"""Groups that read the log themselves. Nothing is delivered to them, but garbage collection keeps what they need.
 
 Such a group has no delivery state, no leases, and no watermarks of partitions. The start in its registration is its
 watermark for all partitions. A reader moves the start forward under the topic's lock, which garbage collection and
-``reset`` also hold. To do so, it must know the generation of the registration. An unsubscribe or a reset ends this
-generation, so a reader from before can no longer move the start.
+``reset`` also hold. It must give the generation of the registration. An unsubscribe or a reset changes the generation,
+so an earlier reader can no longer move the start.
 
-One reader at a time reads for a group. It joins, and sends a heartbeat every few seconds. A new reader may replace a
-reader that was silent for too long: it deletes the silent reader's row, under the topic's lock. A reader with the name
-of an earlier process takes over its row. A reader that finds rows of others, and no row of its own, moves nothing.
+One reader at a time reads for a group. It joins, and sends a heartbeat every few seconds. If a reader's heartbeat has
+expired, a new reader deletes its row, under the topic's lock. A reader with the name of an earlier process takes over
+its row. A reader that finds only rows of others has been replaced, and moves nothing.
 
 All callers lock several topics in the order of their names, so that two of them do not deadlock.
 """
@@ -32,7 +32,7 @@ READER_PREFIX = "spark-"
 """The prefix of readers' names. ``follow`` does not refuse a group because of them: ``join_all`` checks readers."""
 
 Alive = dict[tuple[str, str], int]
-"""By topic and name, when another subscriber sent its last heartbeat."""
+"""The last heartbeat of each other live subscriber, by topic and name."""
 
 LOOK_EVERY = 0.2
 FORGET_DEAD_MS = 86_400_000
@@ -51,10 +51,10 @@ def follow(
 ) -> ReaderPosition:
     """Register a group that reads the log itself, and is done with everything up to ``above``. Return its position.
 
-    A group that is registered already keeps its position. With ``lower`` it goes back to ``above``, if its position is
-    higher. A group that was registered for workers, but has received nothing yet, becomes a log reader with a new
-    registration generation: a worker that has just joined it claims nothing. ``settled`` is the settled offset that the
-    caller has just found over this connection. No start lies above the settled offset.
+    A group that is registered already keeps its position. With ``lower``, a higher position is moved back to ``above``.
+    A group that was registered for workers, but has received nothing yet, becomes a log reader with a new registration
+    generation. Then a worker that has just joined it claims nothing. ``settled``: the settled offset that the caller
+    has just found over this connection. The position is never above the settled offset.
 
     Raises ``GroupTaken`` if workers consume for the group, or have done so.
     """
@@ -126,7 +126,7 @@ def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder |
 
     Raises ``NotRegistered`` if the group was unsubscribed, reset or registered again. Raises ``GroupTaken`` if another
     reader has replaced ``me``. Raises ``LogGap`` if the database was restored to a state from before ``to`` was
-    settled: messages that get these offsets again may not be committed yet, and every group must receive them.
+    settled: other messages get these offsets now, and every group must receive them.
     """
 
     def work(cursor: CursorWrapper) -> None:
@@ -161,7 +161,7 @@ def check_reader(me: Holder, *, using: str) -> None:
 
 
 def check_newest(me: Holder, is_later: Callable[[str], bool], *, using: str) -> None:
-    """Raise ``GroupTaken`` if a living incarnation of ``me`` is later, which ``is_later`` decides."""
+    """Raise ``GroupTaken`` if the subscriber has a live incarnation for which ``is_later`` returns True."""
     found = heartbeats.incarnation(using, me, ALIVE_MS)
     if found is not None and is_later(found):
         raise GroupTaken(me.topic, me.group, _started_again(me), [me.name])
@@ -186,13 +186,13 @@ def join_all(
 ) -> None:
     """Become the reader of a group on all these topics, or on none, until ``leave``.
 
-    The caller must send a heartbeat every few seconds. If others seem to be alive, the call waits up to 30 s. It raises
+    Then the caller must send a heartbeat every few seconds. If others may be alive, this waits up to 30 s. It raises
     ``GroupTaken`` as soon as one of them sends a heartbeat. A subscriber that sends none is replaced, and stays
-    replaced if it returns. An earlier incarnation of the same name is replaced at once.
+    replaced if it continues later. An earlier incarnation of the same name is replaced at once.
 
     ``held``: topics that the caller has joined before. If another reader has replaced the caller for one of them, the
-    call raises ``GroupTaken``. So if two processes have the same name, one of them finally reads all topics.
-    ``before`` is called with the topics locked, when no other subscriber is alive. If it raises, nothing is changed.
+    call raises ``GroupTaken``. So of two processes with the same name, one finally reads all topics. ``before`` is
+    called with the topics locked, when no other subscriber is alive. If it raises, nothing is changed.
     """
 
     def work(cursor: CursorWrapper) -> Alive:
@@ -224,7 +224,7 @@ def _beats(cursor: CursorWrapper, me: Holder) -> Alive:
 
 
 def _wait_until_alone(group: str, find_others: Callable[[], Alive]) -> None:
-    """Wait until ``find_others`` finds none. Raise ``GroupTaken`` for a new heartbeat, and after ``ALIVE_MS``."""
+    """Wait until ``find_others`` finds none. Raise ``GroupTaken`` for a new heartbeat, or after ``ALIVE_MS``."""
     deadline = time.monotonic() + ALIVE_MS / 1000
     first = others = find_others()
     while others:
@@ -249,7 +249,7 @@ def leave(me: Holder, *, using: str) -> None:
 
 
 def forget(topic: str, group: str, *, using: str) -> None:
-    """Unregister a group that reads the log itself, so that it no longer holds back deletion. Leave other groups."""
+    """Unregister a group if it reads the log itself, so that it no longer holds back deletion."""
 
     def work(cursor: CursorWrapper) -> None:
         offsets.lock_topic(using, cursor, topic)

@@ -39,9 +39,9 @@ class UnparsableBlock(Exception):
 
 
 class BatchMaker:
-    """Builds record batches. ``fields``: the fields to read. ``lumps``: the fields that may hold any bytes.
+    """Builds record batches. ``constants``: columns that have the same text in all rows; they are not read.
 
-    ``constants``: columns that have the same text in all rows; they are not read.
+    ``fields``: the fields to read. ``lumps``: the fields of these that may hold any bytes (see ``pages``).
     """
 
     def __init__(self, schema: StructType, constants: Mapping[str, str]) -> None:
@@ -144,7 +144,7 @@ def _length(lump: str) -> str:
 
 
 def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
-    """Return the values, with null where the length is null. Raises ``UnparsableBlock`` for a shorter value."""
+    """Return the values, null for a null length. Raises ``UnparsableBlock`` if a value does not have its length."""
     found = pc.binary_length(values).fill_null(-1)  # A value may equal the marker of null.
     if not pc.all(pc.equal(found, lengths), min_count=0).as_py():
         raise UnparsableBlock("a value that is shorter than it should be")

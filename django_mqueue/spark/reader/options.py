@@ -27,7 +27,7 @@ ROWS_PER_PARTITION = 200_000
 TOPIC_MAX = 128
 
 Parser = Callable[[str], Any]
-"""Returns the value of an option's text. Raises ``ValueError`` with the rule that the text breaks."""
+"""Parses the text of an option. Raises ``ValueError`` with the rule that the text breaks."""
 
 
 def option(name: str, parse: Parser, default: Any = None) -> Any:
@@ -129,9 +129,9 @@ def _pattern(text: str) -> str:
 
 @dataclass(frozen=True)
 class Bound:
-    """The start or the end of a read: an end of the log, a moment (epoch milliseconds), or offsets by topic.
+    """The start or the end of a read: earliest, latest, a moment (epoch milliseconds), or offsets by topic.
 
-    In a start, an offset is the first message that is read. In an end, it is the first message that is not read.
+    As a start, an offset is the first that is read. As an end, it is the first that is not read.
     """
 
     where: Literal["earliest", "latest", "moment", "offsets"]
@@ -140,7 +140,7 @@ class Bound:
     offsets: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, topic: str) -> int | None:
-        """Return the offset for a topic, which may be ``EARLIEST`` or ``LATEST``; None if none was given."""
+        """Return the given offset of a topic, or ``EARLIEST`` or ``LATEST``; None if none was given."""
         return self.offsets.get(topic, self.offset)
 
 
@@ -151,7 +151,7 @@ def _moment(text: str) -> Bound:
 
 
 def _offsets(text: str, lowest: int) -> Bound:
-    """``lowest``: the least value in a JSON, ``EARLIEST`` for a start and ``LATEST`` for an end."""
+    """Parse a bound. ``lowest``: the lowest value in a JSON: ``EARLIEST`` for a start, ``LATEST`` for an end."""
     word = text.strip().lower()
     if word == "latest":
         return Bound("latest")
@@ -178,7 +178,7 @@ def _offsets(text: str, lowest: int) -> Bound:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The options of a read, parsed. ``targeted``: also read messages that are for one group alone."""
+    """The options of a read, parsed. ``targeted``: also read messages that are for one group only."""
 
     connecting: ConnectionParameters
     topics: tuple[str, ...] = option("subscribe", _topics, ())

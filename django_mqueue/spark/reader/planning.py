@@ -57,7 +57,7 @@ def _no_match(using: str, options: ReadOptions) -> str:
 
 
 def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
-    """Return the offset above which (for a start) or up to which (for an end) a topic is read; None if not named.
+    """Return the offset above which (for a start) or up to which (for an end) a topic is read; None if not given.
 
     ``last``: the last offset that is settled, or readable. ``name``: the topic as the user named it.
     """
@@ -102,7 +102,7 @@ def ranges(using: str, options: ReadOptions, stretches: Sequence[tuple[str, int,
 
 
 def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None) -> Iterator[Piece]:
-    """Cut neighbouring pieces again, so that all have about equally many rows, at most ``each``."""
+    """Cut a topic's pieces again, so that all have about equally many rows, at most ``each``."""
     total = sum(piece.rows for piece in pieces)
     number = math.ceil(total / each)
     above = pieces[0].above if pieces else 0

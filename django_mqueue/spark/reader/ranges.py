@@ -1,4 +1,4 @@
-"""Cut the log into stretches with about equally many rows, even if its offsets are sparse."""
+"""Cut the log into ranges of offsets with about equally many rows. The offsets of a topic may have large gaps."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 DENSE = 0.5
-"""Read the primary key, not the topic's index, if at least this share of all offsets belongs to the topic."""
+"""Read the primary key, not the topic's index, if the topic has at least this share of the offsets in a range."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a topic's log: ``rows`` messages above one offset and up to another."""
+    """A range of a topic's offsets: above ``above``, up to and including ``upto``. It holds ``rows`` messages."""
 
     topic: str
     above: int
@@ -26,22 +26,22 @@ class Piece:
 
 @dataclass(frozen=True)
 class Range:
-    """A stretch for one task. ``group``: the group whose delivery state is read, if the table is delivery state."""
+    """The work of one task. ``group``: the group whose delivery state is read; '' to read messages."""
 
     piece: Piece
     group: str = ""
 
 
 def rows_each(total: int, most: int, pieces: int) -> int:
-    """Return the rows of a range: at most ``most``, and so few that there are about ``pieces`` ranges or more."""
+    """Return the rows of each range: at most ``most``, and few enough for about ``pieces`` ranges or more."""
     return max(1, min(most, math.ceil(total / max(1, pieces))))
 
 
 def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
     """Return the ends of ``number`` ranges that cover pieces with these numbers of rows.
 
-    The sizes of the ranges differ by at most one row. Each end is (place, rows): it comes after so many rows, at least
-    one, of the piece at that place.
+    The sizes of the ranges differ by at most one row. An end (place, rows) lies after the first ``rows`` rows of the
+    piece at index ``place``.
     """
     total, found, place, before = sum(pieces), list[tuple[int, int]](), 0, 0
     for cut in range(1, number + 1):
@@ -56,8 +56,8 @@ def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
 def shares(total: int, backlogs: Sequence[int]) -> list[int]:
     """Divide ``total`` rows among topics in proportion to their backlogs. Return the rows of each topic.
 
-    Each topic with a backlog gets at least one row. If there are more such topics than rows, the first topics get one
-    row each. So the caller puts topics first that got no row before.
+    Each topic with a backlog gets at least one row. If there are more such topics than rows, the first ones get one row
+    each. So the caller should put topics first that got no row last time.
     """
     if sum(backlogs) <= total:
         return list(backlogs)

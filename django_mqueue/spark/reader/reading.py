@@ -22,16 +22,16 @@ BUDGET = 16 * 1_048_576
 
 ROWS, FIRST_ROWS, GROWTH = 20_000, 200, 4
 BLOCK = 4 * 1_048_576
-"""The size in bytes at which a block aims."""
+"""The target size of a block, in bytes."""
 
 LARGE = 16_384
-"""The mean size of a row, in bytes, from which rows are not joined into blocks."""
+"""Bytes. Rows that are larger on average are not joined into blocks."""
 
 
 def read(wanted: Range, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range. If the server goes away, wait for it, and read the same page again.
+    """Yield the rows of a range. After a lost connection, reconnect and read the same page again.
 
-    Raises ``LogGap`` if a range of messages has fewer rows than were planned, unless the options allow that.
+    Raises ``LogGap`` if fewer messages are found than were planned, unless the options allow that.
     """
     keep_memory()
     reader, seen = Reader(wanted, schema, options), 0
@@ -47,7 +47,7 @@ def read(wanted: Range, schema: StructType, options: ReadOptions) -> Iterator[pa
 
 @dataclass
 class Planned:
-    """A part of the range: its end, and the number of rows up to there that are not read yet, as far as it is known."""
+    """A part of the range: its end, and the number of unread rows up to there, as planned or counted."""
 
     upto: int
     rows: int

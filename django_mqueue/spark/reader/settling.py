@@ -1,12 +1,12 @@
 """The offset up to which a topic is read.
 
 **Settled.** Streams, archives and copies read up to the settled offset: no transaction can commit a message at or below
-it. These readers let messages be deleted, so they need this guarantee.
+it. These readers need this guarantee, because messages that they have read may be deleted.
 
-**Readable.** A batch lets nothing be deleted. When a publisher's transaction stays open, the batch ends just before the
-oldest message that is not committed. No transaction commits a message of the topic at or below that end, because an
-INSERT writes its row into the primary key at once, and waits only at other indexes. See
-docs/explanation/protocol.md, "Batches while a transaction is open", for the proof.
+**Readable.** A batch allows no deletion. If a publisher's transaction stays open, the batch ends just before the oldest
+message that is not committed. No transaction commits a message of the topic at or below that end, because an INSERT
+writes its row into the primary key at once, and waits only at other indexes. See docs/explanation/protocol.md, "Batches
+while a transaction is open", for the proof.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LOOKS, LOOK_EVERY = 50, 0.02
 
 
 def settled(using: str, topic: str, options: ReadOptions, *, told: bool = False) -> int:
-    """Return the settled offset; wait a little for open transactions. Warns if committed messages lie above it.
+    """Return the settled offset, after a short wait for open transactions. Warns if committed messages lie above it.
 
-    ``told``: return the settled offset in the topic's row. A group cannot be moved above that (``following.move``).
+    ``told``: return the settled offset in the topic's row. ``following.move`` moves no group above it.
     """
     if told and not positions.settled(using, topic):
         # The topic may have no row yet that could hold the settled offset.
@@ -46,7 +46,7 @@ def settled(using: str, topic: str, options: ReadOptions, *, told: bool = False)
 
 
 def readable(using: str, topics: Sequence[str], options: ReadOptions) -> dict[str, int]:
-    """Return up to where each topic can be read by a batch. Warns if committed messages lie above that."""
+    """Return the offset up to which a batch can read each topic. Warns if committed messages lie above it."""
     goals = {topic: _goal(using, topic, options) for topic in topics}
     found = _settled(using, goals, options)
     for topic, goal in goals.items():
@@ -68,7 +68,7 @@ def _goal(using: str, topic: str, options: ReadOptions) -> int:
 def _settled(
     using: str, goals: Mapping[str, int], options: ReadOptions, *, told: bool = False
 ) -> dict[str, int]:
-    """Return the settled offset of each topic. First wait for topics that are settled below their goals."""
+    """Return the settled offset of each topic. Wait a short time for topics that are settled below their goals."""
     settlers = {topic: Settler(using, topic) for topic in goals}
     found = dict.fromkeys(goals, 0)
 

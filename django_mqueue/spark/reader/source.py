@@ -1,9 +1,9 @@
 """The data source behind ``format("mqueue")``. Each of Spark's Python processes creates its own objects.
 
-A module that only some of these processes need is imported where it is needed.
+Some methods import a module that not all of these processes need.
 
-Filters are not pushed down. In PySpark 4.1 to 4.3, the filters of one query also apply to the next query on the same
-DataFrame. Ranges and topics are options, fixed at ``load()``.
+Filters are not pushed down: in PySpark 4.1 to 4.3, the filters of one query would also apply to the next query on the
+same DataFrame. Topics and ranges are options, fixed at ``load()``.
 """
 
 from __future__ import annotations

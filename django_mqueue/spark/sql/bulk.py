@@ -14,13 +14,13 @@ from ...store.queries import topic_index
 from .pages import only
 
 PAGE = 10_000
-"""Maximum rows of the primary key that a statement reads."""
+"""Maximum rows of a statement of ``oldest_uncommitted``."""
 
 _RANGE = (
     "FROM queue_messages m FORCE INDEX (queue_messages_tail)"
     " WHERE m.topic = %s AND m.`offset` > %s AND m.`offset` <= %s"
 )
-"""Ranges exclude the first offset and include the last, in all functions of this module."""
+"""In all functions of this module, a range excludes ``above`` and includes ``upto``."""
 
 
 def topics(using: str, like: str | None = None) -> set[str]:
@@ -49,7 +49,7 @@ def nth_above(
 
 
 def count(using: str, topic: str, above: int, upto: int, targets: Sequence[str] | None) -> int:
-    """Return the number of rows in a range. It reads an index entry for each row, so the range should be short."""
+    """Return the number of rows in a range, which should be short: the server reads an index entry for each row."""
     params = [topic, above, upto, *(targets or ())]
     return int(session.fetch(using, f"SELECT COUNT(*) {_RANGE}{only(targets)}", params)[0][0])
 
@@ -73,8 +73,8 @@ def name_at(using: str, offset: int) -> tuple[str, str] | None:
 def oldest_uncommitted(using: str, topic: str, above: int, upto: int) -> MessageIdentity | None:
     """Return the first uncommitted row in a range; None if all rows are committed.
 
-    It reads the primary key, because an INSERT that waits for a lock on another index has its row only there. It reads
-    all rows of the log in the range, of all topics.
+    It reads the primary key, because an INSERT that waits for a lock on another index has its row only there. So the
+    server reads the rows of all topics in the range.
     """
     in_range = (
         "SELECT `offset` FROM queue_messages FORCE INDEX (PRIMARY)"
@@ -86,7 +86,7 @@ def oldest_uncommitted(using: str, topic: str, above: int, upto: int) -> Message
         end = int(there[-1][0]) if len(there) == PAGE else upto
         committed = set(_read(using, "READ COMMITTED", in_range, [topic, above, end]))
         for row in there:
-            # Without a row now, the transaction was rolled back.
+            # If the row no longer exists, its transaction was rolled back.
             if row not in committed and (found := _read(using, "READ UNCOMMITTED", one, row)):
                 return MessageIdentity(*found[0])
         above = end

@@ -138,7 +138,7 @@ def _mark(row: Row) -> Progress:
 
 @dataclass(frozen=True)
 class Native:
-    """A message of the log that a group has not acknowledged, and that is no copy. ``begun``: it has delivery state."""
+    """A message that a group has not acknowledged, and that is no copy. ``begun``: it has delivery state."""
 
     offset: int
     partition: str
@@ -147,8 +147,7 @@ class Native:
 
 
 _IS_COPY = "(m.consumer_group <> '' AND m.original_id IS NOT NULL)"
-"""True for copies, which have the ids of their originals. The group has no redriven messages yet, which have them too.
-"""
+"""True for copies. It is also true for redriven messages, but a group in a backfill has none."""
 
 
 def natives(
@@ -156,8 +155,8 @@ def natives(
 ) -> list[Native]:
     """Return the first ``limit`` messages for the group above an offset that it has not acknowledged; no copies.
 
-    All come from one statement. So if a message was committed before another was sent, and the statement finds the
-    second, it also finds the first.
+    One statement reads all. So if a message was committed before another was sent, and the result has the second, it
+    also has the first.
     """
     end, params = (" AND m.`offset` <= %s", [upto]) if upto is not None else ("", [])
     cursor.execute(

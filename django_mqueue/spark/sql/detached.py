@@ -1,7 +1,7 @@
 """A connection without Django's settings, for Spark's processes, which have no settings.
 
-It has an entry in ``django.db.connections``, under a new alias, for one thread and while it is needed. So all
-statements of the queue run on it unchanged.
+While it is needed, it has an entry in one thread's ``django.db.connections``, under a new alias. So the queue's code
+uses it like any other connection.
 """
 
 from __future__ import annotations

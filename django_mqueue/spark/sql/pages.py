@@ -8,13 +8,12 @@ There are two ways to read a page:
 - As **rows**, up to a budget in bytes. It is for rows of any size.
 
 In a block each row is a line: its offset, its values, and a 0, so that no line begins or ends with a text.
-``BETWEEN`` separates the values, and ``NULL`` stands for null. Names have no control characters, and JSON has them only
-if it is formatted in lines. If a text has one, the number of lines or of their parts is too high. Then the page must
-be read as rows.
+``BETWEEN`` separates the values, and ``NULL`` replaces null. Names contain no control characters. JSON contains them
+only if it is formatted in several lines. Then there are too many lines or values, and the page must be read as rows.
 
 *Lumps* are values that may hold any bytes. In a line, each lump follows its length. If a lump contains a separator, the
-reader gets fewer bytes than its length. Then the page is read with its lumps **apart**: the lines have only the
-lengths, and the lumps of each column are joined in a separate value, without separators.
+reader finds a lump that is shorter than its length. Then the page is read with its lumps **apart**: the lines have only
+the lengths, and the lumps of each column are joined in a separate value, without separators.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ MOST = 8 * 1_048_576
 """Maximum bytes of each long value of a block. The server cuts off what exceeds this or its ``max_allowed_packet``."""
 
 FETCH = 8
-"""Rows received before their size is checked."""
+"""The number of rows received at a time, between two checks of their size."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +103,8 @@ class Pages:
     """A topic's messages, or the delivery state of a ``group`` for them, to be read by pages.
 
     ``columns``: names of the fields. ``targets``: read only messages for these groups ('' for all groups); None reads
-    every message. With a ``group``, messages that were never delivered to it are left out. ``dense``: most rows of the
-    whole log in the range belong to the topic, so the primary key is read.
+    every message. With a ``group``, messages that were never delivered to it are left out. ``dense``: read by the
+    primary key, because the topic has most of the log's rows in the range.
     """
 
     topic: str
@@ -148,7 +147,7 @@ class Pages:
                 rows += some
                 size += sum(len(value) for row in some for value in row if value is not None)
                 if size > budget:
-                    # The client would have to receive the remaining rows first. A new connection is cheaper.
+                    # To reuse this connection, the client must receive the remaining rows. A new one is cheaper.
                     connection.close()
                     break
         return rows, size

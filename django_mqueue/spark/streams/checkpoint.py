@@ -1,8 +1,8 @@
-"""The positions of a streaming query, and its checkpoint, which shows up to where its batches are durable.
+"""The positions of a streaming query, and its checkpoint, which shows which batches are durable.
 
 Spark reports a finished batch to the source one batch late, and never reports the last one (see ``stream_reader``). The
-checkpoint's files show it at once. ``offsets/N`` holds the end of batch N before the batch runs. ``commits/N`` appears
-under that name as soon as the batch is done.
+checkpoint's files show it at once. Spark writes ``offsets/N``, with the end of batch N, before the batch runs, and
+``commits/N`` as soon as the batch is done.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..errors import OptionError
 class Offsets:
     """A position of a query, which Spark keeps as JSON and compares as text.
 
-    By topic: ``next`` is the offset that is read first, ``lives`` the registration generation. ``query``: the name of
-    a query that reads for a group. It stays the same after a restart from the checkpoint.
+    ``next``: by topic, the first offset to read. ``lives``: by topic, the group's registration generation. ``query``:
+    the name of a query that reads for a group. It stays the same after a restart from the checkpoint.
     """
 
     next: Mapping[str, int]
@@ -131,7 +131,7 @@ class _Store:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield each JSON object that is a line of the text or of a string inside it: Spark may change the layout."""
+    """Yield the JSON objects in the lines of a text, and in the lines of their strings: the layout may change."""
     for line in text.splitlines():
         try:
             value = json.loads(line)

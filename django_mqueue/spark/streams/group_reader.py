@@ -1,4 +1,4 @@
-"""A streaming query as a consumer group. It sends heartbeats and reports up to where it is durably done."""
+"""A streaming query as a consumer group. It sends heartbeats, and moves the group up to what is durable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GroupReader:
     """One query's membership in its group, on all its topics."""
 
     def __init__(self, options: ReadOptions, made: float | None = None) -> None:
-        """``made``: when this process was made, by ``incarnations.clock``. Default: now."""
+        """``made``: when this process was created, by ``incarnations.clock``. Default: now."""
         assert options.group is not None
         self.group, self.options = options.group, options
         self._places: dict[str, ReaderPosition] = {}
@@ -50,9 +50,9 @@ class GroupReader:
     def begin(self, using: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, ReaderPosition]:
         """Return the group's position on each topic. Register the group on topics where it is new.
 
-        ``wanted``: see ``following.follow_all``. Before this query has joined, other queries may still read for the
-        group. So if only some of the topics are new, first wait until no other reader is alive. Raises ``GroupTaken``
-        if one is; then nothing is changed.
+        ``wanted``: see ``following.follow_all``. If only some of the topics are new, another query may read for the
+        group. So a query that has not joined first waits until no other reader is alive. Raises ``GroupTaken`` if a
+        reader stays alive; then nothing is changed.
         """
         if not self._members:
             there = [topic for topic in wanted if following.place(topic, self.group, using=using)]
@@ -72,11 +72,11 @@ class GroupReader:
             self._resumed.add(topic)
 
     def holds(self, using: str, topic: str, begun: Offsets) -> bool:
-        """Return whether the group holds back deletion above ``begun``, for a topic that is no longer read."""
+        """Return whether no message above ``begun`` may be deleted, for a topic that is no longer read."""
         return self._gap(using, topic, begun)[1] is None
 
     def check(self, using: str, topic: str, begun: Offsets) -> None:
-        """Raise ``LogGap`` if messages above ``begun`` may be deleted, ``GroupTaken`` if another process reads now."""
+        """Raise ``LogGap`` if messages above ``begun`` may be deleted, ``GroupTaken`` if another reader took over."""
         if topic in self._members:
             following.check_reader(self._members[topic], using=using)
             begun = begun.moved({}, {topic: self._places[topic].life})
@@ -93,7 +93,7 @@ class GroupReader:
         self._planned = ended
 
     def check_checkpoint(self) -> None:
-        """Raise ``OptionError`` if a batch is done, and the named checkpoint does not show it."""
+        """Raise ``OptionError`` if the named checkpoint shows no batch of this query. Call it when a batch is done."""
         if self._checkpoint is not None and not self._is_ours:
             self._checkpoint.check(self._query)
             self._is_ours = True
@@ -111,7 +111,7 @@ class GroupReader:
                     following.leave(me, using=using)
 
     def _read(self, offsets: Offsets) -> list[str]:
-        """Return the topics that are still read: a checkpoint keeps the names of other topics for ever."""
+        """Return the topics that the options still select. A checkpoint also keeps the topics of earlier options."""
         return [topic for topic in offsets.next if self.options.reads(topic)]
 
     def _done(self, using: str, topic: str, above: int) -> None:
@@ -135,7 +135,7 @@ class GroupReader:
             self._places[topic] = ReaderPosition(place.life, above)
 
     def _follow_checkpoint(self, using: str) -> None:
-        """Move the group up to what the checkpoint shows as durable. ``done`` and ``check`` raise the errors."""
+        """Move the group up to the checkpoint's durable batch. Ignore refusals: ``done`` and ``check`` raise them."""
         if self._checkpoint is None or (planned := self._planned) is None:
             return
         found = self._checkpoint.durable(self._query)

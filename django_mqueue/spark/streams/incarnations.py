@@ -1,8 +1,8 @@
-"""Find out by their incarnations which of two processes of one query was made later.
+"""Compare the creation times of two processes of one query, which their incarnations contain.
 
-A process that is considered dead may only be suspended, while a new process starts from its checkpoint. The later
-process must read, no matter which of the two asks first. The time when a process was made is the time of the database
-minus the time that has passed here since then. So the clocks of two machines are never compared.
+A process that is considered dead may only be suspended, while a new process starts from its checkpoint. The process
+that was created later must read, no matter which of the two asks first. A creation time is the database's time, minus
+the time since the creation by the process's own clock. So the clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def clock() -> float:
 
 @dataclass(frozen=True)
 class CreationTime:
-    """The earliest and the latest time at which a process may have been made, in milliseconds of the database."""
+    """The earliest and the latest possible creation time of a process, in epoch milliseconds of the database."""
 
     earliest: int
     latest: int
 
     @classmethod
     def of(cls, made: float, using: str) -> CreationTime:
-        """Return the times for a process. ``made``: when it was made, by ``clock``."""
+        """Return the times for a process. ``made``: when it was created, by ``clock``."""
         before = clock()
         now = group_rows.now_ms(using)
         after = clock()
@@ -43,5 +43,5 @@ class CreationTime:
         return f"{_TELLS}{self.earliest:011x}{secrets.token_hex(10)}"
 
     def is_before(self, incarnation: str) -> bool:
-        """Return whether the process with that incarnation was made later, for certain."""
+        """Return whether the process with that incarnation was certainly created later."""
         return incarnation.startswith(_TELLS) and self.latest < int(incarnation[1:12], 16)

@@ -37,19 +37,19 @@ class Query:
         """The topic that comes first if not all topics fit into a batch. Topics take turns by their names."""
 
     def initial(self) -> Offsets:
-        """Return where a new query begins: at the position of its group, or where the options say.
+        """Return the start of a new query: the position of its group, or the start that the options give.
 
-        Spark does not keep this, and asks again when it repeats the very first batch. So nothing may depend on the
-        query's name, which is made here, before the end of the first batch contains it.
+        Spark does not keep it, and asks again to repeat the first batch. Each call makes another name for the query.
+        So nothing may depend on the name before the end of the first batch contains it.
         """
         query = uuid.uuid4().hex if self._follower else ""
         return self._line.run(lambda using: self._initial(using, query))
 
     def latest(self, begun: Offsets, most: int | None) -> Offsets:
-        """Return the end of the batch of at most ``most`` rows from ``begun`` on; ``begun`` if there is nothing new.
+        """Return the end of a batch of at most ``most`` rows that starts at ``begun``; ``begun`` if nothing is new.
 
-        Everything below ``begun`` is durable (see ``stream_reader``), so the group moves up to there. If the last call
-        found nothing new, wait for ``pollInterval``: otherwise Spark asks a hundred times a second.
+        Everything below ``begun`` is durable (see ``stream_reader``), so the group moves up to it. After a call that
+        found nothing new, wait for ``pollInterval``: Spark asks a hundred times a second.
         """
         self.done(begun)
         if (wait := self._idle_at + self.options.poll_interval - time.monotonic()) > 0:
@@ -133,7 +133,7 @@ class Query:
     def _ranges(
         self, using: str, found: list[tuple[str, int, int]], begun: Offsets, ended: Offsets
     ) -> list[Range]:
-        """Return the ranges of a batch. If it is repeated, the group may be anywhere, and some topics not selected."""
+        """Return the ranges. In a repeated batch, the group may be anywhere, and the options may omit some topics."""
         if not (follower := self._follower):
             return ranges(using, self.options, found)
         batch = Offsets({topic: begun.next[topic] for topic, *_ in found}, ended.lives, ended.query)
@@ -144,7 +144,7 @@ class Query:
             if self.options.reads(topic) or (above < upto and follower.holds(using, topic, batch))
         ]
         planned = ranges(using, self.options, found)
-        for topic, *_ in found:  # Last: a task itself notices deletions from here on.
+        for topic, *_ in found:  # Check last: later deletions are noticed by the tasks.
             follower.check(using, topic, batch)
         return planned
 
@@ -167,7 +167,7 @@ class Query:
         return self._topics
 
     def _last(self, using: str, topic: str) -> int:
-        """Return up to where a topic can be read now: for a group, what the topic's row has recorded as settled."""
+        """Return up to where a topic can be read now: for a group, the settled offset in the topic's row."""
         if self._goal is not None:
             return self._goal.get(topic, 0)
         if not self.options.settle:

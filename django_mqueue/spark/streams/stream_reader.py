@@ -1,13 +1,13 @@
 """The log as a stream of micro-batches.
 
-**When a batch is durable.** Spark was examined in 4.2 and 4.3. It writes ``commits/n``, and then asks for the latest
-offset, from the end of batch n on. Then it writes ``offsets/n+1``, and only then calls ``commit`` with the end of batch
-n. So ``commit`` is one batch late, and never called for the last batch. Before Spark asks, it repeats a batch that was
-planned and did not commit. So any offset *from* which Spark asks is durably done, and a group moves up to there. A
-query that is stopped, or waits long for its next trigger, does not ask. Then only its checkpoint shows what is durable
-(see ``checkpoint``).
+**When a batch is durable.** Spark 4.2 and 4.3 write ``commits/n``, and then call ``latestOffset`` with the end of batch
+n. Then they write ``offsets/n+1``, and only then call ``commit`` with the end of batch n. So ``commit`` is one batch
+late, and is never called for the last batch. Before Spark calls ``latestOffset``, it repeats a batch that was planned
+and did not commit. So everything below the *start* of that call is durable, and a group moves up to it. A query that is
+stopped, or waits long for its next trigger, does not call it. Then only its checkpoint shows what is durable (see
+``checkpoint``).
 
-**How it ends.** Spark closes the connection to the process that plans a query, and sends it SIGTERM at the same moment.
+**How a query ends.** Spark closes the connection to the process that plans it, and sends SIGTERM at the same moment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .query import Query
 
 
 class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches, in a process next to the driver that lives as long as the query. Executors only ``read``."""
+    """Plans batches in a process next to the driver, until the query ends. Executors only ``read``."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         super().__init__(schema, options)
@@ -44,7 +44,7 @@ class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     @property
     def query(self) -> Query:
-        """Return the query, which the first call creates: executors also get readers, and need no query."""
+        """Return the query. The first call creates it, because readers on executors need none."""
         if self._query is None:
             self._query = Query(self.options, self._made)
             self._stop_on_signal()

@@ -29,5 +29,5 @@ def keep_order(frame: DataFrame, *by: str | Column) -> DataFrame:
             f"keep_order: there is no column {KEY!r}, and messages without a key have no order. The columns are"
             f" {', '.join(frame.columns)}"
         )
-    # Not by topic: a null means the topic of the option, which other rows may name in the column.
+    # Not by topic: a null topic, and the option's topic in the column, are the same topic.
     return frame.repartition(KEY).sortWithinPartitions(*by)

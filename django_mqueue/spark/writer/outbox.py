@@ -48,7 +48,7 @@ class Outbox:
     def _store(self, topic: str) -> None:
         rows = self._held.pop(topic)
         self._size -= self._sizes.pop(topic)
-        # Safe to retry after a lost connection: ``append`` finds rows that a COMMIT without an answer stored.
+        # Safe to retry: ``append`` finds rows that are stored already, by a COMMIT whose result was lost.
         self._line.run(lambda using: append(using, topic, rows))
 
 

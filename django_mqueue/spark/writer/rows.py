@@ -1,15 +1,15 @@
-"""Turn rows of a DataFrame into messages. Each message has an id, by which it is stored only once.
+"""Turn rows of a DataFrame into messages. The id of a message ensures that it is stored only once.
 
 A row with a value in the column ``id`` has this id. The id of any other row is made of the write, of the row's content,
-and of the number of equal rows before it. So a task that runs again makes the same ids, in any order of its rows. The
-rest depends on what may run again:
+and of the number of equal rows before it. So a task that runs again makes the same ids, in any order of its rows. Three
+kinds of writes differ:
 
-- A ``save`` without a name: only single tasks, with the same partitions. The ids contain the partition of the task.
-- A ``save`` with a ``writeId``: the whole write, whose rows may then be in other partitions. So the ids contain no
-  partition. The driver refuses equal rows in several tasks, which have the same id (``check_apart``). Content that may
-  differ when it is computed again is refused, or the driver warns of it (``unstable``).
-- A batch of a stream: the whole batch, but a stream must not stop at equal rows in several tasks. The ids contain the
-  partition, and rows without ids are refused if adaptive execution is on.
+- A ``save`` without a ``writeId``: Spark repeats only single tasks, with the same rows. The ids contain the partition.
+- A ``save`` with a ``writeId``: the user may repeat the write, and its rows may then be in other partitions. So the ids
+  contain no partition. Equal rows in several tasks would have the same id, so the driver raises an error for them
+  (``check_apart``). Content that may differ when it is computed again causes an error or a warning (``unstable``).
+- A batch of a stream: Spark may repeat the batch. Equal rows in several tasks must not stop a stream, so ids contain
+  the partition. Rows without ids are refused if adaptive execution is on, because it may change the partitions.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ DIGEST = 8
 class Task:
     """The task whose rows become messages.
 
-    ``partition``: the number of the task in the write; None: ids do not contain it. ``adaptive``: whether the rows may
-    be in other tasks when the same write runs again. ``began``: when the write began, in seconds since 1970.
+    ``partition``: the number of the task in the write, or None if ids do not contain it. ``adaptive``: whether the rows
+    may be in other tasks when the write runs again. ``began``: when the write began, in seconds since 1970.
     """
 
     write: str
@@ -49,7 +49,7 @@ class Task:
 
 
 class Rows:
-    """Makes messages of a task's rows."""
+    """Turns a task's rows into messages. ``signs``: see ``VolatileContent``."""
 
     def __init__(self, task: Task, options: WriteOptions) -> None:
         self._options = options
@@ -132,7 +132,7 @@ class Rows:
 
 
 def _check_stable(**columns: Any) -> None:
-    """Raise ``ValueError`` for content from which no id should be made."""
+    """Raise ``ValueError`` if a column contains a number whose last digits may differ in a repeated write."""
     for name, value in columns.items():
         if (number := unstable_in(value)) is not None:
             raise ValueError(

@@ -1,8 +1,8 @@
-"""Write to topics. Each task stores its rows through the publishers' gate, a few hundred in each transaction.
+"""Write to topics. Each task stores its rows as a publisher does, a few hundred in each transaction.
 
-A write is not one transaction over all tasks. Rows that a failed write has stored stay. When the write runs again, it
-does not store them a second time, as long as the log holds them (see ``rows`` about ids). A task stores its rows in
-their order. So rows of one key keep their order if they are in one task; ``keep_order`` puts them into one task.
+A write is not one transaction over all tasks. The rows that a failed write has stored remain. A repeated write does not
+store them a second time, as long as the log holds them (see ``rows`` about ids). A task stores its rows in their order.
+So rows of one key keep their order if they are in one task; ``keep_order`` puts them into one task.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 """Local properties that Spark sets for a task. A writer reads its query and batch from them (4.2, 4.3)."""
 
 ADAPTIVE = ("spark.sql.adaptive.enabled", ADAPTIVE_STREAMS)
-"""Local properties that are settings. For the batches of a stream with state, Spark turns the first one off."""
+"""Settings that a task also sees as local properties. Spark turns the first one off for a stream with state."""
 
 _TEXT = StringType()
 _TYPES: dict[str, tuple[Any, ...]] = {
@@ -114,7 +114,7 @@ class Writer(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._unnamed = uuid.uuid4().hex  # The driver makes it once for each write.
+        self._unnamed = uuid.uuid4().hex  # Made in the driver, so it is the same in all tasks.
         self._began = time.time()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
@@ -129,7 +129,7 @@ class Writer(DataSourceArrowWriter):
         check_apart(message.digests for message in messages if isinstance(message, Stored))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Warn about unstable ids. Spark calls this in the driver when a task has failed."""
+        """Warn about unstable content. Spark calls this in the driver when a task has failed."""
         warn_of_signs(self._options.write_id, messages)
 
 

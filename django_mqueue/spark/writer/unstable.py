@@ -1,8 +1,8 @@
 """Content that may differ when it is computed again.
 
-Floats that are added in another order differ in their last bits, and Spark adds them in any order. At least one of two
-such neighbours is written with 16 or 17 digits, as the results of ``rand()`` are. One row does not show that ``uuid()``
-or ``current_timestamp()`` made a value, so ``VolatileContent`` compares the rows of a write.
+Spark adds floats in any order, and the order changes the last bits of a sum. Of two floats that differ in the last bit,
+at least one has 16 or 17 digits as text. So have most results of ``rand()``. One row does not show that ``uuid()``
+or ``current_timestamp()`` made a value, so ``VolatileContent`` compares the rows of a task.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _RANDOM_UUID = re.compile(
     "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE
 )
 SAMPLE = 1000
-"""Rows of a task that ``VolatileContent`` compares: this bounds its time and memory."""
+"""The maximum number of rows that ``VolatileContent`` compares, to limit its time and memory."""
 
 MARGIN = 60
-"""Seconds between Spark's reading of the clock and the start of the writer, and by which clocks may differ."""
+"""Seconds by which the clocks of two machines may differ, and by which Spark may read its clock before the write."""
 
 
 def unstable_in(value: Any) -> str | None:
-    """Return the first number in a column's value whose last digits may differ."""
+    """Return the first number in a column's value whose last digits may differ; None if there is none."""
     return next((text for text in _texts_in(value) if _is_unstable(text)), None)
 
 
@@ -40,10 +40,10 @@ def _texts_in(value: Any) -> list[str]:
 
 
 class VolatileContent:
-    """Values in all of a task's rows that are probably different in another run, as (column, description).
+    """Finds columns whose values are probably different in another run: (column, description) in ``found``.
 
-    They are random UUIDs that no row before has, and times that are the same in all rows and not before the write
-    began. ``found`` is None if there is no row.
+    Such a column has a new random UUID in each row, or the same time in all rows, not before the write began. ``found``
+    is None if there is no row.
     """
 
     def __init__(self, began: float) -> None:

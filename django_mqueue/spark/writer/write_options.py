@@ -15,7 +15,7 @@ from ..suffixes import Suffixes
 
 WRITE_ID_MAX = 200
 ADAPTIVE_STREAMS = "spark.sql.adaptive.streaming.stateless.enabled"
-"""A setting of Spark that our sessions turn off. It could change the ids of a stream's rows (see ``rows``)."""
+"""A setting of Spark that ``launching.session`` turns off. It could change the ids of a stream's rows."""
 
 _SPARKS = {"checkpointlocation", "queryname"}
 """Options of the query that Spark also passes to the writer."""
@@ -37,8 +37,8 @@ class WriteOptions:
 
     * ``topic``: the topic of rows that name none.
     * ``target``: the only group that rows are for if they name none; '' for all groups.
-    * ``write_id``: the name of a batch that may run again.
-    * ``stable``: whether the rows are then the same, digit by digit.
+    * ``write_id``: the name of a batch write that may run again.
+    * ``stable``: whether the rows of a repeated write are the same, digit by digit.
     * ``spread``, ``max_payload_bytes`` and ``suffixes``: settings, which executors may not have.
     """
 

@@ -15,7 +15,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def connect(url: str) -> Any:
-    """Return a connection without autocommit. Its own statements count, too."""
+    """Return a connection without autocommit. ``Meter`` also counts its statements."""
     return MySQLdb.connect(**connection_parameters(url))
 
 

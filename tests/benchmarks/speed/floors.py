@@ -1,6 +1,6 @@
-"""The same work in plain SQL on one connection, without a queue around it. It bounds what a queue can reach.
+"""The same work in plain SQL on one connection, without a queue: an upper bound for the queue's speed.
 
-``update``: one UPDATE and one COMMIT for each message. The others do what the queue's tables need at least:
+``update``: one UPDATE and one COMMIT for each message. The others do the minimum that the queue's tables need:
 ``lots`` for many messages in a commit, ``atomic`` for a commit of each message, ``strict`` for one key in order.
 """
 
@@ -114,7 +114,7 @@ class Floor:
         return list(self._cursor.fetchall())
 
     def _take(self, topic: str, rows: Sequence[tuple[str, int]]) -> None:
-        """Claim rows in a commit, after reading and decoding their payloads."""
+        """Claim rows, read their payloads, commit, and decode the payloads."""
         self._claim(topic, rows, commit=False)
         self._cursor.execute(
             f"SELECT `offset`, payload FROM queue_messages WHERE `offset` IN ({', '.join(['%s'] * len(rows))})",

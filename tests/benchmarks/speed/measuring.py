@@ -87,7 +87,7 @@ class Bench:
         return {"statements per second": (cost["statements"] - 1) / cost["seconds"]}
 
     def publishing(self, connections: int, count: int = 2_000) -> dict[str, float]:
-        """Measure ``publish`` in transactions of their own, and the same INSERTs in plain SQL."""
+        """Measure ``publish`` with a transaction for each message, and the same INSERTs in plain SQL."""
         ours = self._in_threads(
             connections, count, lambda topic, number: publish(topic, payload(number), key="k")
         )

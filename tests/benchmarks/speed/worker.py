@@ -1,4 +1,4 @@
-"""A worker in a process of its own: it runs one handler that does nothing, and prints what that cost as JSON.
+"""A worker in a separate process. It runs a handler that does nothing, and prints the cost as JSON.
 
 The parent starts it as ``python -m tests.benchmarks.speed.worker SPEC``, with ``DATABASE_URL`` set.
 """
@@ -18,7 +18,7 @@ GROUP = "bench"
 
 @dataclass(frozen=True)
 class Spec:
-    """``count``: stop after so many messages; ``seconds``: or after this time. ``options``: of the handler."""
+    """The worker stops after ``count`` messages or ``seconds`` seconds. ``options``: options of the handler."""
 
     topic: str
     server: int

@@ -21,9 +21,9 @@ OLDEST_SPARK = Pins("pyspark4.2", ("pyspark==4.2.0", "pandas==2.2.*", "pyarrow==
 """The oldest versions that the extra ``spark`` allows."""
 
 PUBLIC = ("features", "conformance", "admin")
-"""The interface for users. It depends on the server, on Python and on Django."""
+"""Folders with tests of the public interface. They depend on the server, on Python and on Django."""
 INTERNAL = ("protocol", "spark")
-"""These folders depend on the server, and little on Python and Django."""
+"""Folders that depend on the server, but little on Python and Django."""
 ALL = ("unit", *PUBLIC, *INTERNAL, "docs_and_example", "proof")
 QUICK = ("unit", *PUBLIC)
 """The quick lane leaves out the slow tests of these folders (``tests/support/durations.py``)."""
@@ -61,10 +61,7 @@ class Lane:
 
     @property
     def environment(self) -> VirtualEnvironment:
-        """Return the lane's environment. Spark has a separate one.
-
-        It takes half a gigabyte, and this command never installs into an environment that other lanes use.
-        """
+        """Return the lane's environment. Spark has a separate one, which takes half a gigabyte."""
         if self.spark:
             extras = ("example", "spark", "spark-connect", "spark-test", "test")
             pins = OLDEST_SPARK if self.old_spark else None
@@ -87,7 +84,7 @@ class Lane:
 
 
 def run_lane(lane: Lane, server: Server, options: Options, output: Path | None = None) -> Outcome:
-    """Run pytest once. ``output`` is the file for its output. None is the terminal."""
+    """Run pytest once. ``output``: the file for its output, or None for the terminal."""
     python = lane.environment.ensure()
     report = make(LOCAL / "reports") / f"{lane.name}-{server.kind}.xml"
     report.unlink(missing_ok=True)
@@ -106,7 +103,7 @@ def run_lane(lane: Lane, server: Server, options: Options, output: Path | None =
 
 
 def commit(name: str) -> str:
-    """Return the commit's number, or "none" if Git does not know the commit."""
+    """Return the commit's short hash, or "none" if Git does not know the commit."""
     git = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "--verify", name]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()

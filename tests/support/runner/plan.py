@@ -81,9 +81,7 @@ def _kinds(options: Options) -> list[str]:
 
 
 def _newest(server: Server, half: int | None, options: Options, output: Path | None) -> Outcome:
-    """Run the public folders with the newest Python and Django. Without a newer Python, use the current one and add a
-    note.
-    """
+    """Run the public folders with the newest Python and Django; with the current ones if no newer Python exists."""
     interpreter = newest_other(running())
     folders = ALL if options.full else PUBLIC
     if interpreter is None:
@@ -99,10 +97,9 @@ def _newest(server: Server, half: int | None, options: Options, output: Path | N
 
 
 def _unavailable(what: str, kind: str, problem: EnvironmentProblem, options: Options) -> Outcome:
-    """Report a server that cannot start.
+    """Report a server that cannot start. It is a failure, except for a MySQL that ``--server`` does not name.
 
-    A missing MySQL is no failure, because Debian bookworm has none, but the report shows it. A missing MariaDB is a
-    failure, and so is a missing MySQL that ``--server`` names.
+    Debian bookworm has no MySQL.
     """
     ok = None if kind == "mysql" and options.server == "all" else False
     return Outcome(what, kind, ok, failed=int(ok is False), note=str(problem))

@@ -1,4 +1,4 @@
-"""The checks that run no test."""
+"""The static checks: style, types and migrations."""
 
 from __future__ import annotations
 
