@@ -92,7 +92,7 @@ def test_what_was_given_up() -> None:
     assert ended()[:2] == [("done", "redriven"), ("done", "dead_lettered")]
     client = staff("view_message", "view_deliverystate")
     assert badge(client, first)[0] == "redriven"
-    assert badge(client, first)[1].startswith("It became a dead letter, and was sent back.")
+    assert badge(client, first)[1].startswith("It became a dead letter, and was redriven.")
     assert badge(client, second)[0] == "dead-lettered"
     with Subscription(TOPIC, GROUP, name="w") as subscription:
         poll_until(subscription, 1)[0].ack()
@@ -131,7 +131,7 @@ def test_what_lay_before_the_start_and_what_was_removed() -> None:
     assert remove(TOPIC, group=GROUP, offset=late) == 1
     assert [outcome for _, outcome in ended()] == ["before_start", "removed"]
     client = staff("view_message")
-    assert badge(client, early) == ("before the group's start", "The group began after it.")
+    assert badge(client, early) == ("before the group's start", "The group's start position is after it.")
     assert badge(client, late)[0] == "removed"
     DeliveryState.objects.all().delete()
 
