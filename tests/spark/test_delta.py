@@ -340,12 +340,12 @@ def test_a_commit_beside_a_new_column_is_refused(table: Table, rows: int) -> Non
 
 
 def test_a_version_and_a_time_name_the_same_state(table: Table) -> None:
-    from datetime import UTC, datetime
+    from datetime import UTC, datetime, timedelta
 
     added = table.add("first", [1])
     table.commit(table.snapshot(), added, upto=1)
     (entry,) = table.snapshot().history(1)
-    at = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
+    at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=entry["timestamp"])
     for state in (1, at):
         found = table.snapshot()
         found.load_as_version(state)

@@ -228,7 +228,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "spark/database/following.py",
         "    return session.run(using, work)\n\n\ndef _follow(",
         "    return {\n"
-        "        topic: session.run(using, lambda cursor: _follow(using, cursor, topic, group, *known))\n"
+        "        topic: session.run(using, lambda cursor: _follow(using, cursor, topic, group, *known, lower))\n"
         "        for topic, known in sorted(wanted.items())\n"
         "    }\n\n\ndef _follow(",
         f"{_ONE}::test_a_start_that_is_refused_for_one_topic_changes_none[registered]",
