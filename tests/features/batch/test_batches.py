@@ -27,6 +27,8 @@ from django_mqueue.models import DeliveryState
 from django_mqueue.models import Message as Row
 from tests.support.running import Seen, registered, run, wait_until_extended
 from tests.support.shop.models import Sale
+from tests.support.threads import Background
+from tests.support.waiting import PATIENCE, wait_until
 
 from .batches import AT_ONCE, LATER, Batches, errors, letters, publish_all, states
 
@@ -300,6 +302,28 @@ def test_as_many_batches_at_once_as_there_are_threads_keys_and_leave(
     assert most[0] == at_once
     assert sorted(seen.handled) == list(range(120))
     assert states() == [(True, 0, 0)] * 120
+
+
+def test_a_batch_that_is_not_full_holds_back_the_next_one_of_its_key() -> None:
+    """The second message of the key waits, although the batch has room. A later message of another key is handled."""
+    door = threading.Event()
+
+    def handle(messages: list[Delivery]) -> None:
+        if messages[0].payload == "first":
+            assert door.wait(PATIENCE)
+
+    publish("t", "first", key="k")
+    with registered("t", seen := Batches(handle), batch=True, batch_size=5), Background(run) as working:
+        wait_until(lambda: DeliveryState.objects.filter(in_flight=True).exists(), "the first batch runs")
+        publish("t", "second", key="k")
+        publish("t", "other", key="another")
+        wait_until(
+            lambda: DeliveryState.objects.filter(partition_key="another").exists(), "the other is claimed"
+        )
+        assert DeliveryState.objects.filter(partition_key="k").count() == 1
+        door.set()
+        working.result()
+    assert sorted(map(str, seen.handled)) == ["first", "other", "second"]
 
 
 def test_beside_a_handler_of_single_messages() -> None:

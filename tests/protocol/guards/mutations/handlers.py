@@ -15,7 +15,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/claiming.py",
         "or partition.leaving or (batch and partition.in_flight):",
         "or partition.leaving:",
-        f"{_BATCHES}::test_as_many_batches_at_once_as_there_are_threads_keys_and_leave[3-None-3]",
+        f"{_BATCHES}::test_a_batch_that_is_not_full_holds_back_the_next_one_of_its_key",
     ),
     mutation(
         "a batch is marked as handed over as a whole",
