@@ -156,10 +156,18 @@ def remove(
     topic: str,
     *,
     group: str | None,
+    status: str | None = None,
+    key: str | None = None,
+    id: str | None = None,
+    offset: int | None = None,
+    kind: str | Collection[str] | None = None,
+    after: datetime | None = None,
+    before: datetime | None = None,
+    filter: Filter | None = None,
     limit: int | None = None,
     dry_run: bool = False,
     using: str | None = None,
-    **filters: Any,
+    **payload: Any,
 ) -> int:
     """Remove messages from a group, so that they are not delivered to it. Return the number of messages.
 
@@ -168,23 +176,34 @@ def remove(
     Messages in flight do not change, because a handler has them.
 
     ``group=None``: for every registered group, and also messages that are scheduled for all groups. A message then
-    counts once for each group. ``dry_run``: only count. ``filters``: ``status``, ``key``, ``id``, ``offset``, ``kind``,
-    ``after``, ``before``, ``filter`` and ``payload__`` paths, as for ``messages``.
+    counts once for each group. ``dry_run``: only count. The other arguments are the same as for ``messages``.
 
     Each transaction changes a few hundred messages, so an interrupted call can be repeated. Raises ``NotRegistered``,
     ``TypeError`` or ``ValueError``.
     """
-    return _move(operations.REMOVE, topic, {**filters, "group": group}, limit, dry_run, using)
+    filters = {
+        "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
+        "before": before, "filter": filter, **payload,
+    }  # fmt: skip
+    return _move(operations.REMOVE, topic, filters, limit, dry_run, using)
 
 
 def send_to_front(
     topic: str,
     *,
     group: str | None,
+    status: str | None = None,
+    key: str | None = None,
+    id: str | None = None,
+    offset: int | None = None,
+    kind: str | Collection[str] | None = None,
+    after: datetime | None = None,
+    before: datetime | None = None,
+    filter: Filter | None = None,
     limit: int | None = None,
     dry_run: bool = False,
     using: str | None = None,
-    **filters: Any,
+    **payload: Any,
 ) -> int:
     """Make messages the next that a group gets for their keys. Return the number of messages.
 
@@ -197,7 +216,11 @@ def send_to_front(
     Workers notice the change within ``DISCOVERY_INTERVAL``. Arguments, transactions and exceptions are the same as for
     ``remove``.
     """
-    return _move(operations.TO_FRONT, topic, {**filters, "group": group}, limit, dry_run, using)
+    filters = {
+        "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
+        "before": before, "filter": filter, **payload,
+    }  # fmt: skip
+    return _move(operations.TO_FRONT, topic, filters, limit, dry_run, using)
 
 
 def _move(
