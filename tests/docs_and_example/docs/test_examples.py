@@ -70,9 +70,9 @@ from django_mqueue.workers.runner import Runner, RunOptions
 _runners, _ready, _done = [], threading.Event(), threading.Event()
 
 def _work():
-    while "questions" not in {handler.topic for handler in handlers()}:
+    while "stock" not in {handler.topic for handler in handlers()}:
         _done.wait(0.01)
-    _runners.append(Runner(handlers(["prices", "questions", "stock", "reservations"]), RunOptions(max_seconds=60)))
+    _runners.append(Runner(handlers(["prices", "stock"]), RunOptions(max_seconds=60)))
     _runners[0].run()
     connections.close_all()
 
@@ -117,12 +117,12 @@ with Subscription("orders", group="billing") as subscription:
     assert [(d.id, d.attempt) for d in got] == [("order-1", 2)], got
 """,
     "docs/how-to/ask-and-answer.md": """
+assert price_of("tea", 3) == 12
 try:
     request("prices", {"article": "coffee"}, timeout=0.5)
 except RequestTimeout as error:  # Its first retry comes later.
     assert error.seconds == 0.5
 assert request("stock", 1).payload == 7
-assert request("reservations", 1).headers == {"until": "tomorrow"}
 from django_mqueue.models import Message
 assert not Message.objects.filter(topic__endswith="_replies").exists()
 _runners[0].stop()
@@ -142,6 +142,7 @@ assert bytes(Message.objects.get(topic="pictures").payload) == b"\\x89PNG..."
 assert Message.objects.filter(topic="payments").count() == 1
 """,
     "docs/how-to/write-a-handler.md": """
+from django_mqueue import publish
 from shop.orders import place_order
 for amount in (30, 5000):
     place_order("ada", amount)
@@ -152,7 +153,6 @@ publish("orders", {"order": 0})
     + """
 from django_mqueue.models import DeliveryState, Message
 assert Invoice.objects.count() == 3
-assert Message.objects.filter(topic="parcels").count() == 3
 reserve = DeliveryState.objects.filter(consumer_group="warehouse").order_by("message_offset")
 assert [(s.acked, s.failure_count) for s in reserve] == [(1, 0), (0, 1), (1, 0), (1, 1)], reserve.values()
 from django_mqueue import scheduled
@@ -253,7 +253,7 @@ place_order("ada", -5)
     + RUN_HANDLERS.replace("handlers()", "handlers(['orders:billing'])")
     + """
 from django.core import mail
-assert counts == {"done": 1, "failed": 1}, counts
+assert counts == {"done": 1}, counts
 (letter,) = mail.outbox
 assert letter.subject.endswith("billing gave up a message of orders"), letter.subject
 """
