@@ -297,14 +297,12 @@ NEED_SPARK = {
     f"docs/how-to/{page}.md"
     for page in (
         "keep-an-aggregate",
-        "export-to-parquet",
         "publish-with-spark",
         "read-the-log-with-spark",
         "replay-from-an-archive",
-        "report-on-topics",
         "archive-topics",
     )
-} | {"docs/reference/archive.md"}
+} | {"docs/reference/archive.md", "docs/reference/report.md"}
 IN_A_TEST_FILE = "docs/how-to/test-your-code.md"
 
 
