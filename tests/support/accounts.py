@@ -21,9 +21,9 @@ VERBS = {"S": "SELECT", "I": "INSERT", "U": "UPDATE", "D": "DELETE"}
 
 def documented() -> dict[str, str]:
     """Return the documented privileges for this run's server as SQL, by account name."""
-    (_, *tables), _, *rows = [
+    (_, _, *tables), _, *rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in PAGE.read_text().partition("| Account | For |")[0].splitlines()
+        for line in PAGE.read_text().splitlines()
         if line.startswith("|")
     ]
     other = {"mysql": "(MariaDB)", "mariadb": "(MySQL)"}[kind_of_run()]
@@ -31,7 +31,7 @@ def documented() -> dict[str, str]:
         name: created_with(
             name, {table.strip("`"): cell for table, cell in zip(tables, cells, strict=True) if cell}
         )
-        for (account, *cells) in rows
+        for (account, _, *cells) in rows
         if (name := account.split("`")[1]) and other not in account
     }
 

@@ -80,25 +80,7 @@ _worker = threading.Thread(target=_work)
 _worker.start()
 """
 
-BEFORE["docs/how-to/keep-an-aggregate.md"] = """
-from django.db import connection
-from tests.docs_and_example.docs.blocks import blocks
-import shop.models
-
-(model_file,) = [block for block in blocks(DOCUMENT) if block.file == "shop/models.py"]
-exec(model_file.text, vars(shop.models))
-with connection.schema_editor() as editor:
-    editor.create_model(shop.models.Sent)
-    editor.create_model(shop.models.SentStream)
-"""
-
 AFTER = {
-    "docs/how-to/keep-an-aggregate.md": """
-assert SentStream.objects.get().batch >= 2
-with connection.schema_editor() as editor:
-    editor.delete_model(Sent)
-    editor.delete_model(SentStream)
-""",
     "docs/how-to/mask-fields.md": """
 from django.test import override_settings
 from django_mqueue import publish
@@ -296,7 +278,6 @@ spark.stop()
 NEED_SPARK = {
     f"docs/how-to/{page}.md"
     for page in (
-        "keep-an-aggregate",
         "publish-with-spark",
         "read-the-log-with-spark",
         "replay-from-an-archive",
