@@ -143,7 +143,7 @@ assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
 assert DeliveryState.objects.filter(consumer_group="ledger", acked=True).count() == 4
 from django_mqueue.workers.registry import handlers as registered
 waits = {h.group: [h.retry(n, ConnectionError()) for n in (1, 2, 9)] for h in registered() if h.topic == "orders"}
-assert waits["labels"] == [10, 300, 3600] and waits["partners"] == [2, 4, 512], waits
+assert waits["labels"] == [10, 300, 3600], waits
 assert waits["couriers"] == [60, 60, 60], waits
 assert {h.group: h for h in registered()}["couriers"].retry(1, KeyError()) is None
 """,
