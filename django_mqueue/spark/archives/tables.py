@@ -40,8 +40,8 @@ PARTITIONS = ["topic", "date"]
 
 Kind = Literal["upto", "rows", "erased", "position", "lowest", "life"]
 """Numbers of a topic. ``upto``: the table has all rows up to this offset. ``rows``: rows that were ever added.
-``erased``: how many of them were erased. Only in the table of messages: ``position`` and ``lowest``, the group's position
-after and before the commit, and ``life``, the group's registration generation."""
+``erased``: how many of them were erased. Only in the table of messages: ``position`` and ``lowest``, the group's
+position after and before the commit, and ``life``, the group's registration generation."""
 
 MAINTENANCE = "maintenance"
 """The name of the number that counts the commits that removed files."""
