@@ -23,7 +23,7 @@ runner.run()
 """
 
 BEFORE = {
-    "docs/how-to/dead-letters.md": """
+    "docs/reference/dead-letters.md": """
 from django_mqueue import Subscription, publish
 publish("orders", {"order": 1}, key="ada", id="order-1")
 publish("orders", {"order": 2}, key="ada", id="order-2")
@@ -207,7 +207,7 @@ assert DeliveryState.objects.filter(consumer_group="archive", acked=True).count(
 assert DeliveryState.objects.filter(consumer_group="audit", acked=True).count() == 3
 assert Message.objects.get(topic="readings_dlq").last_error == "not a reading"
 """,
-    "docs/how-to/dead-letters.md": """
+    "docs/reference/dead-letters.md": """
 with Subscription("orders", group="billing") as subscription:
     deliveries = subscription.poll()
     assert [(d.id, d.payload["currency"], d.attempt) for d in deliveries] == [("order-1", "CHF", 1)], deliveries
