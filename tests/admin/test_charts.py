@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_mqueue.admin.base import display
 from django_mqueue.drawing.charts import Line, chart, described, runs, sparkline
-from django_mqueue.drawing.scales import COUNT, TIME, age, count, duration, moments, short_count
+from django_mqueue.drawing.scales import COUNT, TIME, count, duration, moments, short_count
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -177,11 +178,13 @@ def test_marks_are_few_and_reach_the_top(top: float, unit) -> None:  # type: ign
 )  # fmt: skip
 def test_times_in_words(ms: float, text: str) -> None:
     assert duration(ms) == text
+    assert display.duration(timedelta(milliseconds=ms)) == text
 
 
 def test_ages_have_no_milliseconds() -> None:
-    assert age(timedelta(milliseconds=-5)) == age(timedelta(milliseconds=400)) == "under 1 s"
-    assert age(timedelta(minutes=3)) == "3 min"
+    for milliseconds in (-5, 400):
+        assert display.age(timedelta(milliseconds=milliseconds)) == "under 1 s"
+    assert display.age(timedelta(minutes=3)) == "3 min"
 
 
 def test_numbers_in_words() -> None:

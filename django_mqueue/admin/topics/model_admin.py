@@ -48,19 +48,19 @@ class TopicPage(QueueView):
         about = topic_list.topic(conf.database(), topic)
         pairs = [(topic, group) for group in about.groups[:GROUPS_SHOWN]]
         figures = inspect.group_figures(pairs)
-        held = inspect.topic_figures([topic])[topic]
+        topic_figures = inspect.topic_figures([topic])[topic]
         rates = inspect.rates(
             [(topic, None), *pairs], span=span.span, points=span.points, max_age=status.RATED
         )
-        holds = inspect.holds(topic, max_age=status.COUNTED)
+        blockers = inspect.holds(topic, max_age=status.COUNTED)
         return {
             "topic": topic,
             "known": about,
-            "figures": held,
+            "figures": topic_figures,
             "groups": [status.group_row(figures[pair], rates[pair]) for pair in pairs],
             "unseen": len(about.groups) - len(pairs),
-            "alarms": alarms.of_topic(about, held, []),
-            "holds": [(hold, alarm) for hold in holds if (alarm := alarms.of_hold(hold))],
+            "alarms": alarms.of_topic(about, topic_figures, []),
+            "holds": [(one, alarm) for one in blockers if (alarm := alarms.of_blocker(one))],
             "retention": timedelta(seconds=conf.get("RETENTION", topic)),
             "charts": [charts.throughput(rates[topic, None], charts.busiest(rates))],
             "span": span,
