@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,6 +76,26 @@ def test_nothing_known_is_said_and_not_drawn() -> None:
     assert figure.find("svg") is None
     assert figure.find("details") is None
     assert described(Line("p50", [None], "p50"), TIME) == "p50: nothing is known."
+
+
+def test_the_texts_of_a_chart_are_translated() -> None:
+    lines = [Line("dead", [1, None], "dead")]
+    html = chart(
+        "rate", "Rate", lines, start=NOON, step=MINUTE, unit=COUNT, zone=UTC, gettext=lambda text: f"«{text}»"
+    )
+    for text in ("«Rate: the numbers»", "«From»", "«not known»", "«dead: last 1, lowest 1, highest 1.»"):
+        assert text in html
+    html = chart(
+        "rate", "Rate", [], start=NOON, step=MINUTE, unit=COUNT, zone=UTC, gettext=lambda text: f"«{text}»"
+    )
+    assert "«Nothing is known of this time.»" in html
+
+
+def test_months_have_the_names_of_djangos_catalogues() -> None:
+    with translation.override("de"):
+        days = [text for _, text in moments(NOON, timedelta(days=3), UTC, gettext=translation.gettext)]
+    assert "03 Mär" in days
+    assert "03 Mar" in [text for _, text in moments(NOON, timedelta(days=3), UTC)]
 
 
 def test_nothing_happened_is_drawn() -> None:

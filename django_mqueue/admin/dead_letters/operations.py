@@ -137,9 +137,8 @@ class _DeadLetterOperation(Operation):
         )
 
     def perform(self, data: Data) -> Result:
-        query = self.query(data)
-        run = Run(**self.carried) if self.carried else begin(query, data.get("up_to"))
-        now = time.time()
+        query, now = self.query(data), time.time()
+        run = Run(**self.carried) if self.carried else begin(query, data.get("up_to"), now)
         limit = bulk_redrive.STEP_LETTERS
         if rate := data.get("rate"):
             limit = int(min(max(now - run.step_at, 0), 5) * rate)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from ... import conf
@@ -51,14 +50,14 @@ class Run:
         return max(count, 0), max(total, count, 1)
 
 
-def begin(query: DeadLetterQuery, up_to: int | None) -> Run:
+def begin(query: DeadLetterQuery, up_to: int | None, now: float) -> Run:
     """Return the state before the first step. ``up_to``: the newest dead letter when the plan was shown."""
     using = conf.database()
     newest = dead_letters.newest(using, query.dead_topic)
     up_to = min(up_to or newest, newest)
     every = dead_letters.count(using, DeadLetterQuery(query.topic, query.dead_topic), up_to)
     first = dead_letters.oldest(using, query.dead_topic) if every.is_more else None
-    return Run(ids_of(query), up_to, every.number, first, step_at=time.time() - 1)
+    return Run(ids_of(query), up_to, every.number, first, step_at=now - 1)
 
 
 def ids_of(query: DeadLetterQuery) -> str:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf
-from ...browse.timeline import GroupView, MessageTimeline, Related, life
+from ...browse.timeline import GroupView, MessageTimeline, Related, message_timeline
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ...policy.outcomes import (  # fmt: skip
@@ -100,7 +100,7 @@ def read(request: HttpRequest, word: str) -> MessageTimeline | None:
     def limit(topic: str) -> int:
         return payloads.BODY_BYTES if sees_all(request, topic) else MASKED_WHOLE
 
-    return life(conf.database(), offset, payload_limit=limit, groups=GROUPS)
+    return message_timeline(conf.database(), offset, payload_limit=limit, groups=GROUPS)
 
 
 def _offset(found: MessageTimeline) -> int:
