@@ -210,7 +210,6 @@ def _readable(error: str) -> list[Part]:
 
 
 class DeadLetterAdmin(ReadOnlyAdmin):
-    order = ("-offset",)
     views = (
         ErrorsPage, ListPage, DeadLetterPage, RedriveSelected, RedriveMatching, PurgeSelected, PurgeMatching,
         EditDeadLetter,

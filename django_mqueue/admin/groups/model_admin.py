@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -14,7 +13,6 @@ from django.utils.translation import gettext_lazy
 from ... import conf, inspect
 from ...exceptions import MQueueError
 from ...inspect import GroupFigures, PartitionLag
-from ...models import ConsumerGroup
 from ...policy import names
 from ...stats import numbers
 from ...stats.groups import group_progress
@@ -223,14 +221,8 @@ class GroupList(QueueView):
 
 
 class ConsumerGroupAdmin(ReadOnlyAdmin):
-    order = ("consumer_group", "topic")
-    list_display = ["consumer_group", "topic", "offset_acked", "paused", "updated_at"]
     views = (GroupPage, PauseGroup, ResumeGroup, ResetGroup)
     list_view = GroupList
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[ConsumerGroup]:
-        queryset: QuerySet[ConsumerGroup] = super().get_queryset(request)
-        return queryset.filter(consumer_group__gt="", partition_key="")
 
     def row_url(self, request: HttpRequest, object_id: str) -> str | None:
         key = row_ids.decode(object_id, str, str)

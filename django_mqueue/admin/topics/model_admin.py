@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest
 
 from ... import conf, inspect
-from ...models import Topic
 from ...stats import topic_list
 from ...store.connection import session
 from ..base import row_ids
@@ -83,14 +81,8 @@ class TopicList(QueueView):
 
 
 class TopicAdmin(ReadOnlyAdmin):
-    order = ("topic",)
-    list_display = ["topic", "offset_acked", "updated_at"]
     views = (TopicPage, OverviewPage, ActionsPage, PauseTopic, ResumeTopic)
     list_view = TopicList  # A topic may exist without a row in Django's list.
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Topic]:
-        queryset: QuerySet[Topic] = super().get_queryset(request)
-        return queryset.filter(consumer_group="", topic__gt="", partition_key="")
 
     def row_url(self, request: HttpRequest, object_id: str) -> str | None:
         key = row_ids.decode(object_id, str)
