@@ -77,7 +77,7 @@ def mqueue_first_line(error: str) -> str:
 @register.filter
 def mqueue_state(state: str, text: str = "") -> SafeString:
     """Return the badge of a lease's or a subscriber's state. ``text`` replaces the state's name."""
-    kind, name = STATES[state]
+    kind, name = STATES.get(state, ("over", state))
     return display.badge(kind, text or name)
 
 
