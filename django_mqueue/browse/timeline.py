@@ -77,7 +77,7 @@ class MessageTimeline:
     copies: list[Related] = field(default_factory=list)
 
 
-def life(
+def message_timeline(
     using: str, offset: int, *, payload_limit: Callable[[str], int], groups: int
 ) -> MessageTimeline | None:
     """Return the timeline of the message at an offset; None if no row has this offset.

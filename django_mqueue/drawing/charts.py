@@ -7,7 +7,7 @@ the chart is a table of the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
@@ -25,6 +25,9 @@ SPARK_HEIGHT = 24
 
 Values = Sequence[float | None]
 NOTHING = SafeString("")
+
+Translate = Callable[[str], str]
+"""``gettext`` on the admin's pages. Reports are in English and run without Django's settings: they use ``str``."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,12 @@ def chart(
     unit: Unit,
     zone: tzinfo,
     note: str = "",
+    gettext: Translate = str,
 ) -> SafeString:
     """Return a chart of lines over a time that begins at ``start``, with one value for each ``step``.
 
     ``ident``: an HTML id that is unique on the page. ``zone``: the time zone of the labels. ``note``: a text below the
-    chart, for example that the numbers are not exact.
+    chart, for example that the numbers are not exact. ``gettext`` translates the chart's own texts.
     """
     title = printable(title)
     points = max((len(line.values) for line in lines), default=0)
@@ -69,11 +73,11 @@ def chart(
         '<figure class="mqueue-chart"><figcaption>{}</figcaption><ul class="mqueue-legend">{}</ul>{}{}{}</figure>',
         title,
         legend,
-        _plot(ident, title, lines, start, step * points, unit, zone)
+        _plot(ident, title, lines, start, step * points, unit, zone, gettext)
         if known
-        else SafeString('<p class="mqueue-nothing">Nothing is known of this time.</p>'),
+        else format_html('<p class="mqueue-nothing">{}</p>', gettext("Nothing is known of this time.")),
         format_html('<p class="help">{}</p>', note) if note else NOTHING,
-        _table(ident, title, lines, start, step, unit, zone) if known else NOTHING,
+        _table(ident, title, lines, start, step, unit, zone, gettext) if known else NOTHING,
     )
 
 
@@ -85,6 +89,7 @@ def _plot(
     span: timedelta,
     unit: Unit,
     zone: tzinfo,
+    gettext: Translate,
 ) -> SafeString:
     marks = unit.marks(top_of([line.values for line in lines]))
     points = max(len(line.values) for line in lines)
@@ -105,7 +110,7 @@ def _plot(
         '<text class="mqueue-tick" x="{0}%" y="{3}" text-anchor="middle">{4}</text>',
         (
             (_number(place * 100), ABOVE + HEIGHT, ABOVE + HEIGHT + 4, ABOVE + HEIGHT + 17, text)
-            for place, text in moments(start, span, zone)
+            for place, text in moments(start, span, zone, gettext=gettext)
             if 0.04 <= place <= 0.96
         ),
     )
@@ -118,7 +123,7 @@ def _plot(
         ident,
         ABOVE + HEIGHT + BELOW,
         title,
-        " ".join(described(line, unit) for line in lines),
+        " ".join(described(line, unit, gettext) for line in lines),
         across,
         ABOVE,
         HEIGHT,
@@ -129,13 +134,17 @@ def _plot(
     )
 
 
-def described(line: Line, unit: Unit) -> str:
+def described(line: Line, unit: Unit, gettext: Translate = str) -> str:
     """Return a sentence with the last, the lowest and the highest value of a line."""
     known = [value for value in line.values if value is not None]
+    name = printable(line.name)
     if not known:
-        return f"{printable(line.name)}: nothing is known."
-    last, low, high = (unit.say(value) for value in (known[-1], min(known), max(known)))
-    return f"{printable(line.name)}: last {last}, lowest {low}, highest {high}."
+        return gettext("%(name)s: nothing is known.") % {"name": name}
+    values = {"last": unit.say(known[-1]), "lowest": unit.say(min(known)), "highest": unit.say(max(known))}
+    return gettext("%(name)s: last %(last)s, lowest %(lowest)s, highest %(highest)s.") % {
+        "name": name,
+        **values,
+    }
 
 
 def _table(
@@ -146,9 +155,11 @@ def _table(
     step: timedelta,
     unit: Unit,
     zone: tzinfo,
+    gettext: Translate,
 ) -> SafeString:
     """Return a table of the values, newest first. The times include the date if the chart covers over 12 hours."""
     points = max(len(line.values) for line in lines)
+    unknown = gettext("not known")
     form = "%Y-%m-%d %H:%M" if step * points > timedelta(hours=12) else "%H:%M:%S"
     head = format_html_join(
         "", '<th scope="col" class="mqueue-number">{}</th>', ((printable(line.name),) for line in lines)
@@ -162,28 +173,29 @@ def _table(
                 format_html_join(
                     "",
                     '<td class="mqueue-number">{}</td>',
-                    ((_said(line.values, place, unit),) for line in lines),
+                    ((_said(line.values, place, unit, unknown),) for line in lines),
                 ),
             )
             for place in reversed(range(points))
         ),
     )
     return format_html(
-        '<details id="{}-numbers"><summary>{}: the numbers</summary>'
+        '<details id="{}-numbers"><summary>{}</summary>'
         '<div class="mqueue-scroll mqueue-tall" tabindex="0">'
-        '<table><caption class="visually-hidden">{}</caption><thead><tr><th scope="col">From</th>{}</tr></thead>'
+        '<table><caption class="visually-hidden">{}</caption><thead><tr><th scope="col">{}</th>{}</tr></thead>'
         "<tbody>{}</tbody></table></div></details>",
         ident,
+        gettext("%(title)s: the numbers") % {"title": title},
         title,
-        title,
+        gettext("From"),
         head,
         rows,
     )
 
 
-def _said(values: Values, place: int, unit: Unit) -> str:
+def _said(values: Values, place: int, unit: Unit, unknown: str) -> str:
     value = values[place] if place < len(values) else None
-    return "not known" if value is None else unit.say(value)
+    return unknown if value is None else unit.say(value)
 
 
 def sparkline(values: Values, label: str, look: str) -> SafeString:

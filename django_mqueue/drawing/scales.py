@@ -28,7 +28,6 @@ class Unit:
     ``step(top, most)`` returns the distance of at most ``most`` marks up to the value ``top``. ``say`` formats a value.
     """
 
-    name: str
     step: Callable[[float, int], float]
     say: Callable[[float], str]
 
@@ -67,12 +66,17 @@ def short_count(value: float) -> str:
 
 def duration(ms: float) -> str:
     """Format milliseconds: ``340 ms``, ``2.5 s``, ``40 s``, ``3 min``, ``2 h 5 min``, ``4 d 3 h``."""
+    return " ".join(f"{number} {unit}" for number, unit in duration_parts(ms))
+
+
+def duration_parts(ms: float) -> list[tuple[str, str]]:
+    """Return the (number, unit) of each part of a duration: ``[("2", "h"), ("5", "min")]``."""
     if ms < SECOND:
-        return f"{round(ms)} ms"
+        return [(f"{round(ms)}", "ms")]
     if ms < 10 * SECOND:
-        return f"{ms / SECOND:.1f}".removesuffix(".0") + " s"
+        return [(f"{ms / SECOND:.1f}".removesuffix(".0"), "s")]
     if ms < 59.5 * SECOND:
-        return f"{round(ms / SECOND)} s"
+        return [(f"{round(ms / SECOND)}", "s")]
     for size, name, part, part_name in (
         (DAY, "d", HOUR, "h"),
         (HOUR, "h", MINUTE, "min"),
@@ -80,25 +84,21 @@ def duration(ms: float) -> str:
     ):
         if ms >= size - part / 2:
             whole, rest = divmod(round(ms / part), size // part)
-            return f"{whole:,} {name} {rest} {part_name}" if rest else f"{whole:,} {name}"
+            return [(f"{whole:,}", name), (f"{rest}", part_name)] if rest else [(f"{whole:,}", name)]
     raise AssertionError(ms)
 
 
-def age(time: timedelta) -> str:
-    """Format the age of an event. An age below 1 s, also a negative one, is ``under 1 s``."""
-    ms = time / timedelta(milliseconds=1)
-    return "under 1 s" if ms < SECOND else duration(ms)
+COUNT = Unit(count_step, short_count)
+TIME = Unit(time_step, duration)
 
 
-COUNT = Unit("messages", count_step, short_count)
-TIME = Unit("time", time_step, duration)
-
-
-def moments(start: datetime, span: timedelta, zone: tzinfo, most: int = 6) -> list[tuple[float, str]]:
+def moments(
+    start: datetime, span: timedelta, zone: tzinfo, most: int = 6, *, gettext: Callable[[str], str] = str
+) -> list[tuple[float, str]]:
     """Return (position from 0 to 1, label) of each mark of a time axis.
 
     The marks are at full minutes, hours or days of the time zone. If the axis is longer than a day, the label of
-    midnight is its date.
+    midnight is its date. ``gettext`` translates the month: Django's catalogues have "jan" to "dec".
     """
     ms = span / timedelta(milliseconds=1)
     step = next((one for one in _CLOCK if ms / one <= most), math.ceil(ms / most / DAY) * DAY)
@@ -109,7 +109,8 @@ def moments(start: datetime, span: timedelta, zone: tzinfo, most: int = 6) -> li
     while at <= begin + ms:
         then = (start + timedelta(milliseconds=at - begin)).astimezone(zone)
         days = step >= DAY or (ms > DAY and then.hour == then.minute == 0)
-        found.append(((at - begin) / ms, f"{then:%d %b}" if days else f"{then:%H:%M}"))
+        month = then.strftime("%b").lower()
+        found.append(((at - begin) / ms, f"{then:%d} {gettext(month).title()}" if days else f"{then:%H:%M}"))
         at += step
     return found
 

@@ -8,11 +8,22 @@ from typing import Any
 from django import VERSION, template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext_lazy as _
 
 from ..admin.base import display
 from ..admin.base.urls import allowed_url, link, navigation
 
 register = template.Library()
+
+STATES = {
+    "held": ("good", _("held")),
+    "free": ("waiting", _("free")),
+    "expired": ("bad", _("expired")),
+    "alive": ("good", _("alive")),
+    "silent": ("bad", _("silent")),
+    "left": ("over", _("left")),
+}
+"""The kind and the text of the badge of each state of a lease or a subscriber."""
 
 
 @register.simple_tag(takes_context=True)
@@ -66,8 +77,8 @@ def mqueue_first_line(error: str) -> str:
 @register.filter
 def mqueue_state(state: str, text: str = "") -> SafeString:
     """Return the badge of a lease's or a subscriber's state. ``text`` replaces the state's name."""
-    kinds = {"held": "good", "alive": "good", "expired": "bad", "silent": "bad", "free": "waiting"}
-    return display.badge(kinds.get(state, "over"), text or state)
+    kind, name = STATES.get(state, ("over", state))
+    return display.badge(kind, text or name)
 
 
 register.filter("mqueue_block", display.block)

@@ -8,6 +8,7 @@ from typing import Any
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from ..admin.base import display
 from ..admin.base.urls import may_open
@@ -35,36 +36,38 @@ def mqueue_number(figure: Figure, url: str | None = None) -> SafeString:
     """Return a number with its precision: ``12``, ``1,000+``. With ``url``, a number above 0 is a link."""
     text = format_html("{}", f"{figure.value:,}")
     if figure.how == "at_least":
-        more = '<span title="{}">{}+<span class="visually-hidden"> or more</span></span>'
-        text = format_html(more, display.number(figure), text)
+        more = '<span title="{}">{}+<span class="visually-hidden"> {}</span></span>'
+        text = format_html(more, display.number(figure), text, _("or more"))
     return format_html('<a href="{}">{}</a>', url, text) if url and figure.value else text
 
 
 @register.filter
 def mqueue_age(time: timedelta | None) -> str:
     """Return an age as text: ``3 min``."""
-    return "-" if time is None else scales.age(time)
-
-
-@register.filter
-def mqueue_duration(time: timedelta) -> str:
-    """Return the time that something takes, as text: ``340 ms``."""
-    return scales.duration(time / timedelta(milliseconds=1))
+    return display.EMPTY if time is None else display.age(time)
 
 
 @register.simple_tag
-def mqueue_per_minute(rates: Rates, series: Series, what: str, look: str) -> SafeString:
+def mqueue_per_minute(rates: Rates, series: Series, what: str, style: str) -> SafeString:
     """Return the mean rate of the last five minutes, and a line chart of the hour without the unfinished minute."""
     rate = scales.count(status.recently(rates, series))
-    about = "about " if series.how == "about" else ""
-    label = (
-        f"{what}: {about}{rate} per minute in the last 5 minutes, at most {about}"
-        f"{scales.count(max(series.values, default=0))}, {about}{series.total.value:,} in the last hour"
+    is_exact = series.how != "about"
+    label = _(
+        "%(series)s: %(rate)s per minute in the last 5 minutes, at most %(highest)s, %(total)s in the last hour"
     )
-    mark = "≈" if about else ""
+    if not is_exact:
+        label = _(
+            "%(series)s: about %(rate)s per minute in the last 5 minutes, at most about %(highest)s, about %(total)s in"
+            " the last hour"
+        )
+    values = {"series": what, "rate": rate, "total": f"{series.total.value:,}"}
+    values["highest"] = scales.count(max(series.values, default=0))
     return format_html(
         '<span class="mqueue-rate"><span>{}{}</span> {}</span>',
-        mark,
+        "" if is_exact else "≈",
         rate,
-        charts.sparkline(series.values[:-1], label, look),
+        charts.sparkline(series.values[:-1], label % values, style),
     )
+
+
+register.filter("mqueue_duration", display.duration)

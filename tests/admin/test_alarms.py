@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from django_mqueue.admin.topics.alarms import of_group, of_hold, of_topic
+from django_mqueue.admin.topics.alarms import of_blocker, of_group, of_topic
 from django_mqueue.inspect import Figure, GroupFigures, Hold, KnownTopic, TopicFigures
 from django_mqueue.stats.results import HOLD_REASONS
 
@@ -104,14 +104,14 @@ def test_not_registered() -> None:
 @pytest.mark.parametrize("reason", HOLD_REASONS)
 def test_each_reason_has_its_words(reason: str) -> None:
     """An overdue blocker is a bad alarm, except ``retention``. If nothing is overdue, only ``no_group`` is bad."""
-    late = of_hold(replace(HELD, reason=reason, overdue=timedelta(hours=1)))
+    late = of_blocker(replace(HELD, reason=reason, overdue=timedelta(hours=1)))
     if reason == "retention":
         assert late is None
         return
     assert late is not None
     assert late.is_bad
     assert reason == "no_group" or late.text.endswith("1 h past the retention")
-    now = of_hold(replace(HELD, reason=reason, overdue=timedelta()))
+    now = of_blocker(replace(HELD, reason=reason, overdue=timedelta()))
     assert (now is None) == (reason == "collecting")
     if now is not None:
         assert now.is_bad == (reason == "no_group")
@@ -119,7 +119,7 @@ def test_each_reason_has_its_words(reason: str) -> None:
 
 
 def test_who_holds_back_is_named() -> None:
-    alarm = of_hold(replace(HELD, reason="paused", overdue=timedelta(seconds=3)))
+    alarm = of_blocker(replace(HELD, reason="paused", overdue=timedelta(seconds=3)))
     assert alarm is not None
     assert alarm.is_bad
     assert alarm.text == "Deletion waits for group g, which is paused, 3 s past the retention"
@@ -157,7 +157,7 @@ def every_alarm() -> set[str]:
     found = [alarm for figures in groups for alarm in of_group(figures, LATE)]
     found += of_topic(KnownTopic("t", ()), TOPIC, None)
     found += of_topic(KnownTopic("t", ("g",)), TOPIC, None, hour)
-    holds = (of_hold(replace(HELD, reason=reason, overdue=hour)) for reason in HOLD_REASONS)
+    holds = (of_blocker(replace(HELD, reason=reason, overdue=hour)) for reason in HOLD_REASONS)
     return {alarm.text for alarm in [*found, *(one for one in holds if one is not None)]}
 
 

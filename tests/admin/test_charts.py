@@ -8,11 +8,13 @@ from xml.etree import ElementTree
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_mqueue.admin.base import display
 from django_mqueue.drawing.charts import Line, chart, described, runs, sparkline
-from django_mqueue.drawing.scales import COUNT, TIME, age, count, duration, moments, short_count
+from django_mqueue.drawing.scales import COUNT, TIME, count, duration, moments, short_count
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -74,6 +76,26 @@ def test_nothing_known_is_said_and_not_drawn() -> None:
     assert figure.find("svg") is None
     assert figure.find("details") is None
     assert described(Line("p50", [None], "p50"), TIME) == "p50: nothing is known."
+
+
+def test_the_texts_of_a_chart_are_translated() -> None:
+    lines = [Line("dead", [1, None], "dead")]
+    html = chart(
+        "rate", "Rate", lines, start=NOON, step=MINUTE, unit=COUNT, zone=UTC, gettext=lambda text: f"«{text}»"
+    )
+    for text in ("«Rate: the numbers»", "«From»", "«not known»", "«dead: last 1, lowest 1, highest 1.»"):
+        assert text in html
+    html = chart(
+        "rate", "Rate", [], start=NOON, step=MINUTE, unit=COUNT, zone=UTC, gettext=lambda text: f"«{text}»"
+    )
+    assert "«Nothing is known of this time.»" in html
+
+
+def test_months_have_the_names_of_djangos_catalogues() -> None:
+    with translation.override("de"):
+        days = [text for _, text in moments(NOON, timedelta(days=3), UTC, gettext=translation.gettext)]
+    assert "03 Mär" in days
+    assert "03 Mar" in [text for _, text in moments(NOON, timedelta(days=3), UTC)]
 
 
 def test_nothing_happened_is_drawn() -> None:
@@ -177,11 +199,13 @@ def test_marks_are_few_and_reach_the_top(top: float, unit) -> None:  # type: ign
 )  # fmt: skip
 def test_times_in_words(ms: float, text: str) -> None:
     assert duration(ms) == text
+    assert display.duration(timedelta(milliseconds=ms)) == text
 
 
 def test_ages_have_no_milliseconds() -> None:
-    assert age(timedelta(milliseconds=-5)) == age(timedelta(milliseconds=400)) == "under 1 s"
-    assert age(timedelta(minutes=3)) == "3 min"
+    for milliseconds in (-5, 400):
+        assert display.age(timedelta(milliseconds=milliseconds)) == "under 1 s"
+    assert display.age(timedelta(minutes=3)) == "3 min"
 
 
 def test_numbers_in_words() -> None:

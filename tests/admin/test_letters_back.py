@@ -274,8 +274,8 @@ def test_what_another_has_in_hand_is_left_to_him(client: Client) -> None:
             Background(lambda: told(confirm(client, "redrive_matching", {"topic": TOPIC}))).start().result()
         )
     assert shown == [
-        "2 dead letters were redriven: topic orders. 1 stayed: another process had locked them. Repeat this to"
-        " include them."
+        "2 dead letters were redriven: topic orders. 1 stayed: another process had locked it. Repeat this to"
+        " include it."
     ]
     assert left() == ["order-1"]
 

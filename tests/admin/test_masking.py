@@ -115,9 +115,9 @@ def test_a_mask_that_fails_hides_all(mask: Any, caplog: pytest.LogCaptureFixture
     """The log shows no masked value either, not even in an error's text."""
     with override_settings(MQUEUE={"MASK": mask}):
         found = masked(MESSAGE)
-    assert found.payload is FAILED
+    assert found.payload == FAILED
     assert found.headers == {}
-    assert [one.error for one in found.errors] == [FAILED]
+    assert [one.error for one in found.errors] == [str(FAILED)]
     assert "5105105105105100" not in repr(found) + caplog.text
     assert "mask failed: topic 'orders'" in caplog.text
 
@@ -127,11 +127,11 @@ def test_a_mask_that_is_not_there_hides_all(mask: Any) -> None:
     with override_settings(MQUEUE={"MASK": mask}):
         with pytest.raises(ImproperlyConfigured, match="MASK"):
             conf.mask("orders")
-        assert masked(MESSAGE).payload is FAILED
+        assert masked(MESSAGE).payload == FAILED
 
 
 def test_what_was_not_read_whole_is_not_shown() -> None:
     with override_settings(MQUEUE={"MASK": no_card}):
         found = masked(replace(MESSAGE, payload=Cut(b'{"card": 47', is_json=True)))
-    assert found.payload is TOO_LONG
+    assert found.payload == TOO_LONG
     assert found.headers == {}

@@ -273,7 +273,7 @@ def test_totals_are_of_all_topics(admin_client: Client, monkeypatch: pytest.Monk
 def test_of_more_topics_than_can_be_looked_at_those_that_look_worst_are(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "LINES_LOOKED_AT", 4)
+    monkeypatch.setattr(status, "SUBJECTS_COUNTED", 4)
     monkeypatch.setattr(status, "GROUPS_OF_A_TOPIC", 3)
     subscriptions = [Subscription(topic, "g", "w").open() for topic in ("a", "b", "c")]
     try:

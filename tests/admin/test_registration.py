@@ -67,4 +67,4 @@ def test_the_tabs_have_the_titles_of_the_side_bar() -> None:
         page.removesuffix("_changelist"): title for page, title in NAVIGATION.items() if page != "actions"
     }
     for name, title in models.items():
-        assert title == capfirst(str(apps.get_model("django_mqueue", name)._meta.verbose_name_plural))
+        assert str(title) == capfirst(str(apps.get_model("django_mqueue", name)._meta.verbose_name_plural))

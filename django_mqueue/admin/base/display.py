@@ -1,28 +1,43 @@
-"""HTML and text for values: moments, keys, long texts, numbers for sentences.
+"""HTML and text for values: moments, durations, keys, long texts, numbers for sentences.
 
-Returned HTML is escaped. ``cut``, ``first_line``, ``number``, ``count``, ``listed`` and ``time_of`` return plain text.
+Returned HTML is escaped. ``cut``, ``first_line``, ``duration``, ``age``, ``number``, ``listed`` and ``time_of`` return
+plain text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.db.models import Model
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
+from ...drawing import scales
 from ...drawing.printing import printable as printable
 from ...policy.names import key_of
 from ...stats.results import AT_LEAST, Figure
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+    Text = _StrOrPromise  # A text, or the lazy translation of a text.
+else:
+    Text = str
 
 EMPTY = "-"
 CELL_CHARACTERS = 100
 NAMES_SHOWN = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {
+    "ms": gettext_lazy("%(number)s ms"), "s": gettext_lazy("%(number)s s"), "min": gettext_lazy("%(number)s min"),
+    "h": gettext_lazy("%(number)s h"), "d": gettext_lazy("%(number)s d"),
+}  # fmt: skip
 
 Column = Callable[[Any, Any], str]
 
@@ -42,25 +57,39 @@ def moment(when: datetime | int | None, *, short: bool = False) -> str:
     seconds = f"{then:%Y-%m-%d %H:%M:%S}"
     whole = f"{seconds}.{then.microsecond // 1000:03d} {then:%Z}"
     return format_html(
-        '<time class="mqueue-moment" datetime="{}" title="{}, epoch {} ms">{}</time>',
+        '<time class="mqueue-moment" datetime="{}" title="{}">{}</time>',
         then.isoformat(timespec="milliseconds"),
-        whole,
-        milliseconds,
+        _("%(time)s, epoch %(number)s ms") % {"time": whole, "number": milliseconds},
         seconds if short else whole,
     )
 
 
-def moment_column(field: str, description: str, *, short: bool = False) -> Column:
-    """Return a column that shows a field of the row as a moment."""
+def duration(time: timedelta) -> str:
+    """Return the time that something takes: ``340 ms``, ``3 min``, ``2 h 5 min``."""
+    parts = scales.duration_parts(time / timedelta(milliseconds=1))
+    return " ".join(_UNITS[unit] % {"number": number} for number, unit in parts)
+
+
+def age(time: timedelta) -> str:
+    """Return the age of an event. An age below 1 s, also a negative one, is ``under 1 s``."""
+    return _("under 1 s") if time < timedelta(seconds=1) else duration(time)
+
+
+def moment_columns(field: str, description: Text) -> tuple[Column, Column]:
+    """Return two columns that show a field of the row as a moment: short for the list, long for the row's page."""
+
+    @admin.display(description=description)
+    def show_short(page: Any, row: Model) -> str:
+        return moment(getattr(row, field), short=True)
 
     @admin.display(description=description)
     def show(page: Any, row: Model) -> str:
-        return moment(getattr(row, field), short=short)
+        return moment(getattr(row, field))
 
-    return show
+    return show_short, show
 
 
-def column(field: str, description: str) -> Column:
+def column(field: str, description: Text) -> Column:
     """Return a column with a shorter name than the model's field."""
 
     @admin.display(description=description)
@@ -76,11 +105,15 @@ def key(partition: str) -> str:
     if not partition:
         return EMPTY
     if key_of(partition) is None:
-        return format_html('<em class="mqueue-name">keyless {}</em>', partition.strip())
+        return format_html('<em class="mqueue-name">{}</em>', keyless(partition))
     return name(partition)
 
 
-@admin.display(description="key")
+def keyless(partition: str) -> str:
+    return _("keyless %(number)s") % {"number": partition.strip()}
+
+
+@admin.display(description=gettext_lazy("key"))
 def key_column(page: Any, row: Any) -> str:
     return key(row.partition_key)
 
@@ -110,36 +143,33 @@ def block(text: str) -> SafeString:
     return format_html('<pre class="mqueue-block">{}</pre>', printable(text))
 
 
-def quiet(text: str) -> SafeString:
+def quiet(text: Text) -> SafeString:
     return format_html('<span class="quiet">{}</span>', text)
 
 
-def badge(kind: str, text: str) -> SafeString:
+def badge(kind: str, text: Text) -> SafeString:
     """Return a state as a badge. ``kind`` (good, waiting, bad, over) names its colour in admin.css."""
     return format_html('<span class="mqueue-badge mqueue-{}">{}</span>', kind, text)
 
 
 def number(figure: Figure) -> str:
     """Return a figure with its accuracy: ``12``, ``at least 1,000``."""
-    return f"at least {figure.value:,}" if figure.how == AT_LEAST else f"{figure.value:,}"
-
-
-def count(figure: Figure | int, one: str) -> str:
-    """Return a number of things: ``1 message``, ``no messages``, ``at least 1,000 messages``."""
-    known = figure if isinstance(figure, Figure) else Figure(figure)
-    if not known.value:
-        return f"no {one}s"
-    return f"{number(known)} {one if known.value == 1 else one + 's'}"
+    value = f"{figure.value:,}"
+    return _("at least %(number)s") % {"number": value} if figure.how == AT_LEAST else value
 
 
 def listed(names: Sequence[str], most: int = NAMES_SHOWN) -> str:
     """Return names for a sentence: the first names, and the number of the others."""
     shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+    if len(names) <= most:
+        return shown
+    return _("%(names)s and %(count)s more") % {"names": shown, "count": f"{len(names) - most:,}"}
 
 
 def time_of(seconds: float) -> str:
     """Return a setting in seconds for a sentence: ``1 second``, ``0.5 seconds``, ``2 minutes``."""
     if seconds >= 120 and seconds % 60 == 0:
-        return f"{seconds / 60:g} minutes"
-    return f"{seconds:g} second{'' if seconds == 1 else 's'}"
+        minutes = int(seconds // 60)
+        return ngettext("%(number)s minute", "%(number)s minutes", minutes) % {"number": f"{minutes:g}"}
+    whole = int(seconds) if seconds == int(seconds) else 2  # A fraction needs a plural form.
+    return ngettext("%(number)s second", "%(number)s seconds", whole) % {"number": f"{seconds:g}"}

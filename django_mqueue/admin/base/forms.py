@@ -10,6 +10,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from ...policy import names
 from ...service.registration import topic_limit
@@ -65,7 +66,8 @@ class Moment(forms.DateTimeField):
         zone = timezone.get_current_timezone()
         if zone.utcoffset(found.replace(fold=1 - found.fold)) != zone.utcoffset(found):
             raise ValidationError(
-                f"This time does not exist, or occurs twice, in the time zone {zone}. Give another time."
+                _("This time does not exist, or occurs twice, in the time zone %(zone)s. Give another time.")
+                % {"zone": zone}
             )
         return found.replace(tzinfo=zone)
 

@@ -16,12 +16,14 @@ from django.core import signing
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.datastructures import MultiValueDict
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...exceptions import MQueueError
 from ...models import ConsumerGroup, Topic
 from . import row_ids
-from .display import printable, time_of
+from .display import Text, printable, time_of
 from .views import QueueView
 
 Data = Mapping[str, Any]
@@ -45,12 +47,16 @@ def topic_subject(topic: str) -> Subject:
 
 
 def group_subject(topic: str, group: str) -> Subject:
-    return Subject(ConsumerGroup, row_ids.encode((topic, group)), f"{group} on {topic}")
+    return Subject(ConsumerGroup, row_ids.encode((topic, group)), group_title(topic, group))
+
+
+def group_title(topic: str, group: str) -> str:
+    return _("%(group)s on %(topic)s") % {"group": group, "topic": topic}
 
 
 def noticed(topic: str) -> str:
     """Return the sentence about the time until workers notice the change of an operation."""
-    return f"Workers notice it within {time_of(conf.get('DISCOVERY_INTERVAL', topic))}."
+    return _("Workers notice it within %(time)s.") % {"time": time_of(conf.get("DISCOVERY_INTERVAL", topic))}
 
 
 @dataclass(frozen=True)
@@ -61,10 +67,10 @@ class Plan:
     """
 
     what: str
-    consequences: Sequence[str] = ()
+    consequences: Sequence[Text] = ()
     warnings: Sequence[str] = ()
     """Shown before the consequences: the effect is probably not what the user wants."""
-    button: str = "Confirm"
+    button: Text = gettext_lazy("Confirm")
     is_destructive: bool = False
     is_empty: bool = False
     """The operation would change nothing: the page has no button."""
@@ -80,8 +86,8 @@ class Plan:
 class Result:
     """The result of an operation, or of one of its steps.
 
-    ``message``: the text for the user and for the log. ``more``: another step follows. ``carried``: data for the next
-    step (JSON). ``count`` and ``total``: the progress that is shown between steps.
+    ``message``: the text for the user and for the log, in the user's language. ``more``: another step follows.
+    ``carried``: data for the next step (JSON). ``count`` and ``total``: the progress that is shown between steps.
     """
 
     message: str
@@ -108,9 +114,9 @@ class Operation(QueueView):
     template_name = "admin/django_mqueue/operation.html"
     form_class: ClassVar[type[forms.Form]] = forms.Form
     flag: ClassVar[int] = CHANGE
-    prompt = ""
+    prompt: Text = ""
     """The text above the form."""
-    next_button: ClassVar[str] = "Continue"
+    next_button: ClassVar[Text] = gettext_lazy("Continue")
     carried: Mapping[str, Any] = MappingProxyType({})
 
     def plan(self, data: Data) -> Plan:
@@ -184,30 +190,31 @@ class Operation(QueueView):
                 object_id=subject.id or None,
                 object_repr=printable(subject.name)[:200],
                 action_flag=self.flag,
-                change_message=f"Begun: {self.title}",
+                change_message=_("Begun: %(title)s") % {"title": self.title},
             )
         self.carried = step.get("carried", {})
         try:
             result = self.perform(data)
         except (Refused, MQueueError, ValueError) as problem:
-            _log(entry, f"Refused: {problem}")
+            _log(entry, _("Refused: %(reason)s") % {"reason": problem})
             return self._refuse(form, problem)
-        _log(entry, f"Under way: {result.message}" if result.more else result.message)
         if result.more:
+            _log(entry, _("Under way: %(message)s") % {"message": result.message})
             step = {"entry": entry.pk, "log": entry.change_message, "of": _digest(data)}
-            token = signing.dumps({**step, "carried": dict(result.carried)}, salt=self._salt)
-            return self._page(form, data, result=result, token=token)
+            step |= {"message": result.message, "carried": dict(result.carried)}
+            return self._page(form, data, result=result, token=signing.dumps(step, salt=self._salt))
+        _log(entry, result.message)
         messages.add_message(self.request, result.level, printable(result.message))
         return HttpResponseRedirect(self._url_after(data))
 
     def _stop(self, form: forms.Form) -> HttpResponse:
         """Log that the user stopped between two steps. Completed steps remain done."""
         entry, step = self._resume(form.cleaned_data)
-        message = "Stopped. Finished steps remain."
+        message = _("Stopped. Finished steps remain.")
         if entry is not None:
-            message = f"Stopped: {step['log'].removeprefix('Under way: ')}"
+            message = _("Stopped: %(message)s") % {"message": step["message"]}
             _log(entry, message)
-        messages.add_message(self.request, messages.WARNING, message)
+        messages.add_message(self.request, messages.WARNING, printable(message))
         return HttpResponseRedirect(self._url_after(form.cleaned_data))
 
     @property
@@ -226,7 +233,7 @@ class Operation(QueueView):
             return None, {}
         entries = LogEntry.objects.filter(pk=step["entry"])
         is_next = step["of"] == _digest(data) and entries.filter(change_message=step["log"]).update(
-            change_message=f"{step['log']} Continuing."
+            change_message=_("%(message)s Continuing.") % {"message": step["log"]}
         )
         return (entries.get(), step) if is_next else (None, {})
 

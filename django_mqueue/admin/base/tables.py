@@ -18,10 +18,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...store.connection.dialect import NOW_MS
-from .display import EMPTY
+from .display import EMPTY, Text, column, key_column
 from .forms import parse_offset
 from .row_ids import encode
 from .urls import APP, may_open, page_url
@@ -38,7 +40,7 @@ LIMIT = 500
 FROM_OFFSET = "message_offset__gte"
 """The only lookup that is a number."""
 
-RowLink = tuple[str, str, Callable[[Any], Mapping[str, str] | None]]
+RowLink = tuple[Text, str, Callable[[Any], Mapping[str, str] | None]]
 """Title, page, and a function that returns the page's query for a row, or None if the row has no such page."""
 
 
@@ -131,7 +133,7 @@ class ReadOnlyAdmin(ModelAdmin):
     sorting and no text search, because no index serves them.
     """
 
-    lookups: ClassVar[dict[str, str]] = {}
+    lookups: ClassVar[Mapping[str, Text]] = {}
     """The fields that filter the list, in the order of an index, with their labels. Each needs the field before it."""
     order: tuple[str, ...] = ()
     views: tuple[type[QueueView], ...] = ()
@@ -189,7 +191,7 @@ class ReadOnlyAdmin(ModelAdmin):
         request.current_app = self.admin_site.name
         links = [one for one in self.row_links if may_open(request, one[1])]
 
-        @admin.display(description="more")
+        @admin.display(description=gettext_lazy("more"))
         def more(row: Any) -> str:
             pages = [(title, page, query_of(row)) for title, page, query_of in links]
             urls = [(page_url(request, page, **query), title) for title, page, query in pages if query]
@@ -230,9 +232,10 @@ class ReadOnlyAdmin(ModelAdmin):
         before = ""
         for name, label in self.lookups.items():
             if typed[name] and before and before not in given:
-                problems.append(f"{label} was left out: it also needs {self.lookups[before]}.")
+                names = {"field": label, "other": self.lookups[before]}
+                problems.append(_("%(field)s was left out: it also needs %(other)s.") % names)
             elif typed[name] and name == FROM_OFFSET and parse_offset(typed[name]) is None:
-                problems.append(f"{label} was left out: it must be a number.")
+                problems.append(_("%(field)s was left out: it must be a number.") % {"field": label})
             elif typed[name]:
                 given[name] = typed[name]
             before = name
@@ -255,3 +258,16 @@ class ReadOnlyAdmin(ModelAdmin):
         allow_empty_first_page: bool = True,
     ) -> BoundedPaginator:
         return BoundedPaginator(queryset, per_page, rows=self.get_queryset(request))
+
+
+class GroupTable(ReadOnlyAdmin):
+    """A table whose key begins with group, topic and partition."""
+
+    order: tuple[str, ...] = ("consumer_group", "topic", "partition_key")
+    lookups = {
+        "consumer_group": gettext_lazy("Group"),
+        "topic": gettext_lazy("Topic"),
+        "partition_key": gettext_lazy("Key"),
+    }
+    group = column("consumer_group", gettext_lazy("group"))
+    key = key_column

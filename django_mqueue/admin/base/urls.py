@@ -11,8 +11,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
 
-from .display import printable
+from .display import Text, printable
 
 APP = "django_mqueue"
 
@@ -50,13 +51,13 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
 """The permissions that a user needs for each page. The key is the end of the name of the page's URL."""
 
 NAVIGATION = {
-    "topic_changelist": "Topics",
-    "consumergroup_changelist": "Consumer groups",
-    "message_changelist": "Messages",
-    "deadletter_changelist": "Dead letters",
-    "partitionlease_changelist": "Partition leases",
-    "subscriberheartbeat_changelist": "Subscriber heartbeats",
-    "actions": "Actions",
+    "topic_changelist": _("Topics"),
+    "consumergroup_changelist": _("Consumer groups"),
+    "message_changelist": _("Messages"),
+    "deadletter_changelist": _("Dead letters"),
+    "partitionlease_changelist": _("Partition leases"),
+    "subscriberheartbeat_changelist": _("Subscriber heartbeats"),
+    "actions": _("Actions"),
 }
 """The pages of the navigation bar. The titles of the tables are the same as in the admin's side bar."""
 
@@ -93,14 +94,16 @@ def overview_url(request: HttpRequest) -> str:
     return reverse("admin:app_list", args=(APP,), current_app=getattr(request, "current_app", None))
 
 
-def link(url: str, text: str) -> SafeString:
-    return format_html('<a href="{}">{}</a>', url, printable(text))
+def link(url: str, text: Text) -> SafeString:
+    return format_html('<a href="{}">{}</a>', url, printable(str(text)))
 
 
-def navigation(request: HttpRequest) -> list[tuple[str, str, bool]]:
+def navigation(request: HttpRequest) -> list[tuple[Text, str, bool]]:
     """Return (title, URL, is this page) of the pages that the user may open."""
     here, landing = request.path, overview_url(request)
-    found = [("Overview", landing, here == landing)] if may_open(request, "overview") else []
+    found: list[tuple[Text, str, bool]] = []
+    if may_open(request, "overview"):
+        found.append((_("Overview"), landing, here == landing))
     for page, title in NAVIGATION.items():
         if url := allowed_url(request, page):
             found.append((title, url, here.startswith(url)))

@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.views.generic import TemplateView
 
+from .display import Text
 from .urls import APP, NAVIGATION, allowed_url, may_open, overview_url
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ class QueueView(PermissionRequiredMixin, TemplateView):
     route: ClassVar[str]
     url_name: ClassVar[str]
     is_list: ClassVar[bool] = False
-    title = ""
-    crumb = ""
+    title: Text = ""
+    crumb: Text = ""
     """The last breadcrumb, if it is not the title."""
     raise_exception = True
 
@@ -43,18 +44,18 @@ class QueueView(PermissionRequiredMixin, TemplateView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = self.model_admin.admin_site.each_context(self.request)
         opts = self.model_admin.opts
-        crumbs: list[tuple[str, str | None]] = [(gettext("Home"), self.index_url())]
+        crumbs: list[tuple[Text, str | None]] = [(gettext("Home"), self.index_url())]
         if any(app["app_label"] == APP for app in context["available_apps"]):
             crumbs.append((str(opts.app_config.verbose_name), overview_url(self.request)))
         crumbs += [*([] if self.is_list else self.parents()), (self.crumb or self.title, None)]
-        mine = {"request": self.request, "opts": opts, "media": self.model_admin.media, "title": self.title}
-        return super().get_context_data(**{**context, **mine, "crumbs": crumbs, **kwargs})
+        own = {"request": self.request, "opts": opts, "media": self.model_admin.media, "title": self.title}
+        return super().get_context_data(**{**context, **own, "crumbs": crumbs, **kwargs})
 
     def index_url(self) -> str:
         """Return the URL of the site's index. Users without permissions on the queue may also see it."""
         return reverse("admin:index", current_app=self.model_admin.admin_site.name)
 
-    def parents(self) -> list[tuple[str, str | None]]:
+    def parents(self) -> list[tuple[Text, str | None]]:
         """Return (title, URL) of the breadcrumbs between the overview and this page."""
         page = f"{self.model_admin.opts.model_name}_changelist"
         url = allowed_url(self.request, page)

@@ -7,6 +7,8 @@ from typing import Any
 from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...browse import bulk_redrive, dead_letters
@@ -20,7 +22,11 @@ from ..messages import payload_text
 from ..messages.payloads import BODY_BYTES
 from . import visible
 
-FORMS = [("json", "JSON"), ("hex", "bytes, hexadecimal"), ("base64", "bytes, base64")]
+FORMS = [
+    ("json", gettext_lazy("JSON")),
+    ("hex", gettext_lazy("bytes, hexadecimal")),
+    ("base64", gettext_lazy("bytes, base64")),
+]
 
 
 class EditForm(forms.Form):
@@ -28,8 +34,9 @@ class EditForm(forms.Form):
 
     offset = forms.IntegerField(min_value=0, max_value=dead_letters.END, widget=forms.HiddenInput)
     seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
-    how = forms.ChoiceField(choices=FORMS, label="Payload format")
+    how = forms.ChoiceField(choices=FORMS, label=gettext_lazy("Payload format"))
     payload = forms.CharField(
+        label=gettext_lazy("Payload"),
         strip=False,
         required=False,
         widget=forms.Textarea(attrs={"rows": 24, "spellcheck": "false", "class": "mqueue-editor"}),
@@ -49,110 +56,122 @@ class EditDeadLetter(Operation):
     """The operation that changes and redrives one dead letter: ``?offset=``."""
 
     route, url_name = "edit", "edit_deadletter"
-    title = "Edit and redrive a dead letter"
+    title = gettext_lazy("Edit and redrive a dead letter")
     template_name = "admin/django_mqueue/dead_letter_edit.html"
     form_class = EditForm
-    next_button = "Preview"
-    letter: Letter | None = None
+    next_button = gettext_lazy("Preview")
+    dead_letter: Letter | None = None
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         try:
-            letter = self._read(parse_offset(request.GET.get("offset", "")))
-            size = len(letter.row["payload"])
+            dead_letter = self._read(parse_offset(request.GET.get("offset", "")))
+            size = len(dead_letter.row["payload"])
             if size > BODY_BYTES:
-                raise Refused(
-                    f"The payload is {size:,} bytes; the admin can edit up to {BODY_BYTES:,} bytes. Edit it in Python"
+                text = _(
+                    "The payload is %(size)s bytes; the admin can edit up to %(limit)s bytes. Edit it in Python"
                     " instead."
                 )
+                raise Refused(text % {"size": f"{size:,}", "limit": f"{BODY_BYTES:,}"})
         except Refused as problem:
             empty = forms.Form({})
             empty.is_valid()
             return self._refuse(empty, problem)
-        how, text = _as_text(letter)
+        how, text = _as_text(dead_letter)
         initial = {
-            "offset": letter.row["offset"], "seen": bulk_redrive.fingerprint(letter), "how": how, "payload": text,
-        }  # fmt: skip
+            "offset": dead_letter.row["offset"],
+            "seen": bulk_redrive.fingerprint(dead_letter),
+            "how": how,
+            "payload": text,
+        }
         return self._show_form(EditForm(initial=initial))
 
     def plan(self, data: Data) -> Plan:
-        letter = self._unchanged(data)
-        before = _as_text(letter)
-        after = payload_text.as_text(self._content(letter, data).body, data["how"] != payload_text.JSON_TEXT)
-        lines = payload_text.diff(before[1], after[1])
+        dead_letter = self._unchanged(data)
+        row, group = dead_letter.row, dead_letter.row["failed_group"]
+        before = _as_text(dead_letter)
+        body = self._content(dead_letter, data).body
+        after = payload_text.as_text(body, data["how"] != payload_text.JSON_TEXT)
+        if not dead_letters.registered(conf.database(), row["original_topic"] or "", {group}):
+            text = _("Group %(group)s is no longer registered: no group would receive the message.")
+            raise Refused(text % {"group": group})
+        what = _("Redrive dead letter %(id)s of topic %(topic)s to group %(group)s with this payload?")
+        if before == after:
+            what = _(
+                "Redrive dead letter %(id)s of topic %(topic)s to group %(group)s with its old payload? Nothing was"
+                " changed."
+            )
         means = [
-            "The message is delivered again, and its dead letter is deleted. A redrive cannot be undone.",
-            "It keeps its id, key, kind and headers. Its attempt count starts again at one.",
+            _("The message is delivered again, and its dead letter is deleted. A redrive cannot be undone."),
+            _("It keeps its id, key, kind and headers. Its attempt count starts again at one."),
         ]
         if before[0] != after[0]:
-            means.insert(0, f"The payload changes from {_name(before[0])} to {_name(after[0])}.")
-        if not letter.is_ours:
+            forms_ = {"before": _name(before[0]), "after": _name(after[0])}
+            means.insert(0, _("The payload changes from %(before)s to %(after)s.") % forms_)
+        if not dead_letter.is_ours:
             means.insert(
-                0, "Its kind, headers and encoding could not be read: they are replaced with new ones."
+                0, _("Its kind, headers and encoding could not be read: they are replaced with new ones.")
             )
-        row, group = letter.row, letter.row["failed_group"]
-        if not dead_letters.registered(conf.database(), row["original_topic"] or "", {group}):
-            raise Refused(f"Group {group} is no longer registered: no group would receive the message.")
-        is_same = before == after
-        end = "with its old payload? Nothing was changed." if is_same else "with this payload?"
-        return Plan(
-            f"Redrive dead letter {row['original_id']} of topic {row['original_topic']} to group {group} {end}",
-            means,
-            button="Redrive",
-            context={"lines": lines},
-        )
+        lines = payload_text.diff(before[1], after[1])
+        return Plan(what % _names(dead_letter), means, button=_("Redrive"), context={"lines": lines})
 
     def perform(self, data: Data) -> Result:
-        letter = self._unchanged(data)
-        self._content(letter, data)
-        bulk_redrive.edit(conf.database(), letter, data["content"])
-        row = letter.row
-        return Result(
-            f"The payload of dead letter {row['original_id']} of topic {row['original_topic']} was changed, and it was"
-            f" redriven to group {row['failed_group']}."
+        dead_letter = self._unchanged(data)
+        self._content(dead_letter, data)
+        bulk_redrive.edit(conf.database(), dead_letter, data["content"])
+        text = _(
+            "The payload of dead letter %(id)s of topic %(topic)s was changed, and it was redriven to group %(group)s."
         )
+        return Result(text % _names(dead_letter))
 
     def subject(self, data: Data) -> Subject:
-        return Subject(DeadLetter, str(data["offset"]), f"Dead letter {data['offset']}")
+        return Subject(DeadLetter, str(data["offset"]), _("Dead letter %(id)s") % {"id": data["offset"]})
 
     def back(self, data: Data | None) -> str | None:
-        letter = self.letter
-        if letter is None:
+        dead_letter = self.dead_letter
+        if dead_letter is None:
             if data is None:
                 return page_url(self.request, "deadletter_changelist")
             return page_url(self.request, "deadletter", offset=data["offset"])
-        offset = int(letter.row["offset"])
+        offset = int(dead_letter.row["offset"])
         if dead_letters.one(conf.database(), offset) is None:
-            return page_url(self.request, "deadletter_errors", **visible.topics_of(letter))
+            return page_url(self.request, "deadletter_errors", **visible.topics_of(dead_letter))
         return page_url(self.request, "deadletter", offset=offset)
 
     def _read(self, offset: int | None) -> Letter:
-        letter = None if offset is None else dead_letters.one(conf.database(), offset)
-        if letter is None:
-            raise Refused("The dead letter no longer exists: it was redriven or purged.")
-        if not visible.view_of(self.request, letter.row["original_topic"] or "", letter.topic).everything:
+        dead_letter = None if offset is None else dead_letters.one(conf.database(), offset)
+        if dead_letter is None:
+            raise Refused(_("The dead letter no longer exists: it was redriven or purged."))
+        topic = dead_letter.row["original_topic"] or ""
+        if not visible.view_of(self.request, topic, dead_letter.topic).everything:
             raise PermissionDenied
-        self.letter = letter
-        return letter
+        self.dead_letter = dead_letter
+        return dead_letter
 
     def _unchanged(self, data: Data) -> Letter:
-        letter = self._read(data["offset"])
-        if bulk_redrive.fingerprint(letter) != data["seen"]:
-            raise bulk_redrive.LetterChanged(letter.topic, data["offset"])
-        return letter
+        dead_letter = self._read(data["offset"])
+        if bulk_redrive.fingerprint(dead_letter) != data["seen"]:
+            raise bulk_redrive.LetterChanged(dead_letter.topic, data["offset"])
+        return dead_letter
 
-    def _content(self, letter: Letter, data: Data) -> encoding.Encoded:
+    def _content(self, dead_letter: Letter, data: Data) -> encoding.Encoded:
         """Return the payload as it will be stored. Raises ``Refused`` or ``ValueError`` if it cannot be stored."""
-        message, size = letter.message, conf.get("MAX_PAYLOAD_BYTES", letter.row["original_topic"])
+        limit = conf.get("MAX_PAYLOAD_BYTES", dead_letter.row["original_topic"])
+        kind, headers = dead_letter.message.kind, dead_letter.metadata["headers"]
         try:
-            return encoding.encode(data["content"], message.kind, letter.metadata["headers"], size)
+            return encoding.encode(data["content"], kind, headers, limit)
         except TypeError as problem:
             raise Refused(str(problem)) from None
 
 
-def _as_text(letter: Letter) -> tuple[str, str]:
-    is_bytes = letter.metadata["encoding"] == encoding.BYTES
-    return payload_text.as_text(bytes(letter.row["payload"]), is_bytes)
+def _names(dead_letter: Letter) -> dict[str, str]:
+    row = dead_letter.row
+    return {"id": row["original_id"], "topic": row["original_topic"], "group": row["failed_group"]}
+
+
+def _as_text(dead_letter: Letter) -> tuple[str, str]:
+    is_bytes = dead_letter.metadata["encoding"] == encoding.BYTES
+    return payload_text.as_text(bytes(dead_letter.row["payload"]), is_bytes)
 
 
 def _name(form: str) -> str:
-    return "JSON" if form == payload_text.JSON_TEXT else "bytes"
+    return _("JSON") if form == payload_text.JSON_TEXT else _("bytes")

@@ -10,6 +10,8 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...policy import names
@@ -36,8 +38,8 @@ class DeadLettersForm(forms.Form):
     dead = name_field("dead", DEAD_TOPIC_MAX, required=False, widget=forms.HiddenInput)
 
 
-_CLASS = "The class name, with or without its module: CardDeclined."
-_LIKE = "A part of the error's first line; # is any number or id."
+_CLASS = gettext_lazy("The class name, with or without its module: CardDeclined.")
+_LIKE = gettext_lazy("A part of the error's first line; # is any number or id.")
 
 
 class DeadLetterFilter(DeadLettersForm):
@@ -46,22 +48,26 @@ class DeadLetterFilter(DeadLettersForm):
     ``exact``: ``error`` and ``line`` must be equal, not only similar. The links of the page of errors set it.
     """
 
-    group = name_field("group", names.GROUP_MAX, required=False, label="Group")
-    error = forms.CharField(required=False, max_length=200, label="Error class", help_text=_CLASS)
-    line = forms.CharField(required=False, max_length=200, strip=False, label="Error like", help_text=_LIKE)
-    key = name_field("key", names.KEY_MAX, required=False, label="Key")
-    id = name_field("id", names.ID_MAX, required=False, label="Original id")
-    kind = forms.CharField(required=False, max_length=names.KIND_MAX, strip=False, label="Kind")
-    after = Moment(required=False, label="Failed from")
-    before = Moment(required=False, label="Failed before")
-    path = forms.CharField(required=False, max_length=200, label="Payload path")
-    value = forms.CharField(required=False, max_length=500, strip=False, label="is")
+    group = name_field("group", names.GROUP_MAX, required=False, label=gettext_lazy("Group"))
+    error = forms.CharField(
+        required=False, max_length=200, label=gettext_lazy("Error class"), help_text=_CLASS
+    )
+    line = forms.CharField(
+        required=False, max_length=200, strip=False, label=gettext_lazy("Error like"), help_text=_LIKE
+    )
+    key = name_field("key", names.KEY_MAX, required=False, label=gettext_lazy("Key"))
+    id = name_field("id", names.ID_MAX, required=False, label=gettext_lazy("Original id"))
+    kind = forms.CharField(required=False, max_length=names.KIND_MAX, strip=False, label=gettext_lazy("Kind"))
+    after = Moment(required=False, label=gettext_lazy("Failed from"))
+    before = Moment(required=False, label=gettext_lazy("Failed before"))
+    path = forms.CharField(required=False, max_length=200, label=gettext_lazy("Payload path"))
+    value = forms.CharField(required=False, max_length=500, strip=False, label=gettext_lazy("is"))
     exact = forms.BooleanField(required=False, widget=forms.HiddenInput)
 
     def clean_path(self) -> str:
         path: str = self.cleaned_data["path"]
         if path and not all(_parts(path)):
-            raise ValidationError("A path consists of names separated by dots, as in customer.id")
+            raise ValidationError(_("A path consists of names separated by dots, as in customer.id"))
         return path
 
     @property
@@ -83,12 +89,11 @@ class OffsetsField(forms.Field):
     def to_python(self, value: Any) -> list[int]:
         given = value if isinstance(value, (list, tuple)) else [value]
         if len(given) > SELECTED_MOST:
-            raise ValidationError(
-                f"At most {SELECTED_MOST} dead letters at once: use the action for all that match"
-            )
+            text = _("At most %(limit)s dead letters at once: use the action for all that match")
+            raise ValidationError(text % {"limit": SELECTED_MOST})
         offsets = {parse_offset(str(one)) for one in given}
         if None in offsets:
-            raise ValidationError("Dead letters are identified by the numbers of their rows")
+            raise ValidationError(_("Dead letters are identified by the numbers of their rows"))
         return sorted(one for one in offsets if one is not None)
 
 
@@ -113,10 +118,16 @@ def query_of(data: Data) -> DeadLetterQuery:
     )
 
 
-_LABELS = {
-    "group": "group", "error": "error", "line": "error like", "key": "key", "id": "original id", "kind": "kind",
-    "after": "failed from", "before": "failed before",
-}  # fmt: skip
+_WORDS = {
+    "group": gettext_lazy("group %(value)s"),
+    "error": gettext_lazy("error %(value)s"),
+    "line": gettext_lazy("error like %(value)s"),
+    "key": gettext_lazy("key %(value)s"),
+    "id": gettext_lazy("original id %(value)s"),
+    "kind": gettext_lazy("kind %(value)s"),
+    "after": gettext_lazy("failed from %(value)s"),
+    "before": gettext_lazy("failed before %(value)s"),
+}
 
 
 def words(data: Data, ids: str = "", *, logged: bool = False) -> str:
@@ -125,16 +136,22 @@ def words(data: Data, ids: str = "", *, logged: bool = False) -> str:
     ``ids``: the dead letters that were selected. ``logged``: leave out values of payloads and texts of errors, because
     readers of the admin's log may not have the permission to see them.
     """
-    parts = [f"selected: {ids}"] if ids else []
-    for name, label in _LABELS.items():
+    parts = [_("selected: %(ids)s") % {"ids": ids}] if ids else []
+    for name, text in _WORDS.items():
         value = data.get(name)
         is_text = name == "line" or (name == "error" and not is_class(value or "X"))
+        if logged and is_text and value:
+            value = _("a text")
+        elif isinstance(value, datetime):
+            value = f"{value:%Y-%m-%d %H:%M:%S %Z}"
         if value:
-            text = f"{value:%Y-%m-%d %H:%M:%S %Z}" if isinstance(value, datetime) else value
-            parts.append(f"{label} {'a text' if logged and is_text else text}")
+            parts.append(text % {"value": value})
     if data.get("path"):
-        parts.append(f"payload {data['path']} = {'a value' if logged else data.get('value', '')}")
-    return f"topic {data['topic']}" + (f" ({', '.join(parts)})" if parts else "")
+        value = _("a value") if logged else data.get("value", "")
+        parts.append(_("payload %(path)s = %(value)s") % {"path": data["path"], "value": value})
+    if not parts:
+        return _("topic %(topic)s") % data
+    return _("topic %(topic)s (%(filter)s)") % {**data, "filter": ", ".join(parts)}
 
 
 def list_url(request: HttpRequest, data: Mapping[str, Any] | None, was: str = "") -> str:

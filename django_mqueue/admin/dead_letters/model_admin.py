@@ -7,11 +7,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...browse import dead_letters, letter_story, letter_topics
 from ...policy.errors import plain
-from ..base.display import printable
+from ..base.display import Text, first_line, printable
 from ..base.forms import parse_offset
 from ..base.operations import Data
 from ..base.tables import ReadOnlyAdmin
@@ -56,7 +58,7 @@ class _TopicPage(QueueView):
     """A page whose query holds the fields of ``DeadLetterFilter``. ``below`` continues the list."""
 
     form: DeadLetterFilter
-    title = NAVIGATION["deadletter_changelist"]
+    title: Text = NAVIGATION["deadletter_changelist"]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         self.form = DeadLetterFilter(self.request.GET)
@@ -67,7 +69,7 @@ class _TopicPage(QueueView):
             data = self.form.cleaned_data
             topic, dead = data["topic"], dead_topic(data)
             view = visible.view_of(self.request, topic, dead)
-            self.title = printable(f"Dead letters of {topic}")
+            self.title = printable(_("Dead letters of %(topic)s") % {"topic": topic})
             context = {"topic": topic, "dead": data["dead"], "dead_topic": dead, "seen": view}
             context |= {"is_newest": self.below == dead_letters.END, **self.found(data, view)}
         return super().get_context_data(form=self.form, **context, **kwargs)
@@ -128,9 +130,9 @@ class ListPage(_TopicPage):
 
     route, url_name = "list", "deadletter_list"
     template_name = "admin/django_mqueue/dead_letter_list.html"
-    crumb = "List"
+    crumb = gettext_lazy("List")
 
-    def parents(self) -> list[tuple[str, str | None]]:
+    def parents(self) -> list[tuple[Text, str | None]]:
         if not self.form.is_valid():
             return super().parents()
         topic, dead = self.form.data.get("topic"), self.form.data.get("dead") or None
@@ -142,9 +144,7 @@ class ListPage(_TopicPage):
         rows = [
             {
                 "head": head,
-                "error": plain(head.error).partition("\n")[0]
-                if view.everything
-                else view.name(head.alike.name),
+                "error": first_line(plain(head.error)) if view.everything else view.name(head.alike.name),
                 "url": page_url(self.request, "deadletter", offset=head.offset),
             }
             for head in found.heads
@@ -169,36 +169,36 @@ class DeadLetterPage(QueueView):
     template_name = "admin/django_mqueue/dead_letter.html"
     topics: dict[str, str | None] | None = None
 
-    def parents(self) -> list[tuple[str, str | None]]:
+    def parents(self) -> list[tuple[Text, str | None]]:
         if self.topics is None:
             return super().parents()
         url = page_url(self.request, "deadletter_errors", **self.topics)
-        return [*super().parents(), (f"Dead letters of {self.topics['topic']}", url)]
+        return [*super().parents(), (_("Dead letters of %(topic)s") % self.topics, url)]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         offset = parse_offset(self.request.GET.get("offset", ""))
         if offset is None:
             raise Http404("A dead letter is identified by its offset.")
-        letter = dead_letters.one(conf.database(), offset)
-        if letter is None:
-            self.title = f"Dead letter {offset}"
+        dead_letter = dead_letters.one(conf.database(), offset)
+        if dead_letter is None:
+            self.title = _("Dead letter %(id)s") % {"id": offset}
             return super().get_context_data(gone=True, **kwargs)
-        row = letter.row
-        self.topics = visible.topics_of(letter)
-        self.title = printable(f"Dead letter {row['original_id']}")
-        shown = visible.shown(self.request, letter)
-        everything = visible.view_of(self.request, row["original_topic"] or "", letter.topic).everything
+        row = dead_letter.row
+        self.topics = visible.topics_of(dead_letter)
+        self.title = printable(_("Dead letter %(id)s") % {"id": row["original_id"]})
+        shown = visible.shown(self.request, dead_letter)
+        everything = visible.view_of(self.request, row["original_topic"] or "", dead_letter.topic).everything
         return super().get_context_data(
-            letter=letter,
+            letter=dead_letter,
             row=row,
-            kind=letter.metadata["kind"],
+            kind=dead_letter.metadata["kind"],
             error=_readable(shown.errors[-1].error if shown.errors else ""),
             earlier=[(one, _readable(one.error)) for one in shown.errors[:-1]],
-            payload=visible.payload(letter, shown, everything=everything),
+            payload=visible.payload(dead_letter, shown, everything=everything),
             headers=payloads.document(dict(shown.headers)),
-            is_ours=letter.is_ours,
+            is_ours=dead_letter.is_ours,
             may_edit=everything,
-            details=letter_story.dead_letter_details(conf.database(), letter, RELATED),
+            details=letter_story.dead_letter_details(conf.database(), dead_letter, RELATED),
             **self.topics,
             **kwargs,
         )
@@ -210,7 +210,6 @@ def _readable(error: str) -> list[Part]:
 
 
 class DeadLetterAdmin(ReadOnlyAdmin):
-    order = ("-offset",)
     views = (
         ErrorsPage, ListPage, DeadLetterPage, RedriveSelected, RedriveMatching, PurgeSelected, PurgeMatching,
         EditDeadLetter,

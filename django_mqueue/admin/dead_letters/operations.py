@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from django import forms
 from django.contrib.admin.models import DELETION
 from django.core.exceptions import ValidationError
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from ... import conf
 from ...browse import bulk_redrive, dead_letters
 from ...models import DeadLetter
 from ...policy.dead_letter_filter import DeadLetterQuery
-from ..base.display import listed, printable
+from ..base.display import Text
 from ..base.operations import Data, Operation, Plan, Result, Subject
 from . import visible
 from .filters import DeadLetterFilter, DeadLettersForm, OffsetsField, dead_topic, list_url, query_of, words
-
-IDS_SHOWN = 5
+from .run import Run, begin, ids_of
 
 
 class SelectedForm(DeadLettersForm):
@@ -30,7 +32,9 @@ class SelectedForm(DeadLettersForm):
 
     def clean(self) -> dict[str, Any]:
         if not self.cleaned_data.get("offsets"):
-            raise ValidationError("No dead letter is selected. Go back to the list and select one or more.")
+            raise ValidationError(
+                _("No dead letter is selected. Go back to the list and select one or more.")
+            )
         return self.cleaned_data
 
 
@@ -53,38 +57,44 @@ class RedriveMatchingForm(MatchingForm):
         required=False,
         min_value=1,
         max_value=bulk_redrive.STEP_LETTERS,
-        label="Maximum per second",
-        help_text="Empty: as fast as possible.",
+        label=gettext_lazy("Maximum per second"),
+        help_text=gettext_lazy("Empty: as fast as possible."),
     )
 
 
 class PurgeMatchingForm(MatchingForm):
-    typed = forms.CharField(required=False, strip=False, label="Type the topic's name to confirm:")
+    typed = forms.CharField(
+        required=False, strip=False, label=gettext_lazy("Type the topic's name to confirm:")
+    )
 
     def clean_typed(self) -> str:
         typed: str = self.cleaned_data["typed"]
         if self.data.get("confirmed") and typed != self.cleaned_data.get("topic"):
-            raise ValidationError("This is not the topic's name.")
+            raise ValidationError(_("This is not the topic's name."))
         return typed
 
 
 class _DeadLetterOperation(Operation):
-    """An operation on dead letters. ``returns``: redrive them to their groups; otherwise delete them.
+    """An operation on dead letters.
 
-    ``question``: its ``{}`` becomes the number of dead letters. ``done``: the participle for the result.
+    ``redrives``: redrive them to their groups; otherwise delete them. ``of_group``: the number for one group. ``done``
+    and ``done_so_far``: the results of the last step, and of a step before it.
     """
 
-    returns: ClassVar[bool]
-    question: ClassVar[str]
-    means: ClassVar[tuple[str, ...]]
-    button: ClassVar[str]
-    done: ClassVar[str]
+    redrives: ClassVar[bool]
+    question: ClassVar[Text]
+    of_group: ClassVar[Text]
+    means: ClassVar[tuple[Text, ...]]
+    button: ClassVar[Text]
+    done: ClassVar[Text]
+    done_so_far: ClassVar[Text]
 
     def subject(self, data: Data) -> Subject:
         offsets = data.get("offsets") or []
         if len(offsets) == 1:
-            return Subject(DeadLetter, str(offsets[0]), f"Dead letter {offsets[0]} of {data['topic']}")
-        return Subject(DeadLetter, "", f"Dead letters of {data['topic']}")
+            name = _("Dead letter %(offset)s of %(topic)s") % {**data, "offset": offsets[0]}
+            return Subject(DeadLetter, str(offsets[0]), name)
+        return Subject(DeadLetter, "", _("Dead letters of %(topic)s") % data)
 
     def back(self, data: Data | None) -> str | None:
         return list_url(self.request, data, (data or {}).get("was", ""))
@@ -97,113 +107,125 @@ class _DeadLetterOperation(Operation):
         using, query = conf.database(), self.query(data)
         up_to = dead_letters.newest(using, query.dead_topic)
         found = dead_letters.count(using, query, up_to)
-        by_group = sorted(found.groups.items())
-        allowed = set(found.groups)
-        if self.returns:
-            allowed = dead_letters.registered(using, query.topic, found.groups)
-        groups = {group: count for group, count in by_group if group in allowed}
-        preposition = "to" if self.returns else "of"
-        means = [f"{count:,} {preposition} group {group}." for group, count in groups.items()]
-        if found.is_more:
-            means.append("More dead letters match than were counted: the operation also finds these.")
-        means += [
-            f"{count:,} of group {group} {'stays' if count == 1 else 'stay'}: the group is no longer registered."
-            for group, count in by_group
-            if group not in allowed
+        groups = dict(sorted(found.groups.items()))
+        left_out: dict[str, int] = {}
+        if self.redrives:
+            registered = dead_letters.registered(using, query.topic, groups)
+            left_out = {group: count for group, count in groups.items() if group not in registered}
+            groups = {group: count for group, count in groups.items() if group in registered}
+        means: list[Text] = [
+            self.of_group % {"count": f"{count:,}", "group": group} for group, count in groups.items()
         ]
+        if found.is_more:
+            means.append(_("More dead letters match than were counted: the operation also finds these."))
+        means += [_left_out(group, count) for group, count in left_out.items()]
         missing = len(data.get("offsets") or ()) - found.number
         if missing > 0:
-            means.append(f"{missing:,} of the selected dead letters no longer exist.")
-        number = str(dead_letters.Count(groups, found.is_more))
-        letters = f"{number} dead letter{'' if number == '1' else 's'}"
-        choice = words(data, _ids(query))
+            means.append(_missing(missing))
+        chosen = dead_letters.Count(groups, found.is_more)
+        what = self.question % {
+            "number": chosen.number + chosen.is_more, "count": chosen, "filter": capfirst(words(data, ids_of(query))),
+        }  # fmt: skip
         return Plan(
-            f"{self.question.format(letters)} T{choice[1:]}.",
+            what,
             [*means, *self.means],
             button=self.button,
-            is_destructive=not self.returns,
+            is_destructive=not self.redrives,
             is_empty=not groups,
             ask=("typed",) if "typed" in self.form_class.base_fields else (),
             fixed={"up_to": str(up_to)} if "up_to" in self.form_class.base_fields else {},
         )
 
     def perform(self, data: Data) -> Result:
-        using, query, now = conf.database(), self.query(data), time.time()
-        state = dict(self.carried)
-        if not state:
-            newest = dead_letters.newest(using, query.dead_topic)
-            up_to = min(data.get("up_to") or newest, newest)
-            state = {
-                "moved": 0, "locked": 0, "homeless": 0, "looked": 0, "position": 0, "then": now - 1,
-                "ids": _ids(query), "up_to": up_to, **_extent(query, up_to),
-            }  # fmt: skip
+        query, now = self.query(data), time.time()
+        run = Run(**self.carried) if self.carried else begin(query, data.get("up_to"), now)
         limit = bulk_redrive.STEP_LETTERS
         if rate := data.get("rate"):
-            limit = int(min(max(now - state["then"], 0), 5) * rate)
-        if limit:
+            limit = int(min(max(now - run.step_at, 0), 5) * rate)
+        if limit and run.position is not None:
             step = bulk_redrive.step(
-                using, query, state["position"], state["up_to"], redrives=self.returns, limit=limit
+                conf.database(), query, run.position, run.up_to, redrives=self.redrives, limit=limit
             )
-            for name in ("moved", "locked", "homeless", "looked"):
-                state[name] += getattr(step, name)
-            state |= {"position": step.position, "then": now}
-        more = state["position"] is not None
-        count, total = state["looked"], state["total"]
-        if state["first"] is not None:
-            count = (state["position"] or state["up_to"]) - state["first"]
-            total = state["up_to"] - state["first"] + 1
-        return Result(
-            self.message(state, data, more),
-            more=more,
-            count=max(count, 0),
-            total=max(total, count, 1),
-            carried=state,
-        )
+            run.add(step)
+            run.step_at = now
+        count, total = run.progress
+        more = run.position is not None
+        return Result(self.message(run, data), more=more, count=count, total=total, carried=asdict(run))
 
-    def message(self, state: Mapping[str, Any], data: Data, more: bool) -> str:
-        moved, locked, homeless = state["moved"], state["locked"], state["homeless"]
-        text = f"{moved:,} {'dead letter was' if moved == 1 else 'dead letters were'} {self.done}"
-        choice = words(data, state["ids"], logged=True)
-        if more:
-            return f"{text} so far; {state['looked']:,} were examined: {choice}."
-        text += f": {choice}."
-        if homeless:
-            text += f" {homeless:,} stayed: their group is no longer registered."
-        if locked:
-            text += f" {locked:,} stayed: another process had locked them. Repeat this to include them."
-        if data.get("offsets") and not (moved or homeless or locked):
-            text += " The selected dead letters no longer exist."
-        return text
-
-
-def _ids(query: DeadLetterQuery) -> str:
-    """Return the first ids of the selection and the number of the others, or "" if a filter selects them."""
-    if query.offsets is None:
-        return ""
-    return listed([printable(id_) for id_ in dead_letters.ids(conf.database(), query)], IDS_SHOWN)
+    def message(self, run: Run, data: Data) -> str:
+        values = {
+            "number": run.moved, "count": f"{run.moved:,}", "examined": f"{run.examined:,}",
+            "filter": words(data, run.ids, logged=True),
+        }  # fmt: skip
+        if run.position is not None:
+            return self.done_so_far % values
+        sentences = [self.done % values]
+        if run.unregistered:
+            text = ngettext(
+                "%(count)s stayed: its group is no longer registered.",
+                "%(count)s stayed: their group is no longer registered.",
+                run.unregistered,
+            )
+            sentences.append(text % {"count": f"{run.unregistered:,}"})
+        if run.locked:
+            text = ngettext(
+                "%(count)s stayed: another process had locked it. Repeat this to include it.",
+                "%(count)s stayed: another process had locked them. Repeat this to include them.",
+                run.locked,
+            )
+            sentences.append(text % {"count": f"{run.locked:,}"})
+        if data.get("offsets") and not (run.moved or run.unregistered or run.locked):
+            sentences.append(_("The selected dead letters no longer exist."))
+        return " ".join(sentences)
 
 
-def _extent(query: DeadLetterQuery, up_to: int) -> dict[str, Any]:
-    """Return the measures of progress: the number of dead letters, and the first offset if they are too many."""
-    using = conf.database()
-    count = dead_letters.count(using, DeadLetterQuery(query.topic, query.dead_topic), up_to)
-    first = dead_letters.oldest(using, query.dead_topic) if count.is_more else None
-    return {"total": count.number, "first": first}
+def _left_out(group: str, count: int) -> str:
+    text = ngettext(
+        "%(count)s of group %(group)s stays: the group is no longer registered.",
+        "%(count)s of group %(group)s stay: the group is no longer registered.",
+        count,
+    )
+    return text % {"count": f"{count:,}", "group": group}
+
+
+def _missing(count: int) -> str:
+    text = ngettext(
+        "%(count)s of the selected dead letters no longer exists.",
+        "%(count)s of the selected dead letters no longer exist.",
+        count,
+    )
+    return text % {"count": f"{count:,}"}
 
 
 class RedriveSelected(_DeadLetterOperation):
     route, url_name = "redrive", "redrive_selected"
     form_class: ClassVar[type[forms.Form]] = SelectedForm
-    title = "Redrive dead letters"
-    returns = True
-    question = "Redrive {}?"
-    button = "Redrive"
-    done = "redriven"
+    title = gettext_lazy("Redrive dead letters")
+    redrives = True
+    question = ngettext_lazy(
+        "Redrive %(count)s dead letter? %(filter)s.", "Redrive %(count)s dead letters? %(filter)s.", "number"
+    )
+    button = gettext_lazy("Redrive")
+    of_group = gettext_lazy("%(count)s to group %(group)s.")
+    done = ngettext_lazy(
+        "%(count)s dead letter was redriven: %(filter)s.",
+        "%(count)s dead letters were redriven: %(filter)s.",
+        "number",
+    )
+    done_so_far = ngettext_lazy(
+        "%(count)s dead letter was redriven so far; %(examined)s were examined: %(filter)s.",
+        "%(count)s dead letters were redriven so far; %(examined)s were examined: %(filter)s.",
+        "number",
+    )
     means = (
-        "Each is delivered again, only to the group that failed to handle it. A redrive cannot be undone.",
-        "Each keeps its id, key, kind and headers.",
-        "Its attempt count starts again at one. A message that fails again becomes a dead letter again.",
-        "Later dead letters are not affected.",
+        gettext_lazy(
+            "Each is delivered again, only to the group that failed to handle it. A redrive cannot be undone."
+        ),
+        gettext_lazy("Each keeps its id, key, kind and headers."),
+        gettext_lazy(
+            "Its attempt count starts again at one. A message that fails again becomes a dead letter again."
+        ),
+        gettext_lazy("Later dead letters are not affected."),
     )
 
 
@@ -215,16 +237,30 @@ class RedriveMatching(RedriveSelected):
 class PurgeSelected(_DeadLetterOperation):
     route, url_name = "purge", "purge_selected"
     form_class: ClassVar[type[forms.Form]] = SelectedForm
-    title = "Purge dead letters"
+    title = gettext_lazy("Purge dead letters")
     flag = DELETION
-    returns = False
-    question = "Purge {}?"
-    button = "Purge"
-    done = "purged"
+    redrives = False
+    question = ngettext_lazy(
+        "Purge %(count)s dead letter? %(filter)s.", "Purge %(count)s dead letters? %(filter)s.", "number"
+    )
+    button = gettext_lazy("Purge")
+    of_group = gettext_lazy("%(count)s of group %(group)s.")
+    done = ngettext_lazy(
+        "%(count)s dead letter was purged: %(filter)s.",
+        "%(count)s dead letters were purged: %(filter)s.",
+        "number",
+    )
+    done_so_far = ngettext_lazy(
+        "%(count)s dead letter was purged so far; %(examined)s were examined: %(filter)s.",
+        "%(count)s dead letters were purged so far; %(examined)s were examined: %(filter)s.",
+        "number",
+    )
     means = (
-        "They are deleted with payload, headers and errors. A purge cannot be undone.",
-        "The group that failed to handle these messages never handles them. Other groups are not affected.",
-        "Later dead letters are not affected.",
+        gettext_lazy("They are deleted with payload, headers and errors. A purge cannot be undone."),
+        gettext_lazy(
+            "The group that failed to handle these messages never handles them. Other groups are not affected."
+        ),
+        gettext_lazy("Later dead letters are not affected."),
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
+from django.utils.translation import gettext as _
+
 _FRAME = re.compile(
     r'^(?P<indent>[ |+-]*)File "(?P<file>[^"\n]*)", line (?P<line>\d+)(?:, in (?P<name>.*))?$'
 )
@@ -32,8 +34,8 @@ def parts(error: str) -> list[Part]:
     found = []
     for is_library, group in groupby(_lines(error), key=lambda line: line[0]):
         lines = list(group)
-        places = [place for _, place, _ in lines if place]
-        found.append(Part(bool(is_library), places, "\n".join(text for _, _, text in lines)))
+        places = [line[1] for line in lines if line[1]]
+        found.append(Part(bool(is_library), places, "\n".join(line[2] for line in lines)))
     return found
 
 
@@ -45,7 +47,9 @@ def _lines(error: str) -> Iterator[tuple[bool | None, str, str]]:
         place = ""
         if frame := _FRAME.match(line):
             inside, indent = bool(_LIBRARY.search(frame["file"])), len(frame["indent"])
-            place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name']}" if frame["name"] else "")
+            place = f"{frame['file']}:{frame['line']}"
+            if frame["name"]:
+                place = _("%(place)s in %(function)s") % {"place": place, "function": frame["name"]}
         elif inside is not None and len(line) - len(line.lstrip(" |")) <= indent:
             inside = None
         yield inside, place, line

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from ... import conf
 from ...browse import letter_story
@@ -42,8 +43,10 @@ class View:
         allowed = self.allowed(data)
         if any((data.get(name) or "") != (allowed.get(name) or "") for name in ("line", "path", "error")):
             raise Refused(
-                "Payloads and errors of this topic are masked. To filter by them, you need the permission to see the"
-                " masked parts."
+                _(
+                    "Payloads and errors of this topic are masked. To filter by them, you need the permission to see"
+                    " the masked parts."
+                )
             )
 
     def name(self, name: str) -> str:
@@ -53,7 +56,7 @@ class View:
     def names(self, errors: Sequence[ByName]) -> list[ByName]:
         """Return the errors by name, most frequent first. All names that the user may not see share one entry, ""."""
         by_name: dict[str, list[ErrorGroup]] = {}
-        for name, _, groups in errors:
+        for name, _count, groups in errors:
             by_name.setdefault(self.name(name), []).extend(groups)
         found = [(name, sum(group.count for group in groups), groups) for name, groups in by_name.items()]
         return sorted(found, key=lambda one: -one[1])
@@ -63,21 +66,24 @@ def view_of(request: HttpRequest, topic: str, dead_topic: str) -> View:
     return View(masking.sees_all(request, topic) and masking.sees_all(request, dead_topic))
 
 
-def topics_of(letter: Letter) -> dict[str, str | None]:
-    """Return the query of the pages of the letter's topic."""
-    topic = letter.row["original_topic"] or ""
-    return {"topic": topic, "dead": None if conf.dead_letter_topic(topic) == letter.topic else letter.topic}
+def topics_of(dead_letter: Letter) -> dict[str, str | None]:
+    """Return the query of the pages of the dead letter's topic."""
+    topic = dead_letter.row["original_topic"] or ""
+    return {
+        "topic": topic,
+        "dead": None if conf.dead_letter_topic(topic) == dead_letter.topic else dead_letter.topic,
+    }
 
 
-def shown(request: HttpRequest, letter: Letter) -> Inspected:
-    """Return the letter as the user may see it. Its original topic and its own topic may have different masks."""
-    message = letter_story.as_message(letter)
-    return replace(masking.shown(request, replace(message, topic=letter.topic)), topic=message.topic)
+def shown(request: HttpRequest, dead_letter: Letter) -> Inspected:
+    """Return the dead letter as the user may see it. Its original topic and its own topic may have different masks."""
+    message = letter_story.as_message(dead_letter)
+    return replace(masking.shown(request, replace(message, topic=dead_letter.topic)), topic=message.topic)
 
 
-def payload(letter: Letter, seen: Inspected, *, everything: bool) -> SafeString:
+def payload(dead_letter: Letter, seen: Inspected, *, everything: bool) -> SafeString:
     """Return the payload as HTML: as it is stored, or as a mask has changed it."""
     if not everything:
         return payloads.body(seen)
-    body = bytes(letter.row["payload"])
-    return payloads.whole(body[: payloads.BODY_BYTES], len(body), letter.metadata["encoding"])
+    body = bytes(dead_letter.row["payload"])
+    return payloads.whole(body[: payloads.BODY_BYTES], len(body), dead_letter.metadata["encoding"])

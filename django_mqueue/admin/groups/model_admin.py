@@ -6,20 +6,21 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import conf, inspect
 from ...exceptions import MQueueError
 from ...inspect import GroupFigures, PartitionLag
-from ...models import ConsumerGroup
 from ...policy import names
 from ...stats import numbers
 from ...stats.groups import group_progress
 from ...store.connection import session
 from ..base import row_ids
-from ..base.display import printable, time_of
+from ..base.display import Text, printable, time_of
 from ..base.forms import GroupForm, name_field, partition_field
+from ..base.operations import group_title
 from ..base.tables import ReadOnlyAdmin
 from ..base.urls import NAVIGATION, allowed_url, may_open, page_url
 from ..base.views import QueueView
@@ -35,12 +36,16 @@ SHOWN = 100
 
 
 class SubscribersForm(GroupForm):
-    subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, label="Subscriber")
+    subscriber = name_field(
+        "subscriber", names.SUBSCRIBER_MAX, required=False, label=gettext_lazy("Subscriber")
+    )
 
 
 class PartitionsForm(GroupForm):
-    key = partition_field(required=False, label="Key")
-    subscriber = name_field("subscriber", names.SUBSCRIBER_MAX, required=False, label="Subscriber")
+    key = partition_field(required=False, label=gettext_lazy("Key"))
+    subscriber = name_field(
+        "subscriber", names.SUBSCRIBER_MAX, required=False, label=gettext_lazy("Subscriber")
+    )
     after = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
 
 
@@ -49,16 +54,18 @@ class GroupView(QueueView):
 
     form_class: type[GroupForm]
 
-    def parents(self) -> list[tuple[str, str | None]]:
+    def parents(self) -> list[tuple[Text, str | None]]:
         topic, group = (self.request.GET.get(name, "") for name in ("topic", "group"))
         url = allowed_url(self.request, "group", topic=topic, group=group)
         groups = page_url(self.request, "consumergroup_changelist")
-        return [(NAVIGATION["consumergroup_changelist"], groups), (f"{group} on {topic}", url)] if url else []
+        if not url:
+            return []
+        return [(NAVIGATION["consumergroup_changelist"], groups), (group_title(topic, group), url)]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = self.form_class(self.request.GET)
         if not form.is_valid():
-            found = {"problem": "This page needs a topic and a group."}
+            found = {"problem": _("This page needs a topic and a group.")}
         else:
             found = self.found(form.cleaned_data)
         return super().get_context_data(form=form, **found, **kwargs)
@@ -77,7 +84,7 @@ class PartitionsPage(GroupView):
 
     route, url_name = "partitions", "group_partitions"
     template_name = "admin/django_mqueue/partitions.html"
-    title = "Partitions"
+    title = gettext_lazy("Partitions")
     form_class = PartitionsForm
 
     def found(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +98,7 @@ class PartitionsPage(GroupView):
         except (MQueueError, ValueError) as problem:
             return {**group, "problem": printable(str(problem))}
         url = page_url(self.request, self.url_name, **group, key=key, subscriber=subscriber)
-        further = page_url(
+        next_url = page_url(
             self.request, self.url_name, **group, key=key, subscriber=subscriber, after=found.next
         )
         return {
@@ -100,7 +107,7 @@ class PartitionsPage(GroupView):
             "lease_duration": time_of(conf.get("LEASE_DURATION", data["topic"])),
             "narrowed": bool(key or subscriber),
             "first": url if data["after"] else "",
-            "further": further if found.next else "",
+            "further": next_url if found.next else "",
         }
 
 
@@ -109,7 +116,7 @@ class SubscribersPage(GroupView):
 
     route, url_name = "members", "group_subscribers"
     template_name = "admin/django_mqueue/subscribers.html"
-    title = "Subscribers"
+    title = gettext_lazy("Subscribers")
     form_class = SubscribersForm
 
     def found(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +155,7 @@ class GroupPage(QueueView):
         if not form.is_valid():
             raise Http404("no names of a topic and a group")
         topic, group = form.cleaned_data["topic"], form.cleaned_data["group"]
-        self.title = printable(f"{group} on {topic}")
+        self.title = printable(group_title(topic, group))
         tools = group_tools(self.request, topic, group)
         return super().get_context_data(tools=tools, **kwargs, **self.found(topic, group))
 
@@ -171,7 +178,7 @@ class GroupPage(QueueView):
         rates = inspect.rates([pair], span=span.span, points=span.points, max_age=max_age)[pair]
         latency = inspect.latency(*pair, span=span.span, points=span.coarse, max_age=max_age)
         lag = inspect.lag(*pair, limit=PARTITIONS_SHOWN, max_age=max_age)
-        holds = [one for one in inspect.holds(topic, max_age=max_age) if one.group == group]
+        blockers = [one for one in inspect.holds(topic, max_age=max_age) if one.group == group]
         if may_open(self.request, "group_subscribers"):
             found |= {**members(topic, group), "has_members": True}
         return {
@@ -180,7 +187,7 @@ class GroupPage(QueueView):
             "partitions": [(one, _is_silent(one, figures)) for one in lag.partitions],
             "percentiles": charts.percentiles(latency.whole.done),
             "measured": latency.whole.done.of if latency.whole.done else 0,
-            "holds": [(hold, alarm) for hold in holds if (alarm := alarms.of_hold(hold))],
+            "holds": [(one, alarm) for one in blockers if (alarm := alarms.of_blocker(one))],
             "charts": [charts.throughput(rates), charts.times(latency), charts.lag_over_time(lag, rates)],
         }
 
@@ -214,14 +221,8 @@ class GroupList(QueueView):
 
 
 class ConsumerGroupAdmin(ReadOnlyAdmin):
-    order = ("consumer_group", "topic")
-    list_display = ["consumer_group", "topic", "offset_acked", "paused", "updated_at"]
     views = (GroupPage, PauseGroup, ResumeGroup, ResetGroup)
     list_view = GroupList
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[ConsumerGroup]:
-        queryset: QuerySet[ConsumerGroup] = super().get_queryset(request)
-        return queryset.filter(consumer_group__gt="", partition_key="")
 
     def row_url(self, request: HttpRequest, object_id: str) -> str | None:
         key = row_ids.decode(object_id, str, str)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext_lazy
+
 from ... import conf
 from ...service import group_positions
 from ...store import offsets
-from ..base.display import listed
+from ..base.display import Text, listed
 from ..base.forms import GroupForm, TopicForm
 from ..base.operations import Data, Operation, Plan, Result, Subject, group_subject, noticed, topic_subject
 from ..base.urls import allowed_url
 
 PAUSED_MEANS = (
-    "Workers receive no more messages, not even after a restart, until you undo the pause with Resume.",
-    "Handlers that run now finish, and their acknowledgements count.",
-    "Publishing continues, and messages that the group is not done with are kept.",
+    gettext_lazy(
+        "Workers receive no more messages, not even after a restart, until you undo the pause with Resume."
+    ),
+    gettext_lazy("Handlers that run now finish, and their acknowledgements count."),
+    gettext_lazy("Publishing continues, and messages that the group is not done with are kept."),
 )
-RESUMED_MEANS = "Workers receive messages again, until you undo this with Pause."
+RESUMED_MEANS = gettext_lazy("Workers receive messages again, until you undo this with Pause.")
 
 
 class GroupOperation(Operation):
@@ -36,55 +41,59 @@ class GroupOperation(Operation):
 
 class PauseGroup(GroupOperation):
     route, url_name = "pause", "pause_group"
-    title = "Pause a group"
+    title = gettext_lazy("Pause a group")
 
     def plan(self, data: Data) -> Plan:
         if reason := _cannot_pause(data):
             return Plan(reason, is_empty=True)
-        return Plan(f"Pause {_name(data)}?", PAUSED_MEANS, button="Pause")
+        return Plan(_("Pause group %(group)s on topic %(topic)s?") % data, PAUSED_MEANS, button=_("Pause"))
 
     def perform(self, data: Data) -> Result:
         if group_positions.pause(data["topic"], data["group"], using=conf.database()):
-            return Result(f"G{_name(data)[1:]} is paused.")
-        return Result(_cannot_pause(data) or f"G{_name(data)[1:]} was paused already.")
+            return Result(_("Group %(group)s on topic %(topic)s is paused.") % data)
+        was_paused = _("Group %(group)s on topic %(topic)s was paused already.") % data
+        return Result(_cannot_pause(data) or was_paused)
 
 
 class ResumeGroup(GroupOperation):
     route, url_name = "resume", "resume_group"
-    title = "Resume a group"
+    title = gettext_lazy("Resume a group")
 
     def plan(self, data: Data) -> Plan:
         means = (RESUMED_MEANS, noticed(data["topic"]))
-        return Plan(f"Resume {_name(data)}?", means, button="Resume")
+        return Plan(_("Resume group %(group)s on topic %(topic)s?") % data, means, button=_("Resume"))
 
     def perform(self, data: Data) -> Result:
-        changed = group_positions.resume(data["topic"], data["group"], using=conf.database())
-        return Result(f"G{_name(data)[1:]} {'is resumed' if changed else 'was not paused'}.")
+        if group_positions.resume(data["topic"], data["group"], using=conf.database()):
+            return Result(_("Group %(group)s on topic %(topic)s is resumed.") % data)
+        return Result(_("Group %(group)s on topic %(topic)s was not paused.") % data)
 
 
 class _TopicOperation(Operation):
-    """Pause or resume all groups of a topic."""
+    """Pause or resume all groups of a topic. The texts with ``count`` get the number of groups."""
 
     form_class = TopicForm
-    verb: ClassVar[str]
-    means: ClassVar[tuple[str, ...]]
+    pauses: ClassVar[bool]
+    means: ClassVar[tuple[Text, ...]]
+    button: ClassVar[Text]
+    question: ClassVar[Text]
+    nothing: ClassVar[Text]
+    done: ClassVar[Text]
 
     def plan(self, data: Data) -> Plan:
-        topic, pauses = data["topic"], self.verb == "pause"
+        topic = data["topic"]
         found = offsets.pauses(conf.database(), topic)
-        groups = [group for group, is_paused in found.items() if is_paused != pauses]
+        groups = [group for group, is_paused in found.items() if is_paused != self.pauses]
         if not groups:
-            return Plan(f"Topic {topic} has no group that is {'not ' * pauses}paused.", is_empty=True)
-        names = f"group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups ({listed(groups)})"
-        what = f"{self.verb.capitalize()} {names} of topic {topic}?"
-        means = self.means if pauses else (*self.means, noticed(topic))
-        return Plan(what, means, button=self.verb.capitalize())
+            return Plan(self.nothing % {"topic": topic}, is_empty=True)
+        what = self.question % {"count": len(groups), "groups": listed(groups), "topic": topic}
+        means = self.means if self.pauses else (*self.means, noticed(topic))
+        return Plan(what, means, button=self.button)
 
     def perform(self, data: Data) -> Result:
-        change = group_positions.pause if self.verb == "pause" else group_positions.resume
+        change = group_positions.pause if self.pauses else group_positions.resume
         changed = change(data["topic"], using=conf.database())
-        groups = "1 group was" if changed == 1 else f"{changed} groups were"
-        return Result(f"Topic {data['topic']}: {groups} {self.verb}d.")
+        return Result(self.done % {"count": changed, "topic": data["topic"]})
 
     def subject(self, data: Data) -> Subject:
         return topic_subject(data["topic"])
@@ -96,15 +105,39 @@ class _TopicOperation(Operation):
 
 
 class PauseTopic(_TopicOperation):
-    route, url_name, verb = "pause", "pause_topic", "pause"
-    title = "Pause a topic"
-    means = (*PAUSED_MEANS, "Groups that are registered later are not paused.")
+    route, url_name, pauses = "pause", "pause_topic", True
+    title = gettext_lazy("Pause a topic")
+    means = (*PAUSED_MEANS, gettext_lazy("Groups that are registered later are not paused."))
+    button = gettext_lazy("Pause")
+    question = ngettext_lazy(
+        "Pause group %(groups)s of topic %(topic)s?",
+        "Pause %(count)s groups (%(groups)s) of topic %(topic)s?",
+        "count",
+    )
+    nothing = gettext_lazy("Topic %(topic)s has no group that is not paused.")
+    done = ngettext_lazy(
+        "Topic %(topic)s: %(count)s group was paused.",
+        "Topic %(topic)s: %(count)s groups were paused.",
+        "count",
+    )
 
 
 class ResumeTopic(_TopicOperation):
-    route, url_name, verb = "resume", "resume_topic", "resume"
-    title = "Resume a topic"
-    means = (RESUMED_MEANS, "Groups that were paused one by one are also resumed.")
+    route, url_name, pauses = "resume", "resume_topic", False
+    title = gettext_lazy("Resume a topic")
+    means = (RESUMED_MEANS, gettext_lazy("Groups that were paused one by one are also resumed."))
+    button = gettext_lazy("Resume")
+    question = ngettext_lazy(
+        "Resume group %(groups)s of topic %(topic)s?",
+        "Resume %(count)s groups (%(groups)s) of topic %(topic)s?",
+        "count",
+    )
+    nothing = gettext_lazy("Topic %(topic)s has no group that is paused.")
+    done = ngettext_lazy(
+        "Topic %(topic)s: %(count)s group was resumed.",
+        "Topic %(topic)s: %(count)s groups were resumed.",
+        "count",
+    )
 
 
 def _cannot_pause(data: Data) -> str:
@@ -112,9 +145,8 @@ def _cannot_pause(data: Data) -> str:
     registration = offsets.registration(conf.database(), data["group"], data["topic"])
     if registration is None or not registration.reads_log:
         return ""
-    name = f"Group {data['group']} reads the log of topic {data['topic']} by itself"
-    return f"{name}: it receives no deliveries, so it cannot be paused. Stop the reader, for example a Spark query."
-
-
-def _name(data: Data) -> str:
-    return f"group {data['group']} on topic {data['topic']}"
+    text = _(
+        "Group %(group)s reads the log of topic %(topic)s by itself: it receives no deliveries, so it cannot be paused."
+        " Stop the reader, for example a Spark query."
+    )
+    return text % data

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
 from ... import conf
 from ...policy import names
@@ -14,7 +17,7 @@ from ...service import releasing
 from ...service.releasing import Released
 from ...stats import numbers
 from ...stats.groups import group_progress
-from ..base.display import count, listed, printable
+from ..base.display import keyless, listed, printable
 from ..base.forms import GroupForm, name_field, partition_field
 from ..base.operations import Data, Plan, Refused, Result
 from ..base.urls import allowed_url
@@ -33,7 +36,7 @@ class ReleaseForm(GroupForm):
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         if not self.errors and not data.get("partition") and not data.get("subscriber"):
-            raise ValidationError("Give a partition or a subscriber, to select the leases.")
+            raise ValidationError(_("Give a partition or a subscriber, to select the leases."))
         return data
 
 
@@ -44,7 +47,7 @@ def _arguments(data: Data) -> dict[str, Any]:
 
 class ReleaseLeases(GroupOperation):
     route, url_name = "release", "release_leases"
-    title = "Release leases"
+    title = gettext_lazy("Release leases")
     form_class = ReleaseForm
 
     def back(self, data: Data | None) -> str | None:
@@ -60,24 +63,17 @@ class ReleaseLeases(GroupOperation):
     def plan(self, data: Data) -> Plan:
         held = releasing.held(**_arguments(data))
         if not held:
-            what = (
-                f"The lease on {_key(data['partition'])}"
-                if data["partition"]
-                else f"The leases of {data['subscriber']}"
-            )
-            return Plan(
-                f"{what}: no longer held by the subscribers that the page showed.",
-                ["Since the page was shown, the lease was freed, or another subscriber has taken it."],
-                is_empty=True,
-            )
+            what = _("The leases of %(subscriber)s: no longer held by the subscribers that the page showed.")
+            if data["partition"]:
+                what = _("The lease on %(key)s: no longer held by the subscribers that the page showed.")
+            why = _("Since the page was shown, the lease was freed, or another subscriber has taken it.")
+            return Plan(what % {**data, "key": _key(data["partition"])}, [why], is_empty=True)
         owners = sorted({one.owner for one in held})
         holders = {one.holder for one in held}
-        leases = "1 lease" if len(held) == 1 else f"{len(held):,} leases"
-        on = f" on {_key(held[0].partition)}" if data["partition"] else ""
         return Plan(
-            f"Release {leases} of {listed(owners)}{on}, group {data['group']} on topic {data['topic']}?",
+            _question(data, len(held), owners),
             _consequences(data["topic"], data["group"], owners, {one.partition for one in held}),
-            button="Release",
+            button=_("Release"),
             is_destructive=True,
             fixed={"holder": holders.pop()} if len(holders) == 1 else {},
         )
@@ -90,51 +86,99 @@ class ReleaseLeases(GroupOperation):
         return Result(message, messages.WARNING if released.locked else messages.SUCCESS)
 
 
+def _question(data: Data, leases: int, owners: list[str]) -> str:
+    if data["partition"]:
+        text = ngettext(
+            "Release %(count)s lease of %(owners)s on %(key)s, group %(group)s on topic %(topic)s?",
+            "Release %(count)s leases of %(owners)s on %(key)s, group %(group)s on topic %(topic)s?",
+            leases,
+        )
+    else:
+        text = ngettext(
+            "Release %(count)s lease of %(owners)s, group %(group)s on topic %(topic)s?",
+            "Release %(count)s leases of %(owners)s, group %(group)s on topic %(topic)s?",
+            leases,
+        )
+    values = {"count": f"{leases:,}", "owners": listed(owners), "key": _key(data["partition"])}
+    return text % {**data, **values}
+
+
 def _consequences(topic: str, group: str, owners: list[str], partitions: set[str]) -> list[str]:
     using = conf.database()
     found = group_progress.deliveries(topic, group, limit=DELIVERIES_READ, using=using)
     in_flight = [one for one in found.deliveries if one.partition in partitions and not one.is_orphan]
     alive = {one.name for one in numbers.subscribers(topic, group, using=using) if one.status == "alive"}
-    texts = ["Other subscribers can take the partitions at once. A release cannot be undone."]
+    texts = [_("Other subscribers can take the partitions at once. A release cannot be undone.")]
     if in_flight:
+        again = ngettext(
+            "%(count)s message in flight: delivered again at once, one at a time, to the next subscriber that takes the"
+            " partition.",
+            "%(count)s messages in flight: delivered again at once, one at a time, to the next subscriber that takes"
+            " the partition.",
+            len(in_flight),
+        )
         texts += [
-            f"{count(len(in_flight), 'message').capitalize()} in flight: delivered again at once, one at a time, to the"
-            " next subscriber that takes the partition.",
-            "Handlers that run now are not stopped. Their work may be done twice, and their acknowledgements are"
-            " refused.",
+            again % {"count": f"{len(in_flight):,}"},
+            _(
+                "Handlers that run now are not stopped. Their work may be done twice, and their acknowledgements are"
+                " refused."
+            ),
         ]
     else:
-        texts.append("No messages are in flight.")
+        texts.append(_("No messages are in flight."))
     if any(one.alone for one in in_flight):
-        texts.append("A quarantined message counts as failed once more.")
+        texts.append(_("A quarantined message counts as failed once more."))
     for name in owners:
-        texts.append(
-            f"{printable(name)} is alive, and may take its partitions again at once. To prevent this, stop its"
-            " worker, or pause the group."
-            if name in alive
-            else f"{printable(name)} has sent no heartbeat lately: its leases expire by themselves."
-        )
-    who = printable(owners[0]) if len(owners) == 1 else "They"
-    return [*texts, f"No message is lost. {who} can no longer acknowledge the messages received before."]
+        text = _("%(subscriber)s has sent no heartbeat lately: its leases expire by themselves.")
+        if name in alive:
+            text = _(
+                "%(subscriber)s is alive, and may take its partitions again at once. To prevent this, stop its worker,"
+                " or pause the group."
+            )
+        texts.append(text % {"subscriber": printable(name)})
+    end = _("No message is lost. They can no longer acknowledge the messages received before.")
+    if len(owners) == 1:
+        end = _("No message is lost. %(subscriber)s can no longer acknowledge the messages received before.")
+    return [*texts, end % {"subscriber": printable(owners[0])}]
 
 
 def _key(partition: str) -> str:
     key = names.key_of(partition)
-    return f"keyless {partition.strip()}" if key is None else f"key {printable(key)}"
+    return keyless(partition) if key is None else _("key %(key)s") % {"key": printable(key)}
 
 
 def _message(data: Data, released: Released) -> str:
-    parts = []
+    sentences = []
     if released.partitions:
-        is_one = len(released.partitions) == 1
-        leases = "1 lease was" if is_one else f"{len(released.partitions):,} leases were"
-        by = f" of {data['subscriber']}" if data["subscriber"] else ""
-        parts.append(f"{leases} released{by}{f': {_key(released.partitions[0])}' if is_one else ''}.")
+        sentences.append(_released(data["subscriber"], released.partitions))
     if released.locked:
-        parts.append(
-            f"{listed([_key(one) for one in released.locked])}: not released, because the holder has the lease"
-            " locked in an open transaction. Try again when the transaction ends, or stop its worker."
+        text = _(
+            "%(keys)s: not released, because the holder has the lease locked in an open transaction. Try again when the"
+            " transaction ends, or stop its worker."
         )
-    if released.changed:
-        parts.append(f"{len(released.changed):,} had a new holder meanwhile.")
-    return " ".join(parts) or "Nothing was released: the subscribers that the page showed held nothing."
+        sentences.append(text % {"keys": listed([_key(one) for one in released.locked])})
+    if changed := len(released.changed):
+        text = ngettext(
+            "%(count)s had a new holder meanwhile.", "%(count)s had a new holder meanwhile.", changed
+        )
+        sentences.append(text % {"count": f"{changed:,}"})
+    return " ".join(sentences) or _(
+        "Nothing was released: the subscribers that the page showed held nothing."
+    )
+
+
+def _released(subscriber: str, partitions: Sequence[str]) -> str:
+    if len(partitions) == 1:
+        text = _("1 lease was released: %(key)s.")
+        if subscriber:
+            text = _("1 lease was released of %(subscriber)s: %(key)s.")
+    elif subscriber:
+        text = ngettext(
+            "%(count)s lease was released of %(subscriber)s.",
+            "%(count)s leases were released of %(subscriber)s.",
+            len(partitions),
+        )
+    else:
+        text = ngettext("%(count)s lease was released.", "%(count)s leases were released.", len(partitions))
+    values = {"count": f"{len(partitions):,}", "subscriber": subscriber, "key": _key(partitions[0])}
+    return text % values

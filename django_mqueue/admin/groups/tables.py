@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...models import Offset, PartitionLease
 from ...store import removal
 from ...store.offsets import REMOVING
-from ..base.display import EMPTY, badge, column, key, key_column, moment_column, printable
-from ..base.tables import ReadOnlyAdmin
+from ..base.display import EMPTY, badge, column, key, moment_columns, printable
+from ..base.tables import GroupTable
 from .model_admin import PartitionsPage, SubscribersPage
 from .releasing import ReleaseLeases
 
 if TYPE_CHECKING:
     from django.contrib.admin.views.main import ChangeList
-
-LOOKUPS = {"consumer_group": "Group", "topic": "Topic", "partition_key": "Key"}
 
 
 def _group(row: Any) -> dict[str, str]:
@@ -48,77 +48,75 @@ def _is_over(row: Any, at: int) -> bool:
     return bool(at <= row.now_ms - conf.lease_ms(row.topic))
 
 
-class PartitionLeaseAdmin(ReadOnlyAdmin):
+class PartitionLeaseAdmin(GroupTable):
     """The leases: the subscriber that receives the messages of each partition."""
 
-    order = ("consumer_group", "topic", "partition_key")
-    lookups = LOOKUPS
     views = (ReleaseLeases,)
-    row_links = (("Partition", "group_partitions", _partition), ("Release", "release_leases", _held))
+    row_links = (
+        (gettext_lazy("Partition"), "group_partitions", _partition),
+        (gettext_lazy("Release"), "release_leases", _held),
+    )
     list_display = ["key", "group", "topic", "state", "owner", "leased_short", "renewed_short"]
     fieldsets = [
         (None, {"fields": ["consumer_group", "topic", "key"]}),
-        ("Lease", {"fields": ["state", "owner", "incarnation", "leased", "renewed"]}),
+        (gettext_lazy("Lease"), {"fields": ["state", "owner", "incarnation", "leased", "renewed"]}),
     ]
-    readonly_fields = ["key", "state", "owner", "incarnation", "leased", "renewed"]
 
-    key = key_column
-    group = column("consumer_group", "group")
-    owner = column("leased_by", "subscriber")
-    incarnation = column("holder", "subscriber's incarnation")
-    leased_short = moment_column("leased_at", "leased", short=True)
-    renewed_short = moment_column("lease_renewed_at", "renewed", short=True)
-    leased = moment_column("leased_at", "leased")
-    renewed = moment_column("lease_renewed_at", "renewed")
+    owner = column("leased_by", gettext_lazy("subscriber"))
+    incarnation = column("holder", gettext_lazy("subscriber's incarnation"))
+    leased_short, leased = moment_columns("leased_at", gettext_lazy("leased"))
+    renewed_short, renewed = moment_columns("lease_renewed_at", gettext_lazy("renewed"))
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> str:
         if not row.holder:
-            return badge("waiting", "free")
-        return badge("bad", "expired") if _is_over(row, row.lease_renewed_at) else badge("good", "held")
+            return badge("waiting", _("free"))
+        is_expired = _is_over(row, row.lease_renewed_at)
+        return badge("bad", _("expired")) if is_expired else badge("good", _("held"))
 
 
-class SubscriberHeartbeatAdmin(ReadOnlyAdmin):
+class SubscriberHeartbeatAdmin(GroupTable):
     """The heartbeats: which subscribers are alive."""
 
     order = ("consumer_group", "topic", "subscriber_name")
-    lookups = {"consumer_group": "Group", "topic": "Topic", "subscriber_name": "Subscriber"}
+    lookups = {
+        "consumer_group": gettext_lazy("Group"),
+        "topic": gettext_lazy("Topic"),
+        "subscriber_name": gettext_lazy("Subscriber"),
+    }
     views = (SubscribersPage,)
-    row_links = (("Subscriber", "group_subscribers", _subscriber),)
+    row_links = ((gettext_lazy("Subscriber"), "group_subscribers", _subscriber),)
     list_display = ["subscriber_name", "group", "topic", "state", "heartbeat_short", "deregistered_short"]
     fieldsets = [
         (None, {"fields": ["subscriber_name", "consumer_group", "topic"]}),
-        ("State", {"fields": ["state", "heartbeat", "deregistered", "incarnation"]}),
+        (gettext_lazy("State"), {"fields": ["state", "heartbeat", "deregistered", "incarnation"]}),
     ]
-    readonly_fields = ["state", "heartbeat", "deregistered"]
 
-    group = column("consumer_group", "group")
-    heartbeat_short = moment_column("heartbeat_at", "last heartbeat", short=True)
-    deregistered_short = moment_column("deregistered_at", "deregistered", short=True)
-    heartbeat = moment_column("heartbeat_at", "last heartbeat")
-    deregistered = moment_column("deregistered_at", "deregistered")
+    heartbeat_short, heartbeat = moment_columns("heartbeat_at", gettext_lazy("last heartbeat"))
+    deregistered_short, deregistered = moment_columns("deregistered_at", gettext_lazy("deregistered"))
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> str:
         """Return the badge of the state, by the rule that workers use to count live subscribers."""
         if row.deregistered_at is not None:
-            return badge("over", "left")
-        return badge("bad", "silent") if _is_over(row, row.heartbeat_at) else badge("good", "alive")
+            return badge("over", _("left"))
+        is_silent = _is_over(row, row.heartbeat_at)
+        return badge("bad", _("silent")) if is_silent else badge("good", _("alive"))
 
 
 class RowsFilter(admin.SimpleListFilter):
     """A filter: rows of groups, or rows of topics. The choices are fixed, so no query reads them."""
 
-    title = "rows of"
+    title = gettext_lazy("rows of")
     parameter_name = "whose"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("topics", "Topics")]
+        return [("topics", _("Topics"))]
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        """Call the rows of groups "Groups", not "All"."""
-        for choice in super().choices(changelist):
-            yield {**choice, "display": "Topics" if choice["display"] == "Topics" else "Groups"}
+        """Call the first choice "Groups", not "All"."""
+        first, *others = super().choices(changelist)
+        yield from ({**first, "display": _("Groups")}, *others)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Offset]) -> QuerySet[Offset]:
         if self.value() == "topics":
@@ -126,44 +124,39 @@ class RowsFilter(admin.SimpleListFilter):
         return queryset.filter(consumer_group__gt="")
 
 
-class OffsetAdmin(ReadOnlyAdmin):
+class OffsetAdmin(GroupTable):
     """The rows of groups and topics. Rows of the gate are left out: they are only locks."""
 
-    order = ("consumer_group", "topic", "partition_key")
-    lookups = LOOKUPS
     list_filter = [RowsFilter]
     views = (PartitionsPage,)
-    row_links = (("Partitions", "group_partitions", _partition),)
+    row_links = ((gettext_lazy("Partitions"), "group_partitions", _partition),)
     list_display = ["partition", "group", "topic", "offset_acked", "scan_offset", "status", "updated_short"]
     fieldsets = [
         (None, {"fields": ["partition", "group", "topic"]}),
-        ("Position", {"fields": ["offset_acked", "scan_offset", "status", "updated"]}),
+        (gettext_lazy("Position"), {"fields": ["offset_acked", "scan_offset", "status", "updated"]}),
     ]
-    readonly_fields = ["partition", "group", "status", "updated"]
 
-    group = column("consumer_group", "group")
-    updated_short = moment_column("updated_at", "updated", short=True)
-    updated = moment_column("updated_at", "updated")
+    updated_short, updated = moment_columns("updated_at", gettext_lazy("updated"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Offset]:
         queryset: QuerySet[Offset] = super().get_queryset(request)
         return queryset.exclude(consumer_group="", topic="")
 
-    @admin.display(description="row")
+    @admin.display(description=gettext_lazy("row"))
     def partition(self, row: Offset) -> str:
         if row.consumer_group:
-            return key(row.partition_key) if row.partition_key else "registration"
+            return key(row.partition_key) if row.partition_key else _("registration")
         if group := removal.group_of(row.partition_key):
-            return f"removal of group {printable(group)}"
-        return "topic: settled offset and position of garbage collection"
+            return _("removal of group %(group)s") % {"group": printable(group)}
+        return _("topic: settled offset and position of garbage collection")
 
-    @admin.display(description="status")
+    @admin.display(description=gettext_lazy("status"))
     def status(self, row: Offset) -> str:
         """Return the badge of a registration or of a removal. Other rows cannot be paused or reset."""
         if not row.consumer_group and removal.group_of(row.partition_key):
-            return badge("bad", "being removed")
+            return badge("bad", _("being removed"))
         if row.partition_key or not row.consumer_group:
             return EMPTY
         if row.scan_offset == REMOVING:
-            return badge("bad", "resetting")
-        return badge("bad", "paused") if row.paused else badge("good", "active")
+            return badge("bad", _("resetting"))
+        return badge("bad", _("paused")) if row.paused else badge("good", _("active"))

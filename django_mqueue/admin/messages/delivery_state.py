@@ -9,6 +9,8 @@ from django.db.models import BooleanField, QuerySet, Value
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ...models import DeliveryState
 from ...policy.outcomes import outcome
@@ -21,51 +23,48 @@ from ..base.display import (
     cell,
     column,
     first_line,
-    key_column,
     moment,
-    moment_column,
+    moment_columns,
     printable,
     quiet,
 )
-from ..base.tables import FROM_OFFSET, LIMIT, Found, ReadOnlyAdmin
+from ..base.tables import FROM_OFFSET, LIMIT, Found, GroupTable
 from ..base.urls import APP, may
 from .masking import may_hold_masked
 from .message_list import OUTCOMES
 
-MASKED = "masked: see the message"
+MASKED = gettext_lazy("masked: see the message")
 """Shown instead of an error: a mask needs the whole message, and this table does not have it."""
 
 
-class DeliveryStateAdmin(ReadOnlyAdmin):
+class DeliveryStateAdmin(GroupTable):
     """The rows in the order of the primary key. A row's URL contains the whole key (see ``row_ids``)."""
 
-    order = ("consumer_group", "topic", "partition_key", "message_offset")
-    lookups = {
-        "consumer_group": "Group", "topic": "Topic", "partition_key": "Key", FROM_OFFSET: "From offset",
-    }  # fmt: skip
+    order = (*GroupTable.order, "message_offset")
+    lookups = {**GroupTable.lookups, FROM_OFFSET: gettext_lazy("From offset")}
     list_display = [
         "offset", "group", "topic", "key", "state", "attempts", "failures", "worker", "last", "last_error",
     ]  # fmt: skip
     fieldsets = [
         (None, {"fields": ["message", "consumer_group", "topic", "key"]}),
-        ("Delivery", {"fields": ["state", "attempts", "failure_count", "delivered_to", "delivered"]}),
-        ("Times", {"fields": ["invisible", "finished"]}),
-        ("Protocol", {"fields": ["handed", "alone", "delivery_token"], "classes": ["collapse"]}),
-        ("Failed attempts", {"fields": ["all_errors"]}),
+        (
+            gettext_lazy("Delivery"),
+            {"fields": ["state", "attempts", "failure_count", "delivered_to", "delivered"]},
+        ),
+        (gettext_lazy("Times"), {"fields": ["invisible", "finished"]}),
+        (
+            gettext_lazy("Protocol"),
+            {"fields": ["handed", "alone", "delivery_token"], "classes": ["collapse"]},
+        ),
+        (gettext_lazy("Failed attempts"), {"fields": ["all_errors"]}),
     ]
-    readonly_fields = [
-        "message", "key", "state", "attempts", "delivered", "invisible", "finished", "all_errors",
-    ]  # fmt: skip
 
-    key = key_column
-    offset = column("message_offset", "offset")
-    group = column("consumer_group", "group")
-    failures = column("failure_count", "failures")
-    worker = column("delivered_to", "subscriber")
-    last = moment_column("delivered_at", "delivered", short=True)
-    delivered = moment_column("delivered_at", "delivered")
-    invisible = moment_column("invisible_until", "invisible until")
-    finished = moment_column("acked_at", "done at")
+    offset = column("message_offset", gettext_lazy("offset"))
+    failures = column("failure_count", gettext_lazy("failures"))
+    worker = column("delivered_to", gettext_lazy("subscriber"))
+    last, delivered = moment_columns("delivered_at", gettext_lazy("delivered"))
+    invisible = moment_columns("invisible_until", gettext_lazy("invisible until"))[1]
+    finished = moment_columns("acked_at", gettext_lazy("done at"))[1]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeliveryState]:
         """Annotate each row with the user's permissions, because columns do not get the request."""
@@ -94,7 +93,7 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
         except ValueError:  # A part of the key is not a valid value of its column.
             return None
 
-    @admin.display(description="message")
+    @admin.display(description=gettext_lazy("message"))
     def message(self, row: Any) -> str:
         if not row.sees_messages:
             return str(row.message_offset)
@@ -102,46 +101,49 @@ class DeliveryStateAdmin(ReadOnlyAdmin):
         url = reverse(page, args=(row.message_offset,), current_app=site)
         return format_html('<a href="{}">{}</a>', url, row.message_offset)
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> str:
         """Return the badge of the state, by the database's clock. All decisions of the queue use this clock."""
         if row.acked:
             names = ("invisible_until", "acked_at", "delivered_to", "handed")
             view = {name: getattr(row, name) for name in names}
             found = outcome(view, _errors(row), has_letter=False, came_back=False)
-            return badge("over", OUTCOMES.get(found, "done"))
+            return badge("over", OUTCOMES.get(found, _("done")))
         due = row.invisible_until <= row.now_ms
         if row.in_flight:
-            return badge("bad", "overdue") if due else badge("good", "in flight")
-        return badge("waiting", "due") if due else badge("waiting", "waits")
+            return badge("bad", _("overdue")) if due else badge("good", _("in flight"))
+        return badge("waiting", _("due") if due else _("waits"))
 
-    @admin.display(description="attempts")
+    @admin.display(description=gettext_lazy("attempts"))
     def attempts(self, row: DeliveryState) -> int:
         return row.retry_count + 1
 
-    @admin.display(description="last error")
+    @admin.display(description=gettext_lazy("last error"))
     def last_error(self, row: Any) -> str:
         errors = _errors(row)
         if errors and _is_masked(row):
             return quiet(MASKED)
         return cell(first_line(str(errors[-1].get("error", "")))) if errors else EMPTY
 
-    @admin.display(description="errors")
+    @admin.display(description=gettext_lazy("errors"))
     def all_errors(self, row: Any) -> str:
         """Return the failed attempts, newest first."""
         if row.errors and _is_masked(row):
             return quiet(MASKED)
-        sections = [
-            (
-                error.get("attempt", "?"),
-                printable(str(error.get("by", "?"))),
-                moment(at if isinstance(at := error.get("at"), int) else None),
-                block(str(error.get("error", ""))),
-            )
-            for error in reversed(_errors(row))
-        ]
-        html = '<section><span class="mqueue-caption">Attempt {}, by {}, {}</span>{}</section>'
+        sections = [(_caption(error), block(str(error.get("error", "")))) for error in reversed(_errors(row))]
+        html = '<section><span class="mqueue-caption">{}</span>{}</section>'
         return format_html_join("", html, sections) or EMPTY
+
+
+def _caption(error: dict[str, Any]) -> str:
+    """Return the title of a failed attempt as HTML."""
+    at = error.get("at")
+    return format_html(
+        _("Attempt {attempt}, by {subscriber}, {time}"),
+        attempt=error.get("attempt", "?"),
+        subscriber=printable(str(error.get("by", "?"))),
+        time=moment(at if isinstance(at, int) else None),
+    )
 
 
 def _is_masked(row: Any) -> bool:

@@ -10,17 +10,18 @@ from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
 
 from ... import conf
 from ...policy.message_query import Cut, FailedAttempt, Inspected
+from ..base.display import Text
 from ..base.urls import may
 from .payloads import Withheld
 
 logger = logging.getLogger("django_mqueue")
 
-
-FAILED = Withheld("masked: the mask failed")
-TOO_LONG = Withheld("masked: too long to be masked here")
+FAILED = _("masked: the mask failed")
+TOO_LONG = _("masked: too long to be masked here")
 
 
 def sees_all(request: HttpRequest, topic: str) -> bool:
@@ -90,6 +91,7 @@ def _taken(message: Inspected, given: Any) -> Inspected:
     return replace(message, payload=given.payload, headers=dict(given.headers), errors=errors)
 
 
-def _hidden(message: Inspected, text: Withheld) -> Inspected:
-    errors = tuple(replace(one, error=text) for one in message.errors)
-    return replace(message, payload=text, headers={}, errors=errors)
+def _hidden(message: Inspected, text: Text) -> Inspected:
+    withheld = Withheld(text)
+    errors = tuple(replace(one, error=withheld) for one in message.errors)
+    return replace(message, payload=withheld, headers={}, errors=errors)

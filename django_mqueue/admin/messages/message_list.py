@@ -8,6 +8,8 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import conf, inspect
 from ...browse import message_search
@@ -15,7 +17,7 @@ from ...exceptions import MQueueError
 from ...inspect import Figure, Inspected, Page
 from ...policy import names
 from ...policy.filters import PAYLOAD, filter_of
-from ...policy.message_query import DEAD, DONE, IN_FLIGHT, SCHEDULED, STATUSES, WAITING
+from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ...policy.outcomes import (  # fmt: skip
     BEFORE_START,
     DEAD_LETTERED,
@@ -27,7 +29,7 @@ from ...policy.outcomes import (  # fmt: skip
 )
 from ...service.registration import topic_limit
 from ...stats.results import AT_LEAST, EXACT
-from ..base.display import EMPTY, badge, cell, first_line, key, printable, quiet
+from ..base.display import EMPTY, Text, badge, cell, first_line, key, printable, quiet
 from ..base.forms import Moment, name_field
 from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
@@ -35,7 +37,10 @@ from . import payloads
 from .masking import as_seen, sees_all, shown
 
 NEWEST, OLDEST = "newest", "oldest"
-TITLES = {status: status.replace("_", " ").capitalize() for status in STATUSES} | {WAITING: "For retry"}
+TITLES = {
+    PENDING: gettext_lazy("Pending"), IN_FLIGHT: gettext_lazy("In flight"), WAITING: gettext_lazy("For retry"),
+    DONE: gettext_lazy("Done"), DEAD: gettext_lazy("Dead"), SCHEDULED: gettext_lazy("Scheduled"),
+}  # fmt: skip
 BY_DUE_TIME = (IN_FLIGHT, WAITING)
 """Statuses whose messages cannot be listed newest first: their order is by key and time."""
 
@@ -53,11 +58,11 @@ def path_of(text: str) -> str:
     return PAYLOAD + text.replace(".", "__")
 
 
-def _name(argument: str, limit: int, label: str, size: int = 14) -> forms.CharField:
+def _name(argument: str, limit: int, label: Text, size: int = 14) -> forms.CharField:
     return name_field(argument, limit, required=False, label=label, widget=forms.TextInput({"size": size}))
 
 
-def _text(label: str, size: int, attributes: Any = None, **kwargs: Any) -> forms.CharField:
+def _text(label: Text, size: int, attributes: Any = None, **kwargs: Any) -> forms.CharField:
     widget = forms.TextInput({"size": size, **(attributes or {})})
     return forms.CharField(required=False, label=label, widget=widget, **kwargs)
 
@@ -65,21 +70,25 @@ def _text(label: str, size: int, attributes: Any = None, **kwargs: Any) -> forms
 class SearchForm(forms.Form):
     """The search form. A message must match all fields that are given."""
 
-    topic = _name("topic", topic_limit(), "Topic", 18)
-    group = _name("group", names.GROUP_MAX, "Group")
-    status = forms.ChoiceField(choices=[("", "All"), *TITLES.items()], required=False, label="Status")
-    key = _name("key", names.KEY_MAX, "Key")
-    id = _name("id", names.ID_MAX, "Id", 18)
-    kind = _text("Kind", 14, strip=False, max_length=names.KIND_MAX)
-    order = forms.ChoiceField(
-        choices=[(NEWEST, "Newest first"), (OLDEST, "Oldest first")], required=False, label="Order"
+    topic = _name("topic", topic_limit(), gettext_lazy("Topic"), 18)
+    group = _name("group", names.GROUP_MAX, gettext_lazy("Group"))
+    status = forms.ChoiceField(
+        choices=[("", gettext_lazy("All")), *TITLES.items()], required=False, label=gettext_lazy("Status")
     )
-    after = Moment(required=False, label="Published from")
-    before = Moment(required=False, label="Published before")
-    path = _text("Path in the payload", 18, {"placeholder": "customer.id"}, strip=False)
-    value = _text("holds", 12)
-    header = _text("Header", 14, strip=False)
-    header_value = _text("is", 12)
+    key = _name("key", names.KEY_MAX, gettext_lazy("Key"))
+    id = _name("id", names.ID_MAX, gettext_lazy("Id"), 18)
+    kind = _text(gettext_lazy("Kind"), 14, strip=False, max_length=names.KIND_MAX)
+    order = forms.ChoiceField(
+        choices=[(NEWEST, gettext_lazy("Newest first")), (OLDEST, gettext_lazy("Oldest first"))],
+        required=False,
+        label=gettext_lazy("Order"),
+    )
+    after = Moment(required=False, label=gettext_lazy("Published from"))
+    before = Moment(required=False, label=gettext_lazy("Published before"))
+    path = _text(gettext_lazy("Path in the payload"), 18, {"placeholder": "customer.id"}, strip=False)
+    value = _text(gettext_lazy("holds"), 12)
+    header = _text(gettext_lazy("Header"), 14, strip=False)
+    header_value = _text(gettext_lazy("is"), 12)
 
     FIRST = ("topic", "group", "status", "key", "id", "kind", "order")
 
@@ -99,23 +108,24 @@ class SearchForm(forms.Form):
         for field, value in (("path", "value"), ("header", "header_value")):
             if given.get(field) and not given.get(value):
                 self.add_error(
-                    value, 'Give the value at this path: a number, true, false, null, or a text; "" for none.'
+                    value,
+                    _('Give the value at this path: a number, true, false, null, or a text; "" for none.'),
                 )
             elif given.get(value) and not given.get(field) and field not in self.errors:
-                self.add_error(field, "Give the path or the header that has this value.")
+                self.add_error(field, _("Give the path or the header that has this value."))
         if given.get("path") and not all(path_of(given["path"]).removeprefix(PAYLOAD).split("__")):
-            self.add_error("path", "The path has an empty part, between two dots or at an end.")
+            self.add_error("path", _("The path has an empty part, between two dots or at an end."))
         if given.get("header", "").startswith(PAYLOAD):
-            self.add_error("header", f"Headers that begin with {PAYLOAD} cannot be searched.")
+            text = _("Headers that begin with %(prefix)s cannot be searched.")
+            self.add_error("header", text % {"prefix": PAYLOAD})
         if given.get("status") and given["status"] not in ("scheduled", "dead") and not given.get("group"):
-            self.add_error(
-                "group",
-                f"{TITLES[given['status']]} is the status of a message for one group. Give the group.",
-            )
+            text = _("%(status)s is the status of a message for one group. Give the group.")
+            self.add_error("group", text % {"status": TITLES[given["status"]]})
         is_asked = any(value for name, value in given.items() if name != "order")
         if is_asked and not given.get("topic") and "topic" not in self.errors:
             self.add_error(
-                "topic", "Give a topic. Without a topic, only the newest messages of all topics are listed."
+                "topic",
+                _("Give a topic. Without a topic, only the newest messages of all topics are listed."),
             )
         return given
 
@@ -152,13 +162,23 @@ COUNTED = 1_000
 KEPT = 10
 """Seconds for which a group's counts stay in Django's cache."""
 BADGES = {
-    "pending": "waiting", "in_flight": "good", "waiting": "waiting", "done": "over", "dead": "bad",
-    "scheduled": "waiting",
-}  # fmt: skip
+    PENDING: ("waiting", gettext_lazy("pending")),
+    IN_FLIGHT: ("good", gettext_lazy("in flight")),
+    WAITING: ("waiting", gettext_lazy("for retry")),
+    DONE: ("over", gettext_lazy("done")),
+    DEAD: ("bad", gettext_lazy("dead")),
+    SCHEDULED: ("waiting", gettext_lazy("scheduled")),
+}
+"""The kind and the text of the badge of each status."""
 OUTCOMES = {
-    SKIPPED: "skipped", DEAD_LETTERED: "dead-lettered", REDRIVEN: "redriven", REMOVED: "removed",
-    SET_ASIDE: "parked", BEFORE_START: "before the group's start", NOT_RECORDED: "not recorded",
-}  # fmt: skip
+    SKIPPED: gettext_lazy("skipped"),
+    DEAD_LETTERED: gettext_lazy("dead-lettered"),
+    REDRIVEN: gettext_lazy("redriven"),
+    REMOVED: gettext_lazy("removed"),
+    SET_ASIDE: gettext_lazy("parked"),
+    BEFORE_START: gettext_lazy("before the group's start"),
+    NOT_RECORDED: gettext_lazy("not recorded"),
+}
 """Badges of messages that are done although no handler has finished them."""
 
 
@@ -232,7 +252,7 @@ class MessagesPage(QueueView):
         }
         return page_url(self.request, self.url_name, **{**given, **changed})
 
-    def _counts(self, given: Mapping[str, Any]) -> list[tuple[str, Figure, str, bool]]:
+    def _counts(self, given: Mapping[str, Any]) -> list[tuple[Text, Figure, str, bool]]:
         """Return (title, count, URL, is listed now) for each status of a group, except done."""
         counts = _counts(given["topic"], given["group"], given["key"])
         return [
@@ -241,20 +261,20 @@ class MessagesPage(QueueView):
         ]
 
     def _row(self, message: Inspected, has_dead_letters: bool) -> dict[str, Any]:
-        offset, who = message.offset, ""
+        offset, prefix = message.offset, ""
         if has_dead_letters:
             offset = message.offset if message.dead_letter is None else message.dead_letter
-            who = f"{message.group}: " if message.group else ""
+            prefix = f"{message.group}: " if message.group else ""
         error = message.errors[-1].error if message.errors else ""
         return {
             "message": message,
             "offset": offset,
             "url": page_url(self.request, "message_change", offset),
             "due": message.available_at if _is_scheduled(message) else None,
-            "key": quiet("no key") if message.key is None else key(message.key),
+            "key": quiet(_("no key")) if message.key is None else key(message.key),
             "status": status_badge(message.status, message.outcome),
             "payload": payloads.beginning(message),
-            "failure": cell(f"{who}{first_line(error)}") if error else EMPTY,
+            "failure": cell(f"{prefix}{first_line(error)}") if error else EMPTY,
         }
 
 
@@ -282,5 +302,5 @@ def _is_scheduled(message: Inspected) -> bool:
 def status_badge(status: str | None, outcome: str | None = None) -> str:
     if status is None:
         return EMPTY
-    text = OUTCOMES.get(outcome or "") if status == DONE else None
-    return badge(BADGES[status], text or TITLES[status].lower())
+    kind, text = BADGES[status]
+    return badge(kind, OUTCOMES.get(outcome or "", text) if status == DONE else text)

@@ -13,7 +13,6 @@ from .timeline import MessagePage
 
 
 class MessageAdmin(ReadOnlyAdmin):
-    order = ("-offset",)
     views = (PublishMessage, HurryMessage)
     list_view = MessagesPage
 

@@ -12,6 +12,8 @@ from django.contrib import messages
 from django.contrib.admin.models import ADDITION
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
 from ... import conf, inspect
 from ...browse.operations import MOVABLE
@@ -26,7 +28,7 @@ from ...policy.ids import uuid7
 from ...policy.message_query import SCHEDULED
 from ...service import publish
 from ...service.registration import topic_limit
-from ..base.display import printable
+from ..base.display import Text, printable
 from ..base.forms import OFFSET_MAX, Moment, name_field
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject, noticed
 from ..base.urls import allowed_url, may
@@ -36,10 +38,10 @@ from .payload_text import BASE64, HEX, JSON_TEXT, TEXT, parse, parse_json
 from .timeline import read
 
 ENCODINGS = (
-    (JSON_TEXT, "JSON"),
-    (TEXT, "Bytes: this text in UTF-8"),
-    (BASE64, "Bytes: in base64"),
-    (HEX, "Bytes: in hexadecimal"),
+    (JSON_TEXT, gettext_lazy("JSON")),
+    (TEXT, gettext_lazy("Bytes: this text in UTF-8")),
+    (BASE64, gettext_lazy("Bytes: in base64")),
+    (HEX, gettext_lazy("Bytes: in hexadecimal")),
 )
 COPIED = 262_144
 """Maximum bytes of a payload that is copied into a form."""
@@ -49,7 +51,7 @@ REMEMBERED, PUBLISHED = 20, "mqueue-published"
 nothing the second time, even if its message is already done and deleted."""
 
 
-def _text(label: str, **kwargs: Any) -> forms.CharField:
+def _text(label: Text, **kwargs: Any) -> forms.CharField:
     return forms.CharField(required=False, strip=False, label=label, **kwargs)
 
 
@@ -62,28 +64,41 @@ def _area(rows: int) -> forms.Textarea:
 def _headers(text: str) -> dict[str, Any] | None:
     found = parse_json(text) if text.strip() else None
     if found is not None and not isinstance(found, dict):
-        raise ValidationError("Headers are a JSON object: names and values in braces.")
+        raise ValidationError(_("Headers are a JSON object: names and values in braces."))
     return found
 
 
 class PublishForm(forms.Form):
     """The arguments of ``publish``. The cleaned data has the message as ``outgoing``."""
 
-    topic = _text("Topic", widget=forms.TextInput({"class": "vTextField"}))
-    key = _text("Key", help_text="Messages of one key are delivered in order. Empty: without an order.")
+    topic = _text(gettext_lazy("Topic"), widget=forms.TextInput({"class": "vTextField"}))
+    key = _text(
+        gettext_lazy("Key"),
+        help_text=gettext_lazy("Messages of one key are delivered in order. Empty: without an order."),
+    )
     id = _text(
-        "Id",
-        help_text="While this id is in the topic, another message with it is not stored. The id is generated for"
-        " this form, so the form publishes only once.",
+        gettext_lazy("Id"),
+        help_text=gettext_lazy(
+            "While this id is in the topic, another message with it is not stored. The id is generated for this form,"
+            " so the form publishes only once."
+        ),
         widget=forms.TextInput({"class": "vTextField"}),
     )
-    kind = _text("Kind")
-    payload_is = forms.ChoiceField(choices=ENCODINGS, label="Payload format")
-    payload = _text("Payload", widget=_area(12))
-    headers = _text("Headers", widget=_area(3), help_text="A JSON object, or nothing.")
-    group = _text("For group", help_text="Empty: for all groups.")
-    delay = forms.FloatField(required=False, label="In … seconds", help_text="Delivered no earlier.")
-    at = Moment(required=False, label="Or at", help_text="Delivered no earlier, by the database's clock.")
+    kind = _text(gettext_lazy("Kind"))
+    payload_is = forms.ChoiceField(choices=ENCODINGS, label=gettext_lazy("Payload format"))
+    payload = _text(gettext_lazy("Payload"), widget=_area(12))
+    headers = _text(
+        gettext_lazy("Headers"), widget=_area(3), help_text=gettext_lazy("A JSON object, or nothing.")
+    )
+    group = _text(gettext_lazy("For group"), help_text=gettext_lazy("Empty: for all groups."))
+    delay = forms.FloatField(
+        required=False, label=gettext_lazy("In … seconds"), help_text=gettext_lazy("Delivered no earlier.")
+    )
+    at = Moment(
+        required=False,
+        label=gettext_lazy("Or at"),
+        help_text=gettext_lazy("Delivered no earlier, by the database's clock."),
+    )
 
     def clean(self) -> dict[str, Any]:
         """Check the payload in the format ``payload_is``, then the headers, then the whole message."""
@@ -127,10 +142,10 @@ class PublishMessage(Operation):
     """
 
     route, url_name = "publish", "publish_message"
-    title = "Publish a message"
+    title = gettext_lazy("Publish a message")
     form_class = PublishForm
     flag = ADDITION
-    next_button = "Preview"
+    next_button = gettext_lazy("Preview")
     template_name = "admin/django_mqueue/publish.html"
     published: int | None = None
     """The offset of the message, after it was published."""
@@ -147,16 +162,17 @@ class PublishMessage(Operation):
     def _copied(self, word: str) -> dict[str, Any]:
         """Return the initial values for a copy of a message. Raises ``Refused`` if the message cannot be copied."""
         if not may(self.request, "view_message"):
-            raise Refused("You may not see messages, so no message is copied.")
+            raise Refused(_("You may not see messages, so no message is copied."))
         found = read(self.request, word)
         if found is None:
-            raise Refused(f"There is no message {printable(word)[:20]} to copy.")
+            raise Refused(_("There is no message %(offset)s to copy.") % {"offset": printable(word)[:20]})
         message = shown(self.request, found.message)
         payload = message.payload
         if isinstance(payload, (Cut, payloads.Withheld)) or message.size > COPIED:
-            raise Refused(f"The payload of message {word} is too long, or hidden: it was not copied.")
+            text = _("The payload of message %(offset)s is too long, or hidden: it was not copied.")
+            raise Refused(text % {"offset": word})
         if not sees_all(self.request, found.stored_in):
-            self.prompt = "Parts of this copy may be masked: they would be published in their masked form."
+            self.prompt = _("Parts of this copy may be masked: they would be published in their masked form.")
         is_bytes = isinstance(payload, bytes)
         text = base64.b64encode(payload).decode() if is_bytes else printable(payloads.pretty(payload))
         return {
@@ -172,22 +188,18 @@ class PublishMessage(Operation):
     def plan(self, data: Data) -> Plan:
         outgoing, topic = data["outgoing"], data["topic"]
         if self._mark(data) in self._marks():
-            return Plan(_AGAIN, is_empty=True)
+            return Plan(str(_AGAIN), is_empty=True)
         groups = groups_of(conf.database(), topic, GROUPS)
         if outgoing.group:
             groups = [(outgoing.group, dict(groups).get(outgoing.group, False))]
-        who = [f"{group} (paused)" if paused else group for group, paused in groups]
-        gets = f"It is for {_count(len(who))}: {', '.join(map(printable, who))}." if who else _NOBODY
-        undo = "This cannot be undone."
+        undo = _("The message is stored in the topic. This cannot be undone.")
         if data["delay"] or data["at"]:
-            undo = "Until it is due, it can be cancelled, but not in the admin."
-        means = [
-            f"The message is stored in the topic. {undo}",
-            gets,
-            *_when(data, [paused for _, paused in groups]),
-        ]
+            undo = _(
+                "The message is stored in the topic. Until it is due, it can be cancelled, but not in the admin."
+            )
+        means = [undo, _receivers(groups), *_when(data, [paused for _name, paused in groups])]
         if outgoing.key is None:
-            means.append("It has no key: no order is guaranteed.")
+            means.append(_("It has no key: no order is guaranteed."))
         value = outgoing.payload
         size = publish.check(topic, outgoing)
         if isinstance(value, bytes):
@@ -195,13 +207,13 @@ class PublishMessage(Operation):
         else:
             payload = payloads.of_value(value, size)
         facts = [
-            ("Topic", topic), ("Key", outgoing.key or "-"), ("Id", outgoing.id or "a new one"),
-            ("Kind", outgoing.kind or "-"), ("Size", payloads.size(size)),
+            (_("Topic"), topic), (_("Key"), outgoing.key or "-"), (_("Id"), outgoing.id or _("a new one")),
+            (_("Kind"), outgoing.kind or "-"), (_("Size"), payloads.size(size)),
         ]  # fmt: skip
         return Plan(
-            f"Publish this message to topic {topic}?",
+            _("Publish this message to topic %(topic)s?") % data,
             means,
-            button="Publish",
+            button=_("Publish"),
             context={
                 "facts": [(label, printable(value)) for label, value in facts],
                 "headers": payloads.document(outgoing.headers),
@@ -212,7 +224,7 @@ class PublishMessage(Operation):
     def perform(self, data: Data) -> Result:
         outgoing, topic = data["outgoing"], data["topic"]
         if self._mark(data) in self._marks():
-            return Result(_AGAIN, level=messages.WARNING)
+            return Result(str(_AGAIN), level=messages.WARNING)
         published = publish.publish(
             topic, outgoing.payload, key=outgoing.key, id=outgoing.id, kind=outgoing.kind, headers=outgoing.headers,
             group=outgoing.group, delay=data["delay"], at=data["at"], using=conf.database(),
@@ -220,8 +232,9 @@ class PublishMessage(Operation):
         self.request.session[PUBLISHED] = [*self._marks(), self._mark(data)][-REMEMBERED:]
         self.published = published.offset
         if not published.created:
-            return Result(_AGAIN, level=messages.WARNING)
-        return Result(f"Message {published.id} was published to topic {topic}, at offset {published.offset}.")
+            return Result(str(_AGAIN), level=messages.WARNING)
+        text = _("Message %(id)s was published to topic %(topic)s, at offset %(offset)s.")
+        return Result(text % {"id": published.id, "topic": topic, "offset": published.offset})
 
     def subject(self, data: Data) -> Subject:
         return Subject(Message, "", f"{data['topic']}: {data['id']}")
@@ -235,43 +248,56 @@ class PublishMessage(Operation):
 
     def _mark(self, data: Data) -> str:
         """Return the mark of this message in the session. A form without an id publishes another message each time."""
-        place = [data["topic"], data["key"], data["group"], data["id"] or uuid7()]
-        return blake2b(json.dumps(place).encode(), digest_size=12).hexdigest()
+        message = [data["topic"], data["key"], data["group"], data["id"] or uuid7()]
+        return blake2b(json.dumps(message).encode(), digest_size=12).hexdigest()
 
     def _marks(self) -> list[str]:
         found: list[str] = self.request.session.get(PUBLISHED, [])
         return found
 
 
-_AGAIN = (
-    "A message with this id was already published: nothing was stored. To publish another message, give it another"
-    " id."
-)
-_NOBODY = (
-    "No group is registered for the topic. No group receives the message until one is registered, and until then"
-    " nothing of the topic is deleted. Check the topic's name."
+_AGAIN = gettext_lazy(
+    "A message with this id was already published: nothing was stored. To publish another message, give it another id."
 )
 
 
-def _count(groups: int) -> str:
-    return f"{groups} group{'' if groups == 1 else 's'}" if groups < GROUPS else f"{GROUPS} groups or more"
+def _receivers(groups: list[tuple[str, bool]]) -> str:
+    """Return the sentence about the groups of a message, which are (name, is paused)."""
+    if not groups:
+        return _(
+            "No group is registered for the topic. No group receives the message until one is registered, and until"
+            " then nothing of the topic is deleted. Check the topic's name."
+        )
+    text = ngettext(
+        "It is for %(count)s group: %(groups)s.", "It is for %(count)s groups: %(groups)s.", len(groups)
+    )
+    if len(groups) >= GROUPS:
+        text = _("It is for %(count)s groups or more: %(groups)s.")
+    names_ = [_("%(group)s (paused)") % {"group": name} if paused else name for name, paused in groups]
+    return text % {"count": len(groups), "groups": ", ".join(map(printable, names_))}
 
 
 def _when(data: Data, paused: list[bool]) -> list[str]:
     """Return the sentences about the time of delivery. ``paused``: for each group of the message, if it is paused."""
     if data["delay"]:
-        return [f"It is delivered no earlier than {data['delay']:g} seconds after it was published."]
+        text = _("It is delivered no earlier than %(seconds)s seconds after it was published.")
+        return [text % {"seconds": f"{data['delay']:g}"}]
     if data["at"]:
-        return [f"It is delivered no earlier than {data['at']:%Y-%m-%d %H:%M:%S %Z}."]
+        text = _("It is delivered no earlier than %(time)s.")
+        return [text % {"time": f"{data['at']:%Y-%m-%d %H:%M:%S %Z}"}]
     if not paused:
         return []
     if all(paused):
         return [
-            "It is not delivered while they are paused."
-            if len(paused) > 1
-            else "It is not delivered while the group is paused."
+            ngettext(
+                "It is not delivered while the group is paused.",
+                "It is not delivered while they are paused.",
+                len(paused),
+            )
         ]
-    return [f"It can be delivered at once{', but not to paused groups' if any(paused) else ''}."]
+    if any(paused):
+        return [_("It can be delivered at once, but not to paused groups.")]
+    return [_("It can be delivered at once.")]
 
 
 class HurryForm(forms.Form):
@@ -286,21 +312,23 @@ class HurryMessage(Operation):
     """Deliver a message now: a scheduled message becomes due, any other becomes the next message of its key."""
 
     route, url_name = "hurry", "hurry_message"
-    title = "Deliver a message now"
+    title = gettext_lazy("Deliver a message now")
     form_class = HurryForm
 
     def plan(self, data: Data) -> Plan:
-        message = f"message {data['offset']} of topic {data['topic']}"
         if _found(data).status == SCHEDULED:
-            means = ["The message is due at once, instead of at its time. This cannot be undone."]
+            what = _("Deliver message %(offset)s of topic %(topic)s now?")
+            means = [_("The message is due at once, instead of at its time. This cannot be undone.")]
         else:
+            what = _("Deliver message %(offset)s of topic %(topic)s to group %(group)s now?")
             means = [
-                "The group receives it as the next message of its key, before all messages that are already due. This"
-                " cannot be undone.",
-                "A strict handler keeps the order: for it, only the wait for a retry ends.",
+                _(
+                    "The group receives it as the next message of its key, before all messages that are already due."
+                    " This cannot be undone."
+                ),
+                _("A strict handler keeps the order: for it, only the wait for a retry ends."),
             ]
-            message += f" to group {data['group']}"
-        return Plan(f"Deliver {message} now?", [*means, noticed(data["topic"])], button="Deliver now")
+        return Plan(what % data, [*means, noticed(data["topic"])], button=_("Deliver now"))
 
     def perform(self, data: Data) -> Result:
         status = _found(data).status
@@ -308,13 +336,13 @@ class HurryMessage(Operation):
             data["topic"], group=data["group"] or None, offset=data["offset"], status=status, limit=1
         )
         if not moved:
-            raise Refused("The message was already due. Nothing was changed.")
-        where = (
-            "due now"
-            if status == SCHEDULED
-            else f"due now, as the next message of its key for group {data['group']}"
+            raise Refused(_("The message was already due. Nothing was changed."))
+        text = _(
+            "Message %(offset)s of topic %(topic)s is due now, as the next message of its key for group %(group)s."
         )
-        return Result(f"Message {data['offset']} of topic {data['topic']} is {where}.")
+        if status == SCHEDULED:
+            text = _("Message %(offset)s of topic %(topic)s is due now.")
+        return Result(text % data)
 
     def subject(self, data: Data) -> Subject:
         return Subject(Message, str(data["offset"]), f"{data['topic']}@{data['offset']}")
@@ -335,4 +363,4 @@ def _found(data: Data) -> Inspected:
     for message in inspect.messages(topic, status=SCHEDULED, offset=offset, payload_limit=1, using=using):
         if message.target == group:
             return message
-    raise Refused("The message no longer waits: it was delivered, or is done, or does not exist.")
+    raise Refused(_("The message no longer waits: it was delivered, or is done, or does not exist."))

@@ -9,9 +9,15 @@ from decimal import Decimal
 from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 JSON_TEXT, TEXT, HEX, BASE64 = "json", "text", "hex", "base64"
-TITLES = {TEXT: "UTF-8", HEX: "hexadecimal", BASE64: "base64"}
+NOT_VALID = {
+    TEXT: gettext_lazy("This is not UTF-8: %(problem)s."),
+    HEX: gettext_lazy("This is not hexadecimal: %(problem)s."),
+    BASE64: gettext_lazy("This is not base64: %(problem)s."),
+}
 DIFF_LINES = 4_000
 """Maximum lines of both texts together. The time grows faster than the number of lines."""
 CONTEXT = 3
@@ -51,7 +57,7 @@ def parse(form: str, text: str) -> Any:
         digits = "".join(text.split())
         return bytes.fromhex(digits) if form == HEX else b64decode(digits, validate=True)
     except ValueError as problem:
-        raise ValidationError(f"This is not {TITLES[form]}: {problem}.") from None
+        raise ValidationError(NOT_VALID[form] % {"problem": problem}) from None
 
 
 def parse_json(text: str) -> Any:
@@ -61,12 +67,13 @@ def parse_json(text: str) -> Any:
             text, parse_constant=_no_constant, parse_float=_exact, object_pairs_hook=_with_unique_names
         )
     except json.JSONDecodeError as problem:
-        where = f"line {problem.lineno}, column {problem.colno}"
-        raise ValidationError(f"This is not JSON: {problem.msg} at {where}.") from None
+        message = _("This is not JSON: %(problem)s at line %(line)s, column %(column)s.")
+        values = {"problem": problem.msg, "line": problem.lineno, "column": problem.colno}
+        raise ValidationError(message % values) from None
     except ValueError as problem:  # An integer with thousands of digits.
-        raise ValidationError(f"This is not JSON: {problem}") from None
+        raise ValidationError(_("This is not JSON: %(problem)s") % {"problem": problem}) from None
     except RecursionError:
-        raise ValidationError("This is nested too deeply.") from None
+        raise ValidationError(_("This is nested too deeply.")) from None
 
 
 def diff(before: str, after: str) -> list[tuple[str, str]] | None:
@@ -79,20 +86,21 @@ def diff(before: str, after: str) -> list[tuple[str, str]] | None:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValidationError(f"This is not JSON: {name} is not a value of JSON.")
+    raise ValidationError(_("This is not JSON: %(name)s is not a value of JSON.") % {"name": name})
 
 
 def _exact(text: str) -> float:
     found = float(text)
     if found in (float("inf"), float("-inf")) or Decimal(repr(found)) != Decimal(text):
-        raise ValidationError(f"The number {text[:40]} cannot be kept exactly: write it as a text.")
+        problem = _("The number %(number)s cannot be kept exactly: write it as a text.")
+        raise ValidationError(problem % {"number": text[:40]})
     return found
 
 
 def _with_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
+        names = [pair[0] for pair in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValidationError(f"The name {twice!r} occurs twice in one mapping.")
+        raise ValidationError(_("The name %(name)r occurs twice in one mapping.") % {"name": twice})
     return found

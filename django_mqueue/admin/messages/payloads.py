@@ -8,6 +8,8 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ...policy.encoding import BYTES, JSON
 from ...policy.message_query import Cut, Inspected, Unreadable
@@ -61,10 +63,11 @@ def _stored(message: Inspected) -> tuple[bytes, int, str] | None:
 def of_value(value: Any, length: int) -> SafeString:
     """Return a JSON value as HTML. ``length``: its stored size in bytes."""
     text = pretty(value)
-    caption = f"JSON, {size(length)}"
+    caption = _("JSON, %(size)s")
     if len(text) > BODY_CHARACTERS:
-        caption = f"{caption}; the first {BODY_CHARACTERS:,} characters are shown"
-    return _captioned(caption, text[:BODY_CHARACTERS])
+        caption = _("JSON, %(size)s; the first %(shown)s characters are shown")
+    values = {"size": size(length), "shown": f"{BODY_CHARACTERS:,}"}
+    return _captioned(caption % values, text[:BODY_CHARACTERS])
 
 
 def pretty(value: Any) -> str:
@@ -85,7 +88,7 @@ def compact(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, cls=DjangoJSONEncoder)
     except RecursionError:
-        return "nested too deeply to be shown"
+        return _("nested too deeply to be shown")
 
 
 def whole(body: bytes, length: int, encoding: str) -> SafeString:
@@ -94,14 +97,18 @@ def whole(body: bytes, length: int, encoding: str) -> SafeString:
     ``body``: the payload, or its beginning if it is longer than ``BODY_BYTES``. ``length``: of the whole payload.
     """
     if encoding == BYTES:
-        return _captioned(_first(size(length), min(length, HEX_LINE * HEX_LINES), length), _hex(body))
+        shown = HEX_LINE * HEX_LINES
+        caption = _("%(size)s; the first %(shown)s are shown") if shown < length else "%(size)s"
+        return _captioned(caption % {"size": size(length), "shown": f"{shown:,}"}, _hex(body))
     if len(body) < length:
         text = body.decode(errors="replace").rstrip("\ufffd")
-        return _captioned(_first(f"JSON, {size(length)}", len(body), length), text)
+        caption = _("JSON, %(size)s; the first %(shown)s are shown")
+        return _captioned(caption % {"size": size(length), "shown": f"{len(body):,}"}, text)
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        return _captioned(f"not valid JSON, {size(length)}", body.decode(errors="replace"))
+        caption = _("not valid JSON, %(size)s")
+        return _captioned(caption % {"size": size(length)}, body.decode(errors="replace"))
     return of_value(value, length)
 
 
@@ -113,20 +120,16 @@ def document(value: Any) -> str:
 
 
 def size(length: int) -> str:
-    return f"{length:,} byte{'' if length == 1 else 's'}"
+    return ngettext("%(count)s byte", "%(count)s bytes", length) % {"count": f"{length:,}"}
 
 
 def _hex(body: bytes) -> str:
     lines = []
     for start in range(0, min(len(body), HEX_LINE * HEX_LINES), HEX_LINE):
         row = body[start : start + HEX_LINE]
-        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-        lines.append(f"{start:08x}  {row.hex(' '):<{HEX_LINE * 3 - 1}}  {letters}")
+        ascii_text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{start:08x}  {row.hex(' '):<{HEX_LINE * 3 - 1}}  {ascii_text}")
     return "\n".join(lines)
-
-
-def _first(caption: str, shown: int, length: int) -> str:
-    return f"{caption}; the first {shown:,} are shown" if shown < length else caption
 
 
 def _captioned(caption: str, text: str) -> SafeString:

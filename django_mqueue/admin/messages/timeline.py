@@ -9,9 +9,11 @@ from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import conf
-from ...browse.timeline import GroupView, MessageTimeline, Related, life
+from ...browse.timeline import GroupView, MessageTimeline, Related, message_timeline
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ...policy.outcomes import (  # fmt: skip
@@ -37,13 +39,15 @@ ERRORS = 100
 MASKED_WHOLE = 4 * 1_048_576
 """Maximum bytes of a payload that is read whole in order to mask it."""
 EXPLANATIONS = {
-    SKIPPED: "The handler's filter excluded it: no handler received it.",
-    DEAD_LETTERED: "It became a dead letter. The dead letter was purged, or was redriven and later deleted.",
-    REDRIVEN: "It became a dead letter, and was redriven.",
-    REMOVED: "It was removed by hand: no handler received it after that.",
-    SET_ASIDE: "Its retry was parked outside the log, and was then moved back or removed.",
-    BEFORE_START: "The group's start position is after it.",
-    NOT_RECORDED: "The group's position is after it, but no delivery is recorded.",
+    SKIPPED: gettext_lazy("The handler's filter excluded it: no handler received it."),
+    DEAD_LETTERED: gettext_lazy(
+        "It became a dead letter. The dead letter was purged, or was redriven and later deleted."
+    ),
+    REDRIVEN: gettext_lazy("It became a dead letter, and was redriven."),
+    REMOVED: gettext_lazy("It was removed by hand: no handler received it after that."),
+    SET_ASIDE: gettext_lazy("Its retry was parked outside the log, and was then moved back or removed."),
+    BEFORE_START: gettext_lazy("The group's start position is after it."),
+    NOT_RECORDED: gettext_lazy("The group's position is after it, but no delivery is recorded."),
 }
 """Explanations for messages that are done although no handler has finished them."""
 
@@ -58,9 +62,10 @@ class MessagePage(QueueView):
         word = unquote(kwargs["object_id"])
         found = read(request, word)
         if found is None:
-            messages.warning(request, f"There is no message {printable(word)[:20]}.")
+            text = _("There is no message %(offset)s.")
+            messages.warning(request, text % {"offset": printable(word)[:20]})
             return HttpResponseRedirect(self.index_url())
-        self.title = f"Message {word}"
+        self.title = _("Message %(offset)s") % {"offset": word}
         message = shown(request, found.message)
         offset = _offset(found)
         is_withheld = isinstance(message.payload, payloads.Withheld)
@@ -95,7 +100,7 @@ def read(request: HttpRequest, word: str) -> MessageTimeline | None:
     def limit(topic: str) -> int:
         return payloads.BODY_BYTES if sees_all(request, topic) else MASKED_WHOLE
 
-    return life(conf.database(), offset, payload_limit=limit, groups=GROUPS)
+    return message_timeline(conf.database(), offset, payload_limit=limit, groups=GROUPS)
 
 
 def _offset(found: MessageTimeline) -> int:
@@ -103,23 +108,23 @@ def _offset(found: MessageTimeline) -> int:
     return found.message.offset if dead_letter is None else dead_letter
 
 
-def _row(request: HttpRequest, found: MessageTimeline, stand: GroupView) -> dict[str, Any]:
+def _row(request: HttpRequest, found: MessageTimeline, state: GroupView) -> dict[str, Any]:
     """Return the status of the message for one group, as the page shows it."""
-    view, parked = stand.view, stand.set_aside
+    view, parked = state.view, state.set_aside
     hurry_url = dead_letter_url = None
-    if stand.is_for and view.status in (PENDING, WAITING):
-        names = {"topic": found.stored_in, "group": stand.group, "offset": _offset(found)}
+    if state.is_for and view.status in (PENDING, WAITING):
+        names = {"topic": found.stored_in, "group": state.group, "offset": _offset(found)}
         hurry_url = allowed_url(request, "hurry_message", **names)
     if view.status == DEAD and view.dead_letter is not None:
         dead_letter_url = _dead_letter_url(request, view.dead_letter)
-    status = status_badge(view.status, view.outcome) if stand.is_for else EMPTY
-    until_label, until = _until(stand)
+    status = status_badge(view.status, view.outcome) if state.is_for else EMPTY
+    until_label, until = _until(state)
     return {
         "view": view,
-        "group": stand.group,
-        "url": allowed_url(request, "group", topic=found.stored_in, group=stand.group),
+        "group": state.group,
+        "url": allowed_url(request, "group", topic=found.stored_in, group=state.group),
         "status": status if parked is None else status_badge(WAITING),
-        "text": _text(stand),
+        "text": _text(state),
         "until_label": until_label,
         "until": until,
         "hurry_url": hurry_url,
@@ -128,39 +133,42 @@ def _row(request: HttpRequest, found: MessageTimeline, stand: GroupView) -> dict
     }
 
 
-def _text(stand: GroupView) -> str:
-    """Return a text about the message's current position, or ""."""
-    view = stand.view
-    if not stand.is_for:
-        return "It is not for this group."
-    if stand.set_aside is not None:
-        return "Its retry is parked outside the log until it is due."
-    paused = " The group is paused." if stand.is_paused else ""
-    if view.status == PENDING:
-        return f"Not delivered yet.{paused}"
+def _text(state: GroupView) -> str:
+    """Return the sentences about the message's current position, or ""."""
+    view = state.view
+    if not state.is_for:
+        return _("It is not for this group.")
+    if state.set_aside is not None:
+        return _("Its retry is parked outside the log until it is due.")
     if view.status == DONE:
-        return EXPLANATIONS.get(view.outcome or "", "")
-    if view.status == WAITING and _is_at_the_front(stand):
-        return f"It is due now, as the next message of its key.{paused}"
-    return paused.strip()
+        return str(EXPLANATIONS.get(view.outcome or "", ""))
+    sentences = []
+    if view.status == PENDING:
+        sentences.append(_("Not delivered yet."))
+    elif view.status == WAITING and _is_at_the_front(state):
+        sentences.append(_("It is due now, as the next message of its key."))
+    if state.is_paused:
+        sentences.append(_("The group is paused."))
+    return " ".join(sentences)
 
 
-def _is_at_the_front(stand: GroupView) -> bool:
+def _is_at_the_front(state: GroupView) -> bool:
     """Return whether the message was sent to the front of its key: its time is then almost 0."""
-    until = stand.view.invisible_until
+    until = state.view.invisible_until
     return until is not None and until.timestamp() < 1
 
 
-def _until(stand: GroupView) -> tuple[str, str]:
+def _until(state: GroupView) -> tuple[str, str]:
     """Return the label and the HTML of the relevant time, or ("", "")."""
-    view = stand.view
-    is_over = view.status == DEAD or (view.status == DONE and stand.set_aside is None)
+    view = state.view
+    is_over = view.status == DEAD or (view.status == DONE and state.set_aside is None)
     if is_over and view.done_at is not None:
-        return "Since", moment(view.done_at)
+        return _("Since"), moment(view.done_at)
     if view.status == IN_FLIGHT:
-        return "A handler has it. It is delivered again if not acknowledged by", moment(view.invisible_until)
-    if view.status == WAITING and not _is_at_the_front(stand):
-        return "Retry at", moment(view.invisible_until)
+        label = _("A handler has it. It is delivered again if not acknowledged by")
+        return label, moment(view.invisible_until)
+    if view.status == WAITING and not _is_at_the_front(state):
+        return _("Retry at"), moment(view.invisible_until)
     return "", ""
 
 
@@ -171,12 +179,12 @@ def _attempts(
     by_group = []
     if message.status == DEAD or (message.status == SCHEDULED and message.errors):
         by_group.append((message.group or message.target or "", message.errors))
-    for stand in found.stands:
-        if stand.view.errors:
+    for state in found.stands:
+        if state.view.errors:
             seen = replace(
-                found.message, errors=stand.view.errors, group=stand.group, status=stand.view.status
+                found.message, errors=state.view.errors, group=state.group, status=state.view.status
             )
-            by_group.append((stand.group, shown(request, seen).errors))
+            by_group.append((state.group, shown(request, seen).errors))
     attempts = [(group, one) for group, errors in by_group for one in errors]
     attempts.sort(key=lambda pair: pair[1].at, reverse=True)
     return attempts[:ERRORS]
@@ -191,17 +199,21 @@ def _related(request: HttpRequest, found: MessageTimeline) -> list[tuple[str, Sa
     """Return (title, link) for each row that belongs to the same message."""
 
     def to(one: Related, url: str | None = None) -> SafeString:
-        return link(url or page_url(request, "message_change", one.offset), f"{one.offset} in {one.topic}")
+        text = _("%(offset)s in %(topic)s") % {"offset": one.offset, "topic": one.topic}
+        return link(url or page_url(request, "message_change", one.offset), text)
 
     rows: list[tuple[str, SafeString | str]] = []
     if found.original is not None:
-        rows.append(("Original message", to(found.original)))
+        rows.append((_("Original message"), to(found.original)))
     elif found.original_offset is not None:
-        rows.append(("Original message", f"{found.original_offset} in {printable(found.topic)}: deleted"))
+        values = {"offset": found.original_offset, "topic": printable(found.topic)}
+        rows.append((_("Original message"), _("%(offset)s in %(topic)s: deleted") % values))
     for one in found.letters:
-        rows.append(
-            (f"Dead letter of {printable(one.group)}", to(one, _dead_letter_url(request, one.offset)))
-        )
+        title = _("Dead letter of %(group)s") % {"group": printable(one.group)}
+        rows.append((title, to(one, _dead_letter_url(request, one.offset))))
     for one in found.copies:
-        rows.append((f"Redriven to {printable(one.group) or 'all groups'}", to(one)))
+        title = _("Redriven to all groups")
+        if one.group:
+            title = _("Redriven to %(group)s") % {"group": printable(one.group)}
+        rows.append((title, to(one)))
     return rows

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ...drawing.scales import age, duration
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
 from ...inspect import GroupFigures, Hold, KnownTopic, TopicFigures
 from ...stats.results import LATELY
-from ..base.display import count
+from ..base.display import age, duration, number
 
 NOTHING = timedelta()
 A_WHILE = timedelta(minutes=10)
@@ -20,6 +23,21 @@ TIMES_AS_LONG = 10
 """A handler is too slow if it runs longer than the usual time multiplied by this."""
 LEAST = timedelta(seconds=60)
 """A shorter time is never an alarm, even if the usual time is very short."""
+WAITS_FOR_GROUP = {
+    "resetting": gettext_lazy("Deletion waits for group %(group)s, whose reset is not finished"),
+    "paused": gettext_lazy("Deletion waits for group %(group)s, which is paused"),
+    "no_worker": gettext_lazy("Deletion waits for group %(group)s, which has no live subscriber"),
+    "waiting": gettext_lazy("Deletion waits for group %(group)s, whose oldest message waits for a retry"),
+    "in_flight": gettext_lazy("Deletion waits for group %(group)s, which is handling its oldest message"),
+    "pending": gettext_lazy(
+        "Deletion waits for group %(group)s, which has not received its oldest message yet"
+    ),
+    "settling": gettext_lazy(
+        "Deletion waits for group %(group)s, whose watermark waits for a transaction that publishes to this topic, or"
+        " to one of the same gate"
+    ),
+}
+"""The texts of retention blockers that are groups, by reason."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +52,21 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
     """Return the alarms of a group, bad ones first. ``late_after``: the age at which an open message is late."""
     if not figures.registered:
         if figures.removing:
-            text = "Being removed: it is not registered, and its delivery state is being deleted"
+            text = _("Being removed: it is not registered, and its delivery state is being deleted")
             return [Alarm(text, is_bad=False)]
-        return [Alarm("Not registered: the group receives nothing, and deletion does not wait for it")]
+        return [Alarm(_("Not registered: the group receives nothing, and deletion does not wait for it"))]
     waits = any(one.value for one in (figures.pending, figures.waiting, figures.in_flight))
-    also = ", and messages wait" if waits else ""
     oldest = figures.oldest_age or NOTHING
-    dead_letters = count(figures.dead_lately, "dead letter").capitalize()
+    resetting = _("Resetting: nothing is delivered until its old delivery state is deleted")
+    paused = _("Paused, and messages wait") if waits else _("Paused")
+    no_subscriber = _("No subscriber is alive, and messages wait") if waits else _("No subscriber is alive")
+    late = _("Late: its oldest open message is %(age)s old") % {"age": age(oldest)}
     checks = [
-        (figures.removing, "Resetting: nothing is delivered until its old delivery state is deleted", False),
-        (figures.paused, f"Paused{also}", waits),
-        (not figures.workers, f"No subscriber is alive{also}", waits),
-        (oldest > late_after, f"Late: its oldest open message is {age(oldest)} old", True),
-        (figures.dead_lately.value >= DEAD_LETTERS, f"{dead_letters} in the last {age(LATELY)}", True),
+        (figures.removing, resetting, False),
+        (figures.paused, paused, waits),
+        (not figures.workers, no_subscriber, waits),
+        (oldest > late_after, late, True),
+        (figures.dead_lately.value >= DEAD_LETTERS, _dead_letters(figures), True),
     ]
     if figures.workers:
         checks += [(applies, text, True) for applies, text in _of_handlers(figures)]
@@ -54,23 +74,40 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
     return sorted(found, key=lambda alarm: not alarm.is_bad)
 
 
+def _dead_letters(figures: GroupFigures) -> str:
+    found = figures.dead_lately
+    text = ngettext(
+        "%(count)s dead letter in the last %(time)s",
+        "%(count)s dead letters in the last %(time)s",
+        found.value,
+    )
+    return capfirst(text % {"count": number(found), "time": age(LATELY)})
+
+
 def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
     """Return (applies, text) of the alarms about live workers: slow handlers, busy threads, no progress."""
-    far = max(LEAST, TIMES_AS_LONG * (figures.usual or NOTHING))
-    usual = ""
-    if figures.usual is not None:
-        usual = f"; 95 of 100 messages take {duration(figures.usual / timedelta(milliseconds=1))} or less"
+    longest = max(LEAST, TIMES_AS_LONG * (figures.usual or NOTHING))
     running, queued = figures.running_for or NOTHING, figures.queued_for or NOTHING
+    slow = _("A handler has run for %(time)s") % {"time": age(running)}
+    if figures.usual is not None:
+        slow = _("%(alarm)s; 95 of 100 messages take %(time)s or less") % {
+            "alarm": slow, "time": duration(figures.usual),
+        }  # fmt: skip
+    busy = _("All threads of a worker are busy: a delivered message has waited for %(time)s")
     # A paused group makes no progress. Neither does a group that waits for retries and has no message in flight.
     has_work = figures.pending.value and (figures.in_flight.value or not figures.waiting.value)
     quiet = min(figures.quiet_for or NOTHING, figures.oldest_age or NOTHING)
-    subscribers = "a subscriber is" if figures.workers == 1 else f"{figures.workers} subscribers are"
+    no_progress = ngettext(
+        "No progress for %(time)s, while messages wait and a subscriber is alive",
+        "No progress for %(time)s, while messages wait and %(count)s subscribers are alive",
+        figures.workers,
+    )
     return [
-        (running > far, f"A handler has run for {age(running)}{usual}"),
-        (queued > far, f"All threads of a worker are busy: a delivered message has waited for {age(queued)}"),
+        (running > longest, slow),
+        (queued > longest, busy % {"time": age(queued)}),
         (
-            bool(has_work and not figures.paused and quiet > far),
-            f"No progress for {age(quiet)}, while messages wait and {subscribers} alive",
+            bool(has_work and not figures.paused and quiet > longest),
+            no_progress % {"time": age(quiet), "count": figures.workers},
         ),
     ]
 
@@ -78,46 +115,40 @@ def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
 def of_topic(
     known: KnownTopic,
     figures: TopicFigures | None,
-    holds: Sequence[Hold] | None,
+    blockers: Sequence[Hold] | None,
     overdue: timedelta = NOTHING,
 ) -> list[Alarm]:
     """Return the alarms of a topic.
 
-    ``holds``: the retention blockers, oldest first, or None if they were not queried. Without them the function reports
-    only ``overdue``: how far the oldest message is past its retention. For a topic without groups, the only alarm is
-    that nothing is consumed or deleted.
+    ``blockers``: the retention blockers, oldest first, or None if they were not queried. Without them the function
+    reports only ``overdue``: how far the oldest message is past its retention. For a topic without groups, the only
+    alarm is that nothing is consumed or deleted.
     """
     if not known.groups:
-        text = "No group: no group consumes the topic, and none of its messages are ever deleted"
+        text = _("No group: no group consumes the topic, and none of its messages are ever deleted")
         is_empty = figures is not None and not figures.kept.value and not figures.scheduled.value
         return [] if is_empty else [Alarm(text)]
-    if holds is None:
-        return [Alarm(f"Deletion is late by {age(overdue)}", is_bad=False)] if overdue > A_WHILE else []
-    return [alarm for hold in holds[:1] if (alarm := of_hold(hold)) is not None]
+    if blockers is None:
+        text = _("Deletion is late by %(time)s") % {"time": age(overdue)}
+        return [Alarm(text, is_bad=False)] if overdue > A_WHILE else []
+    return [alarm for blocker in blockers[:1] if (alarm := of_blocker(blocker)) is not None]
 
 
-def of_hold(hold: Hold) -> Alarm | None:
+def of_blocker(blocker: Hold) -> Alarm | None:
     """Return the alarm for a retention blocker, or None if the blocker is normal."""
-    is_late = hold.overdue > A_WHILE
-    if hold.reason == "retention" or (hold.reason == "collecting" and not is_late):
+    reason, overdue = blocker.reason, blocker.overdue
+    is_late = overdue > A_WHILE
+    if reason == "retention" or (reason == "collecting" and not is_late):
         return None
-    if hold.reason == "no_group":
-        return Alarm("Nothing is deleted: no group is registered")
-    bad = is_late or (
-        hold.reason in ("resetting", "paused", "no_worker", "no_collector") and hold.overdue > NOTHING
-    )
-    by = f", {age(hold.overdue)} past the retention" if hold.overdue > NOTHING else ""
-    if hold.reason == "no_collector":
-        return Alarm(f"Nothing is deleted while no worker of any group is alive{by}", is_bad=bad)
-    if hold.reason == "collecting":
-        return Alarm(f"Deletion is late{by}", is_bad=bad)
-    why = {
-        "resetting": "whose reset is not finished",
-        "paused": "which is paused",
-        "no_worker": "which has no live subscriber",
-        "waiting": "whose oldest message waits for a retry",
-        "in_flight": "which is handling its oldest message",
-        "pending": "which has not received its oldest message yet",
-        "settling": "whose watermark waits for a transaction that publishes to this topic, or to one of the same gate",
-    }[hold.reason]
-    return Alarm(f"Deletion waits for group {hold.group}, {why}{by}", is_bad=bad)
+    if reason == "no_group":
+        return Alarm(_("Nothing is deleted: no group is registered"))
+    if reason == "no_collector":
+        text = _("Nothing is deleted while no worker of any group is alive")
+    elif reason == "collecting":
+        text = _("Deletion is late")
+    else:
+        text = WAITS_FOR_GROUP[reason] % {"group": blocker.group}
+    if overdue > NOTHING:
+        text = _("%(alarm)s, %(time)s past the retention") % {"alarm": text, "time": age(overdue)}
+    needs_action = reason in ("resetting", "paused", "no_worker", "no_collector") and overdue > NOTHING
+    return Alarm(text, is_bad=is_late or needs_action)

@@ -8,24 +8,26 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ...drawing.charts import Line, Values, chart
-from ...drawing.scales import COUNT, TIME, Unit, count_step, short_count
+from ...drawing.scales import COUNT, Unit, count_step, short_count, time_step
 from ...inspect import Lag, Latency, Percentiles, Rates, Series
-from ..base.display import printable
+from ..base.display import Text, duration, printable
 
 MS = timedelta(milliseconds=1)
 GROUPS_DRAWN = 3
-LOOKS = ("finished", "second", "third")
-PARTLY_READ = "Computed from a part of the messages."
-AT_LEAST = (
-    "Numbers before {} are minimums, or missing: messages older than the retention may have been deleted."
+STYLES = ("finished", "second", "third")
+PARTLY_READ = gettext_lazy("Computed from a part of the messages.")
+AT_LEAST = gettext_lazy(
+    "Numbers before %(time)s are minimums, or missing: messages older than the retention may have been deleted."
 )
-FINISHED = (
-    "Numbers of finished messages before {} are unknown: the messages have been deleted, or the group was reset or"
-    " registered at that time."
+FINISHED = gettext_lazy(
+    "Numbers of finished messages before %(time)s are unknown: the messages have been deleted, or the group was reset"
+    " or registered at that time."
 )
-UNDER_WAY = "The last step is left out, because it is incomplete."
+INCOMPLETE = gettext_lazy("The last step is left out, because it is incomplete.")
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,15 @@ class Span:
     """
 
     name: str
-    title: str
+    title: Text
     span: timedelta
     points: int
     coarse: int
 
 
 SPANS: Mapping[str, Span] = {
-    "hour": Span("hour", "The last hour", timedelta(hours=1), 60, 12),
-    "day": Span("day", "The last day", timedelta(days=1), 96, 24),
+    "hour": Span("hour", gettext_lazy("The last hour"), timedelta(hours=1), 60, 12),
+    "day": Span("day", gettext_lazy("The last day"), timedelta(days=1), 96, 24),
 }
 
 
@@ -58,7 +60,8 @@ def rate_step(top: float, most: int) -> float:
     return count_step(top, most) if top > most else count_step(top * 100, most) / 100
 
 
-PER_MINUTE = Unit("messages per minute", rate_step, short_count)
+PER_MINUTE = Unit(rate_step, short_count)
+TIME = Unit(time_step, lambda ms: duration(timedelta(milliseconds=ms)))
 
 
 def throughput(rates: Rates, finished: Sequence[tuple[str, Series]] = ()) -> SafeString:
@@ -67,22 +70,24 @@ def throughput(rates: Rates, finished: Sequence[tuple[str, Series]] = ()) -> Saf
     ``finished``: (name, series) for a topic's groups. A group's own series is in ``rates``.
     """
     published_from, finished_from = rates.published_from, rates.finished_from
-    drawn = [Line("published", _per_minute(rates, rates.published, published_from), "published", area=True)]
+    drawn = [
+        Line(_("published"), _per_minute(rates, rates.published, published_from), "published", area=True)
+    ]
     series = [rates.published, rates.dead]
     if rates.finished is not None:
-        finished = [("finished", rates.finished)]
-    for (name, one), look in zip(finished, LOOKS, strict=False):
-        drawn.append(Line(name, _per_minute(rates, one, finished_from or published_from), look))
+        finished = [(_("finished"), rates.finished)]
+    for (name, one), style in zip(finished, STYLES, strict=False):
+        drawn.append(Line(name, _per_minute(rates, one, finished_from or published_from), style))
         series.append(one)
     if rates.skipped is not None and any(rates.skipped.values):
-        drawn.append(Line("skipped", _per_minute(rates, rates.skipped, finished_from), "second"))
+        drawn.append(Line(_("skipped"), _per_minute(rates, rates.skipped, finished_from), "second"))
         series.append(rates.skipped)
-    none = "" if any(rates.dead.values) else " (none)"
-    drawn.append(Line(f"dead{none}", _per_minute(rates, rates.dead, None), "dead", bars=True))
+    dead = _("dead") if any(rates.dead.values) else _("dead (none)")
+    drawn.append(Line(dead, _per_minute(rates, rates.dead, None), "dead", bars=True))
     return chart(
-        "mqueue-throughput", "Messages per minute", drawn,
+        "mqueue-throughput", _("Messages per minute"), drawn,
         start=rates.start, step=rates.step, unit=PER_MINUTE, zone=timezone.get_current_timezone(),
-        note=exactness(rates, series),
+        note=exactness(rates, series), gettext=_,
     )  # fmt: skip
 
 
@@ -94,8 +99,8 @@ def known(rates: Rates, values: Sequence[float], since: datetime | None) -> Valu
     """
     since = since or rates.start
     found: list[float | None] = [
-        None if not value and rates.start + place * rates.step < since else value
-        for place, value in enumerate(values)
+        None if not value and rates.start + index * rates.step < since else value
+        for index, value in enumerate(values)
     ]
     if found and rates.at is not None and rates.start + len(found) * rates.step > rates.at:
         found[-1] = None
@@ -113,27 +118,31 @@ def exactness(rates: Rates, series: Sequence[Series]) -> str:
         PARTLY_READ if any(one.how == "about" for one in series) else "",
         _since(AT_LEAST, rates, rates.published_from),
         _since(FINISHED, rates, rates.finished_from),
-        UNDER_WAY if rates.at is not None else "",
+        INCOMPLETE if rates.at is not None else "",
     ]
-    return " ".join(note for note in notes if note)
+    return " ".join(str(note) for note in notes if note)
 
 
-def _since(text: str, rates: Rates, since: datetime | None) -> str:
+def _since(text: Text, rates: Rates, since: datetime | None) -> str:
     """Return ``text`` with the moment, or "" if the moment is not within the chart."""
-    zone = timezone.get_current_timezone()
-    return "" if since is None or since <= rates.start else text.format(f"{since.astimezone(zone):%H:%M}")
+    if since is None or since <= rates.start:
+        return ""
+    return text % {"time": f"{since.astimezone(timezone.get_current_timezone()):%H:%M}"}
 
 
 def lag_over_time(lag: Lag, rates: Rates) -> SafeString:
-    note = "Calculated backwards from the current lag, with the messages published and finished since then."
     series = [rates.published, *([rates.finished] if rates.finished else [])]
-    if {lag.total.how, *(one.how for one in series)} != {"exact"}:
-        note += " Approximate: not all of these numbers are exact."
-    note = f"{note} {_since(FINISHED, rates, rates.finished_from)}".strip()
+    is_exact = {lag.total.how, *(one.how for one in series)} == {"exact"}
+    notes = [
+        _("Calculated backwards from the current lag, with the messages published and finished since then."),
+        "" if is_exact else _("Approximate: not all of these numbers are exact."),
+        _since(FINISHED, rates, rates.finished_from),
+    ]
     return chart(
-        "mqueue-lag", "Lag",
-        [Line("messages not done", lag_values(lag.total.value, rates), "lag", area=True)],
-        start=rates.start, step=rates.step, unit=COUNT, zone=timezone.get_current_timezone(), note=note,
+        "mqueue-lag", _("Lag"),
+        [Line(_("messages not done"), lag_values(lag.total.value, rates), "lag", area=True)],
+        start=rates.start, step=rates.step, unit=COUNT, zone=timezone.get_current_timezone(),
+        note=" ".join(note for note in notes if note), gettext=_,
     )  # fmt: skip
 
 
@@ -152,8 +161,8 @@ def lag_values(now: int, rates: Rates) -> Values:
     skipped = rates.skipped.values if rates.skipped else (0,) * points
     done = [finished + other for finished, other in zip(rates.finished.values, skipped, strict=True)]
     steps = zip(range(points), rates.published.values, done, strict=True)
-    for place, published, finished in reversed(list(steps)):
-        is_known = not found or rates.start + (place + 1) * rates.step >= since
+    for index, published, finished in reversed(list(steps)):
+        is_known = not found or rates.start + (index + 1) * rates.step >= since
         found.append(max(at, 0.0) if is_known else None)
         at += finished - published
     return found[::-1]
@@ -165,12 +174,15 @@ def times(latency: Latency) -> SafeString:
     def part(name: str) -> Values:
         return [None if step.done is None else getattr(step.done, name) / MS for step in latency.steps]
 
-    looks = (("half of them within (p50)", "p50"), ("95 % within (p95)", "p95"), ("99 % within (p99)", "p99"))
-    note = "From publish to done. A gap: no message was finished in this step."
+    names = {
+        "p50": _("half of them within (p50)"), "p95": _("95 % within (p95)"), "p99": _("99 % within (p99)"),
+    }  # fmt: skip
+    note = _("From publish to done. A gap: no message was finished in this step.")
     return chart(
-        "mqueue-latency", "How long messages take", [Line(text, part(name), name) for text, name in looks],
+        "mqueue-latency", _("How long messages take"),
+        [Line(text, part(name), name) for name, text in names.items()],
         start=latency.start, step=latency.step, unit=TIME, zone=timezone.get_current_timezone(),
-        note=f"{note} {PARTLY_READ}" if latency.how == "about" else note,
+        note=f"{note} {PARTLY_READ}" if latency.how == "about" else note, gettext=_,
     )  # fmt: skip
 
 
@@ -181,8 +193,8 @@ def percentiles(found: Percentiles | None) -> list[tuple[str, timedelta]]:
 def busiest(rates: Mapping[tuple[str, str | None], Rates]) -> list[tuple[str, Series]]:
     """Return the (name, series) of the groups that finished the most messages."""
     found = [
-        (f"finished by {printable(group)}", one.finished)
-        for (_, group), one in rates.items()
-        if group is not None and one.finished is not None
+        (_("finished by %(group)s") % {"group": printable(pair[1])}, one.finished)
+        for pair, one in rates.items()
+        if pair[1] is not None and one.finished is not None
     ]
     return sorted(found, key=lambda pair: -pair[1].total.value)[:GROUPS_DRAWN]

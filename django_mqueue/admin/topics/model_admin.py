@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest
 
 from ... import conf, inspect
-from ...models import Topic
 from ...stats import topic_list
 from ...store.connection import session
 from ..base import row_ids
@@ -48,19 +46,19 @@ class TopicPage(QueueView):
         about = topic_list.topic(conf.database(), topic)
         pairs = [(topic, group) for group in about.groups[:GROUPS_SHOWN]]
         figures = inspect.group_figures(pairs)
-        held = inspect.topic_figures([topic])[topic]
+        topic_figures = inspect.topic_figures([topic])[topic]
         rates = inspect.rates(
             [(topic, None), *pairs], span=span.span, points=span.points, max_age=status.RATED
         )
-        holds = inspect.holds(topic, max_age=status.COUNTED)
+        blockers = inspect.holds(topic, max_age=status.COUNTED)
         return {
             "topic": topic,
             "known": about,
-            "figures": held,
+            "figures": topic_figures,
             "groups": [status.group_row(figures[pair], rates[pair]) for pair in pairs],
             "unseen": len(about.groups) - len(pairs),
-            "alarms": alarms.of_topic(about, held, []),
-            "holds": [(hold, alarm) for hold in holds if (alarm := alarms.of_hold(hold))],
+            "alarms": alarms.of_topic(about, topic_figures, []),
+            "holds": [(one, alarm) for one in blockers if (alarm := alarms.of_blocker(one))],
             "retention": timedelta(seconds=conf.get("RETENTION", topic)),
             "charts": [charts.throughput(rates[topic, None], charts.busiest(rates))],
             "span": span,
@@ -83,14 +81,8 @@ class TopicList(QueueView):
 
 
 class TopicAdmin(ReadOnlyAdmin):
-    order = ("topic",)
-    list_display = ["topic", "offset_acked", "updated_at"]
     views = (TopicPage, OverviewPage, ActionsPage, PauseTopic, ResumeTopic)
     list_view = TopicList  # A topic may exist without a row in Django's list.
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Topic]:
-        queryset: QuerySet[Topic] = super().get_queryset(request)
-        return queryset.filter(consumer_group="", topic__gt="", partition_key="")
 
     def row_url(self, request: HttpRequest, object_id: str) -> str | None:
         key = row_ids.decode(object_id, str)

@@ -10,6 +10,9 @@ from typing import Any
 
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ...exceptions import NotMigrated
 from ..base.urls import page_url
@@ -51,7 +54,7 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
     try:
         return {**context, "standing": status.overview(max(page, 1), find, sort)}
     except NotMigrated as problem:
-        return {**context, "standing": None, "problem": f"{str(problem)[:1].upper()}{str(problem)[1:]}."}
+        return {**context, "standing": None, "problem": f"{capfirst(str(problem))}."}
     except DatabaseError:
         logger.exception("the overview could not be read")
         return {**context, "standing": None}
@@ -62,7 +65,7 @@ class OverviewPage(QueueView):
 
     route, url_name = "overview", "overview"
     template_name = "admin/django_mqueue/overview_page.html"
-    title = "Overview"
+    title = gettext_lazy("Overview")
     is_list = True
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -70,7 +73,7 @@ class OverviewPage(QueueView):
             return super().get(request, *args, **kwargs)
         context = context_of(request)
         if context["standing"] is None:
-            text = context.get("problem", "The queue's database did not answer.")
+            text = context.get("problem", _("The queue's database did not answer."))
             return HttpResponse(text, status=503, content_type="text/plain")
         self.template_name = "admin/django_mqueue/overview_fragment.html"
         response = self.render_to_response(context)

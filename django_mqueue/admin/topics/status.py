@@ -19,10 +19,10 @@ from .alarms import NOTHING, Alarm
 TOPICS_ON_A_PAGE = 25
 TOPICS_ON_THE_OVERVIEW = 5
 """The rates of a topic cost about ten queries: they read published and finished messages."""
-LINES_LOOKED_AT = 200
+SUBJECTS_COUNTED = 200
 """Maximum number of topics and groups together that the overview counts: the limit of ``inspect`` for one call."""
 GROUPS_OF_A_TOPIC = 30
-HOLDS_ASKED = 8
+BLOCKERS_READ = 8
 RECENT = 5
 """The rate per minute is the mean over this many minutes."""
 SPARK_POINTS = 60
@@ -140,9 +140,9 @@ def overview(page: int, find: str, sort: str) -> Standing:
     The order is computed over all topics, not over the page.
     """
     every = list(_all_topics(find))
-    looked = _as_many_as_fit(every)
-    are_few = len(looked) <= TOPICS_ON_THE_OVERVIEW
-    rows = ordered(_rows(looked, COUNTED if are_few else SURVEYED), sort)
+    counted = _as_many_as_fit(every)
+    are_few = len(counted) <= TOPICS_ON_THE_OVERVIEW
+    rows = ordered(_rows(counted, COUNTED if are_few else SURVEYED), sort)
     pages = max(1, -(-len(rows) // TOPICS_ON_THE_OVERVIEW))
     page = min(page, pages)
     here = slice((page - 1) * TOPICS_ON_THE_OVERVIEW, page * TOPICS_ON_THE_OVERVIEW)
@@ -151,7 +151,7 @@ def overview(page: int, find: str, sort: str) -> Standing:
         rows[here] = [fresh[row.known.topic] for row in rows[here]]
     at = min((moment for row in rows for moment in row.counted_at), default=None)
     bad, notes = sum(row.bad for row in rows), sum(row.notes for row in rows)
-    unseen = len(every) - len(looked)
+    unseen = len(every) - len(counted)
     return Standing(_with_rates(rows[here]), page, pages, sort, at, bad, notes, totals(rows), unseen)
 
 
@@ -166,10 +166,10 @@ def _all_topics(find: str) -> Iterator[KnownTopic]:
 
 def _as_many_as_fit(topics: Sequence[KnownTopic]) -> list[KnownTopic]:
     """Return all topics, or the topics that look worst. Return at least one if there is any."""
-    lines = [1 + min(len(known.groups), GROUPS_OF_A_TOPIC) for known in topics]
-    if sum(lines) <= LINES_LOOKED_AT:
+    subjects = sum(1 + min(len(known.groups), GROUPS_OF_A_TOPIC) for known in topics)
+    if subjects <= SUBJECTS_COUNTED:
         return list(topics)
-    room = LINES_LOOKED_AT
+    room = SUBJECTS_COUNTED
     found: list[KnownTopic] = []
     for known in triage.worst_first(conf.database(), topics):
         room -= 1 + min(len(known.groups), GROUPS_OF_A_TOPIC)
@@ -186,15 +186,15 @@ def _rows(topics: Sequence[KnownTopic], max_age: float) -> list[TopicRow]:
     counted = inspect.group_figures(
         [(topic, group) for topic, groups in cut.items() for group in groups], max_age=max_age
     )
-    held = inspect.topic_figures(names, max_age=max_age)
-    overdue = {name: over_retention(figures) for name, figures in held.items()}
-    holds = _holds([known.topic for known in topics if known.groups], overdue)
+    figures = inspect.topic_figures(names, max_age=max_age)
+    overdue = {name: over_retention(one) for name, one in figures.items()}
+    blockers = _blockers([known.topic for known in topics if known.groups], overdue)
     rows = []
     for known in topics:
         name = known.topic
         groups = [group_row(counted[name, group]) for group in cut[name]]
-        told = alarms.of_topic(known, held[name], holds.get(name), overdue[name])
-        rows.append(TopicRow(known, held[name], None, groups, told, len(known.groups) - len(groups)))
+        found = alarms.of_topic(known, figures[name], blockers.get(name), overdue[name])
+        rows.append(TopicRow(known, figures[name], None, groups, found, len(known.groups) - len(groups)))
     return rows
 
 
@@ -220,10 +220,10 @@ def over_retention(figures: TopicFigures) -> timedelta:
     return figures.at - figures.oldest_published_at - kept_for
 
 
-def _holds(topics: Sequence[str], overdue: Mapping[str, timedelta]) -> dict[str, list[Hold]]:
+def _blockers(topics: Sequence[str], overdue: Mapping[str, timedelta]) -> dict[str, list[Hold]]:
     """Return the retention blockers of the topics furthest past retention. Each topic costs several queries."""
     late = sorted((name for name in topics if overdue[name] > timedelta()), key=lambda name: -overdue[name])
-    return {name: inspect.holds(name, max_age=HELD) for name in late[:HOLDS_ASKED]}
+    return {name: inspect.holds(name, max_age=HELD) for name in late[:BLOCKERS_READ]}
 
 
 def group_row(figures: GroupFigures, rates: Rates | None = None) -> GroupRow:
@@ -242,9 +242,9 @@ def recently(rates: Rates, series: Series) -> float:
 def topics(after: str, find: str) -> tuple[list[TopicRow], str | None]:
     """Return a page of the list of topics, without the figures of their groups."""
     found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_A_PAGE, max_age=KNOWN)
-    held = inspect.topic_figures([known.topic for known in found.topics], max_age=COUNTED)
+    figures = inspect.topic_figures([known.topic for known in found.topics], max_age=COUNTED)
     rows = [
-        TopicRow(known, held[known.topic], None, [], alarms.of_topic(known, held[known.topic], []))
+        TopicRow(known, figures[known.topic], None, [], alarms.of_topic(known, figures[known.topic], []))
         for known in found.topics
     ]
     return rows, found.next
