@@ -29,8 +29,21 @@ DRAINS = (
     Drain("strict, one key", 2_000, 1, "strict", options={"strict": True}),
     Drain("strict, 1,000 keys", 10_000, 1_000, "lots", options={"strict": True}),
 )
+CURVES: dict[str, dict[int, Drain]] = {
+    "batch size": {
+        size: Drain(f"curve: batches of {size}", 20_000, 100, "lots", 4, {"batch": True, "batch_size": size})
+        for size in (10, 50, 200, 1000)
+    },
+    "threads": {
+        count: Drain(f"curve: {count} threads", 10_000, 100, "lots", count) for count in (1, 2, 4, 8)
+    },
+}
+"""Drains by the value that changes."""
+PUBLISHERS = {count: f"curve: publish, {count} connections" for count in (1, 2, 4, 8)}
 FLOORS = {"update": (1_000, 100), "lots": (20_000, 100), "atomic": (1_000, 100), "strict": (1_000, 1)}
 """The number of messages and keys for each method of ``Floor``."""
+
+FLOORS_NAME = "plain SQL"
 
 RATES = (10, 100)
 """Messages a second, for the latency from commit to handler."""

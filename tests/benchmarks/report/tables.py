@@ -1,0 +1,180 @@
+"""The results as Markdown tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tests.benchmarks.peers.catalogue import DATABASE, PEERS
+from tests.benchmarks.scale.targets import TARGETS
+from tests.benchmarks.speed.figures import PERCENTILES, Figures
+from tests.benchmarks.speed.scenarios import CURVES, DRAINS, FLOORS_NAME, PARTITIONS, PUBLISHERS, RATES
+
+from .results import BROKERS, Results
+
+RATE, PLAIN, GATED = "messages per second", "of plain SQL", "of plain SQL with the gate"
+COSTS = {
+    "statements per message": "statements",
+    "commits per message": "commits",
+    "worker CPU ms per message": "worker CPU, ms",
+    "server CPU ms per message": "server CPU, ms",
+}
+"""Columns by figure."""
+NONE = "-"
+PRODUCTS = {"mariadb": "MariaDB", "mysql": "MySQL"}
+
+
+def number(value: float | None) -> str:
+    """Return a number with three digits, or all digits before the point."""
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:#.3g}".rstrip(".")
+
+
+def title(results: Results, kind: str) -> str:
+    """Return the product and the first two parts of its version."""
+    return f"{PRODUCTS[kind]} {'.'.join(results.servers[kind].split('.')[:2])}"
+
+
+def core(results: Results) -> str:
+    """Return the table for the README: messages per second of each queue on each server."""
+    kinds = [kind for kind in PRODUCTS if results.measured(kind)]
+    sections = {kind: results.measured(kind) for kind in kinds}
+    brokers = results.measured(BROKERS)
+
+    def rates(name: str) -> list[str]:
+        return [number(sections[kind].get(name, {}).get(RATE)) for kind in kinds]
+
+    rows = [[f"django_mqueue, {drain.name}", *rates(drain.name)] for drain in DRAINS]
+    rows += [
+        [f"django_mqueue, {name}", *rates(name)] for name in ("publish, 1 connections", "publish_many of 500")
+    ]
+    for peer in PEERS:
+        if peer.store == DATABASE:
+            rows.append([peer.name, *rates(peer.name)])
+        elif peer.name in brokers:
+            rows.append([peer.name, *[number(brokers[peer.name][RATE])] * len(kinds)])
+    rows = [row for row in rows if set(row[1:]) != {NONE}]
+    return table(["Messages per second", *(title(results, kind) for kind in kinds)], rows)
+
+
+def drains(figures: Mapping[str, Figures], cores: int) -> str:
+    """Return the drains of this queue, with their limits."""
+    rows = [
+        [name, *_columns(figures[name], (RATE, PLAIN, *COSTS)), limit(figures[name], cores)]
+        for drain in DRAINS
+        if (name := drain.name) in figures
+    ]
+    return table(["Drain", "messages/s", PLAIN, *COSTS.values(), "limit"], rows)
+
+
+def publishing(figures: Mapping[str, Figures]) -> str:
+    rows = [
+        [name, *_columns(found, (RATE, PLAIN, GATED, *COSTS))]
+        for name, found in figures.items()
+        if GATED in found
+    ]
+    columns = [name.replace("worker", "publisher") for name in COSTS.values()]
+    return table(["Publish", "messages/s", PLAIN, GATED, *columns], rows)
+
+
+def floors(figures: Mapping[str, Figures]) -> str:
+    return table(
+        ["Plain SQL", "messages/s"],
+        [[name, number(rate)] for name, rate in figures.get(FLOORS_NAME, {}).items()],
+    )
+
+
+def peers(figures: Mapping[str, Figures]) -> str:
+    names = [peer.name for peer in PEERS if peer.name in figures]
+    rows = [[name, *_columns(figures[name], (RATE, "enqueued per second", *COSTS))] for name in names]
+    return table(["Peer", "messages/s", "enqueued/s", *COSTS.values()], rows)
+
+
+def latencies(results: Results, kind: str) -> str:
+    """Return the latency of each queue at each rate."""
+    own, brokers = results.measured(kind), results.measured(BROKERS)
+    columns = [f"p{part} at {rate}/s" for rate in RATES for part in PERCENTILES]
+    ours = {
+        f"p{part} at {rate}/s": own.get(f"latency at {rate}/s", {}).get(f"p{part} ms")
+        for rate in RATES
+        for part in PERCENTILES
+    }
+    rows = [["django_mqueue", *(number(ours[column]) for column in columns)]]
+    for peer in PEERS:
+        found = (own if peer.store == DATABASE else brokers).get(peer.name)
+        if found:
+            figures = [f"p{part} ms at {rate}/s" for rate in RATES for part in PERCENTILES]
+            rows.append([peer.name, *_columns(found, figures)])
+    return table(["Latency, ms", *columns], rows)
+
+
+def idle(figures: Mapping[str, Figures]) -> str:
+    names = [f"idle with {count:,} partitions" for count in PARTITIONS]
+    columns = ("statements per second", "worker CPU percent", "server CPU percent")
+    rows = [[name, *_columns(figures[name], columns)] for name in names if name in figures]
+    return table(["Idle worker", "statements/s", "worker CPU, %", "server CPU, %"], rows)
+
+
+def curves(results: Results) -> str:
+    """Return the rates by batch size, by threads and by connections."""
+    kinds = [kind for kind in PRODUCTS if results.measured(kind)]
+    rows = [
+        [f"{by} {value}", *(number(results.measured(kind).get(name, {}).get(RATE)) for kind in kinds)]
+        for by, names in curve_names().items()
+        for value, name in names.items()
+        if any(name in results.measured(kind) for kind in kinds)
+    ]
+    return table(["Messages per second by", *(title(results, kind) for kind in kinds)], rows)
+
+
+def curve_names() -> dict[str, dict[int, str]]:
+    """Return the names of the scenarios of each curve, by the value that changes."""
+    drained = {by: {value: drain.name for value, drain in curve.items()} for by, curve in CURVES.items()}
+    return {**drained, "publishing connections": PUBLISHERS}
+
+
+def scales(figures: Mapping[str, Figures]) -> str:
+    """Return the scenarios with large numbers. Each target has a row."""
+    rows = []
+    for name, targets in TARGETS.items():
+        for target in targets if name in figures else ():
+            found = figures[name]
+            others = ", ".join(
+                f"{key} {number(value)}" for key, value in found.items() if key != target.figure
+            )
+            bound = f"{'at least' if target.least else 'at most'} {number(target.value(found))}"
+            verdict = "yes" if target.met(found) else "**no**"
+            rows.append(
+                [name.partition(": ")[2], target.figure, number(found[target.figure]), bound, verdict, others]
+            )
+    return table(["Scenario", "figure", "measured", "target", "met", "other figures"], rows)
+
+
+def limit(figures: Figures, cores: int) -> str:
+    """Return what keeps a drain from being faster, from the cores that the worker and the server use."""
+    worker, server = (
+        figures[RATE] * figures[f"{of} CPU ms per message"] / 1000 for of in ("worker", "server")
+    )
+    used = f"worker {worker:.2f}, server {server:.2f} of {cores} cores"
+    if worker >= 0.9:
+        return f"the worker's Python, which uses one core ({used})"
+    if worker + server >= 0.9 * cores:
+        return f"the machine's cores ({used})"
+    return f"waiting: commits and round trips ({used})"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table, or nothing without rows. Numbers are aligned to the right."""
+    rows = list(rows)
+    if not rows:
+        return ""
+    aligned = [
+        "--:" if all(row[place].replace(",", "").replace(".", "").isdigit() or row[place] == NONE for row in rows)
+        else "---"
+        for place in range(len(head))
+    ]  # fmt: skip
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, aligned, *rows)) + "\n"
+
+
+def _columns(figures: Figures, names: Iterable[str]) -> list[str]:
+    return [number(figures.get(name)) for name in names]
