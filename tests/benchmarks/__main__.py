@@ -33,8 +33,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="drains by batch size and threads, publish by connections, instead",
     )
-    add("--size", type=float, default=1.0, metavar="PART", help="0.1: a tenth of the messages, for a trial")
-    add("--seconds", type=float, default=10.0, metavar="N", help="of latency and idle (default: %(default)g)")
+    add(
+        "--size",
+        type=float,
+        default=1.0,
+        metavar="PART",
+        help="0.1: a tenth of the messages and times, for a trial",
+    )
     help = "other queues: all, database (only these that store messages in it) or none (default: %(default)s)"
     add("--peers", choices=["all", "database", "none"], default="all", help=help)
     help = "default: docs/benchmarks, or .local/benchmarks with another --size than 1"
@@ -43,8 +48,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if not 0 < options.size <= 1:
         parser.error(f"--size {options.size:g}: give a part between 0 and 1, such as 0.1")
-    if options.seconds < 1:
-        parser.error(f"--seconds {options.seconds:g}: give at least 1")
     options.out = options.out or (DOCS if options.size == 1 else ROOT / ".local" / "benchmarks")
     return options
 

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     results.machine = machine()
     with private_server(FLAVOURS[options.server](), further=DURABLE) as server:
         say(f"{options.server} {server.version}")
-        results.servers[options.server] = server.version
+        results.servers[options.server] = server.version.partition("-")[0]
         os.environ |= {"DATABASE_URL": server.url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
         import django
 
@@ -66,7 +66,6 @@ def _on_each_server(options: argparse.Namespace) -> list[int]:
             "rounds": options.rounds,
             "only": options.only,
             "size": options.size,
-            "seconds": options.seconds,
         }
         arguments = [f"--{name}={value}" for name, value in words.items()] + ["--scale"] * options.scale
         arguments += ["--curves"] * options.curves
@@ -84,7 +83,7 @@ class Run:
 
         self._options, self._server, self._results = options, server, results
         self._kind: str = options.server
-        self._bench = Bench(server.url(), server.pid, options.size, options.seconds)
+        self._bench = Bench(server.url(), server.pid, options.size)
         self._failed = False
 
     def run(self) -> int:
@@ -147,7 +146,7 @@ class Run:
 
     def _measure_peer(self, peer: Peer, python: Path) -> Figures:
         options = self._options
-        return peers.PeerBench(peer, python, self._server, options.size, options.seconds).measure(RATES)
+        return peers.PeerBench(peer, python, self._server, options.size).measure()
 
     def _measure(self, section: str, name: str, measure: Callable[[], Figures]) -> None:
         """Measure a scenario once, and save. A failure ends only this scenario."""

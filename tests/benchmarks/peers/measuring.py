@@ -21,12 +21,15 @@ from example_project.environment.server import PrivateServer
 from example_project.environment.venv import Pins, VirtualEnvironment
 from tests.benchmarks.speed.counters import Meter, connect, cpu_of, cpu_of_session
 from tests.benchmarks.speed.figures import Figures, per_message, percentiles
+from tests.benchmarks.speed.scenarios import RATES, shortened
 
 from .adapter import HANDLED
 from .brokers import BROKERS, stop_session
 from .catalogue import DATABASE, Peer
 
 SCHEMA = "bench_peer"
+LEAST = 100
+"""The smallest number of messages, however small ``size`` is."""
 WAIT = 300.0
 """Seconds in which a peer must handle all messages."""
 
@@ -51,21 +54,21 @@ def _interpreter(oldest: tuple[int, int]) -> Interpreter:
 
 
 class PeerBench:
-    """Runs one peer on a new database or broker. ``share``: the part of the usual number of messages."""
+    """Runs one peer on a new database or broker. ``size``: the part of the usual number of messages."""
 
-    def __init__(self, peer: Peer, python: Path, server: PrivateServer, share: float, seconds: float) -> None:
+    def __init__(self, peer: Peer, python: Path, server: PrivateServer, size: float) -> None:
         self.peer, self.python, self.server = peer, python, server
-        self.count, self.seconds = max(int(peer.count * share), 100), seconds
+        self.count, self.size = max(int(peer.count * size), LEAST), size
 
-    def measure(self, rates: tuple[int, ...]) -> Figures:
+    def measure(self) -> Figures:
         with TemporaryDirectory(prefix="mqueue-peer-") as folder, self._store() as (variables, url, cpu):
             self._folder = Path(folder)
             self._variables = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
             self._variables.pop("DJANGO_SETTINGS_MODULE", None)
             self._run("prepare")
             found = self._drain(url, cpu)
-            for rate in rates:
-                waits = self._latency(rate)
+            for rate, seconds in RATES.items():
+                waits = self._latency(rate, shortened(seconds, self.size))
                 found |= {f"{name} at {rate}/s": value for name, value in percentiles(waits).items()}
             return found
 
@@ -106,11 +109,11 @@ class PeerBench:
             "enqueued per second": self.count / sending,
         }
 
-    def _latency(self, rate: int) -> list[float]:
+    def _latency(self, rate: int, seconds: float) -> list[float]:
         """Return the milliseconds from the return of each ``send`` to its handler."""
         record, sent = self._new_record(), self._folder / "sent"
         with self._worker() as worker:
-            self._run("pace", str(rate), str(self.seconds), str(sent))
+            self._run("pace", str(rate), str(seconds), str(sent))
             times = dict(_times(sent))
             _wait_for(record, len(times) + 1, worker)
         handled = dict(_times(record))

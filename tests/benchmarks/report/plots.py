@@ -51,7 +51,10 @@ def _rates(results: Results, kinds: list[str]) -> Any:
     brokers = results.measured(BROKERS)
     names = [drain.name for drain in DRAINS] + [peer.name for peer in PEERS]
     names = [name for name in names if name in brokers or any(name in found for found in sections.values())]
-    chart = _chart("Messages per second, drained", names)
+    names.reverse()  # The first bar is at the bottom.
+    peers = {peer.name for peer in PEERS}
+    labels = [name if name in peers else f"django_mqueue, {name}" for name in names]
+    chart = _chart("Messages per second, drained", labels)
     for kind, found in sections.items():
         chart.add(title(results, kind), [found.get(name, {}).get(RATE) for name in names])
     if brokers:
@@ -62,6 +65,7 @@ def _rates(results: Results, kinds: list[str]) -> Any:
 def _of_plain_sql(results: Results, kinds: list[str]) -> Any:
     sections = {kind: results.measured(kind) for kind in kinds}
     names = list(dict.fromkeys(name for found in sections.values() for name in found if PLAIN in found[name]))
+    names.reverse()
     chart = _chart("Part of the rate of plain SQL", names)
     for kind, found in sections.items():
         chart.add(title(results, kind), [found.get(name, {}).get(PLAIN) for name in names])
@@ -80,6 +84,7 @@ def _latency(results: Results, kinds: list[str], rate: int) -> Any:
                 rows[name] = [figures.get(f"p{part} ms at {rate}/s") for part in PERCENTILES]
     for name, figures in results.measured(BROKERS).items():
         rows[name] = [figures.get(f"p{part} ms at {rate}/s") for part in PERCENTILES]
+    rows = dict(reversed(rows.items()))
     chart = _chart(f"Latency at {rate} messages a second, ms (logarithmic)", list(rows), logarithmic=True)
     for place, part in enumerate(PERCENTILES):
         chart.add(f"p{part}", [values[place] for values in rows.values()])

@@ -77,6 +77,7 @@ def _machine(results: Results) -> str:
     found = results.machine
     scenarios = [one for section in results.sections.values() for one in section.values() if one.rounds]
     rounds = sorted({len(one.rounds) for one in scenarios})
+    plural = "" if rounds == [1] else "s"
     commits = sorted({one.commit for one in scenarios})
     days = sorted({one.measured for one in scenarios})
     servers = ", ".join(f"{tables.PRODUCTS[kind]} {version}" for kind, version in results.servers.items())
@@ -85,7 +86,7 @@ def _machine(results: Results) -> str:
     return (
         f"Measured on {' and '.join(days)} at commit {', '.join(commits)}, on {found['cores']} cores"
         f" ({found['processor']}, {found['memory']}), {found['system']}, Python {found['python']}, Django"
-        f" {found['django']}; {servers}. Medians of {' or '.join(map(str, rounds))} rounds.{small}"
+        f" {found['django']}; {servers}. Medians of {' or '.join(map(str, rounds))} round{plural}.{small}"
     )
 
 

@@ -24,7 +24,7 @@ from example_project.environment.lineage import die_with_parent
 from .counters import Meter, cpu_of
 from .figures import Figures, per_message, percentiles
 from .floors import Floor
-from .scenarios import FLOORS, Drain, payload
+from .scenarios import FLOORS, IDLE, RATES, Drain, payload, shortened
 from .worker import GROUP, Spec
 
 LEAST = 500
@@ -36,12 +36,11 @@ WAIT = 120.0
 class Bench:
     """One server and its topics.
 
-    ``server``: its process id. ``size``: the part of the usual number of messages. ``seconds``: how long latency and
-    idle statements are measured.
+    ``server``: its process id. ``size``: the part of the usual number of messages.
     """
 
-    def __init__(self, url: str, server: int, size: float = 1.0, seconds: float = 10.0) -> None:
-        self.url, self.server, self.size, self.seconds = url, server, size, seconds
+    def __init__(self, url: str, server: int, size: float = 1.0) -> None:
+        self.url, self.server, self.size = url, server, size
         self._floors: Figures = {}
         self._topics = 0
         self._processes: list[subprocess.Popen[str]] = []
@@ -86,7 +85,7 @@ class Bench:
         time.sleep(1)
         sent: dict[int, float] = {}
         begun = time.perf_counter()
-        for number in range(int(per_second * self.seconds)):
+        for number in range(int(per_second * shortened(RATES[per_second], self.size))):
             time.sleep(max(begun + number / per_second - time.perf_counter(), 0))
             publish(topic, payload(number), key=f"k{number % 100}")
             sent[number] = time.time()
@@ -103,7 +102,7 @@ class Bench:
         time.sleep(5)
         meter = Meter(self.url, partial(cpu_of, self.server), partial(cpu_of, process.pid))
         meter.start()
-        time.sleep(self.seconds)
+        time.sleep(shortened(IDLE, self.size))
         cost = meter.stop()
         self.stopped(process)
         self.clear()

@@ -45,10 +45,17 @@ FLOORS = {"update": (1_000, 100), "lots": (20_000, 100), "atomic": (1_000, 100),
 
 FLOORS_NAME = "plain SQL"
 
-RATES = (10, 100)
-"""Messages a second, for the latency from commit to handler."""
+RATES = {10: 10.0, 100: 5.0}
+"""Messages a second, for the latency from commit to handler, and for how many seconds."""
+IDLE = 5.0
+"""Seconds in which the statements of an idle worker are counted."""
 PARTITIONS = (20, 5_020)
 """Partitions of an idle worker."""
+
+
+def shortened(seconds: float, size: float) -> float:
+    """Return the seconds of a scenario if the run has a part of the usual size: at least 2."""
+    return max(seconds * size, 2.0)
 
 
 def payload(number: int) -> dict[str, Any]:
