@@ -8,9 +8,10 @@ import pytest
 
 from tests.benchmarks.report import tables, writing
 from tests.benchmarks.report.results import BROKERS, Results
-from tests.benchmarks.scale.targets import Target
 from tests.benchmarks.speed.figures import medians, per_message, percentiles
 from tests.benchmarks.speed.profiling import described
+from tests.benchmarks.speed.scenarios import DRAINS, PARTITIONS, RATES
+from tests.benchmarks.targets import TARGETS, Target
 
 RATE = {"messages per second": 1000.0}
 
@@ -50,11 +51,35 @@ def test_the_limit_of_a_drain(worker: float, server: float, limit: str) -> None:
 
 
 def test_targets() -> None:
-    found = {"waited": 32.0, "lease": 30.0, "part": 0.91}
-    assert Target("waited", "lease", 3).met(found)
-    assert not Target("waited", "lease", 1).met(found)
-    assert Target("part", 0.9, least=True).met(found)
-    assert not Target("part", 0.95, least=True).met(found)
+    measured = {"a": {"ms": 8.0}, "b": {"ms": 16.0}}
+    for target, value, met in (
+        (Target("a", "ms", 8), 8, True),
+        (Target("a", "ms", 7), 8, False),
+        (Target("a", "ms", 7, least=True), 8, True),
+        (Target("a", "ms", 0.5, least=True, of="b"), 0.5, True),
+        (Target("a", "ms", 0.6, least=True, of="b"), 0.5, False),
+    ):
+        assert target.value(measured) == value
+        assert target.met(value) is met
+    assert Target("c", "ms", 1).value(measured) is None
+    assert Target("a", "ms", 1, of="c").value(measured) is None
+
+
+def test_each_target_is_of_a_scenario() -> None:
+    speed = {drain.name for drain in DRAINS} | {f"latency at {rate}/s" for rate in RATES}
+    speed |= {f"idle with {count:,} partitions" for count in PARTITIONS}
+    others = {target.scenario for target in TARGETS} - speed
+    assert all(name.startswith(("scale: ", "publish")) for name in others), others
+
+
+def test_a_missed_target_is_bold() -> None:
+    results = Results(servers={"mysql": "9.7.1"})
+    results.begin("mysql", "batches of 200", 1.0)
+    results.add("mysql", "batches of 200", {"of plain SQL": 0.75})
+    assert tables.targets(results).splitlines()[2:] == [
+        "| batches of 200 | of plain SQL | at least 1 | **0.750** |"
+    ]
+    assert tables.missed(results.measured("mysql")) == {"batches of 200"}
 
 
 @pytest.mark.parametrize(

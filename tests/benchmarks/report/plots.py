@@ -11,9 +11,10 @@ from pygal.style import Style
 from tests.benchmarks.peers.catalogue import DATABASE, PEERS
 from tests.benchmarks.speed.figures import PERCENTILES
 from tests.benchmarks.speed.scenarios import DRAINS, RATES
+from tests.benchmarks.targets import PLAIN, RATE
 
 from .results import BROKERS, Results
-from .tables import PLAIN, PRODUCTS, RATE, curve_names, number, title
+from .tables import PRODUCTS, curve_names, number, title
 
 LOOK = Style(
     background="white",

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tests.benchmarks.peers.catalogue import DATABASE, PEERS
-from tests.benchmarks.scale.targets import TARGETS
 from tests.benchmarks.speed.figures import PERCENTILES, Figures
 from tests.benchmarks.speed.scenarios import CURVES, DRAINS, FLOORS_NAME, PARTITIONS, PUBLISHERS, RATES
+from tests.benchmarks.targets import COMMITS, GATED, PLAIN, RATE, STATEMENTS, TARGETS
 
 from .results import BROKERS, Results
 
-RATE, PLAIN, GATED = "messages per second", "of plain SQL", "of plain SQL with the gate"
 COSTS = {
-    "statements per message": "statements",
-    "commits per message": "commits",
+    STATEMENTS: "statements",
+    COMMITS: "commits",
     "worker CPU ms per message": "worker CPU, ms",
     "server CPU ms per message": "server CPU, ms",
 }
@@ -134,20 +133,38 @@ def curve_names() -> dict[str, dict[int, str]]:
 
 
 def scales(figures: Mapping[str, Figures]) -> str:
-    """Return the scenarios with large numbers. Each target has a row."""
+    """Return all figures of the scenarios with large numbers."""
+    rows = [
+        [name.partition(": ")[2], ", ".join(f"{figure} {number(value)}" for figure, value in found.items())]
+        for name, found in figures.items()
+        if name.startswith("scale: ")
+    ]
+    return table(["Large numbers", "figures"], rows)
+
+
+def targets(results: Results) -> str:
+    """Return each target and what was measured. A missed target is bold."""
+    kinds = [kind for kind in PRODUCTS if results.measured(kind)]
+    measured = {kind: results.measured(kind) for kind in kinds}
     rows = []
-    for name, targets in TARGETS.items():
-        for target in targets if name in figures else ():
-            found = figures[name]
-            others = ", ".join(
-                f"{key} {number(value)}" for key, value in found.items() if key != target.figure
-            )
-            bound = f"{'at least' if target.least else 'at most'} {number(target.value(found))}"
-            verdict = "yes" if target.met(found) else "**no**"
-            rows.append(
-                [name.partition(": ")[2], target.figure, number(found[target.figure]), bound, verdict, others]
-            )
-    return table(["Scenario", "figure", "measured", "target", "met", "other figures"], rows)
+    for target in TARGETS:
+        values = [target.value(measured[kind]) for kind in kinds]
+        bound = f"{'at least' if target.least else 'at most'} {number(target.limit)}"
+        cells = [
+            number(value) if value is None or target.met(value) else f"**{number(value)}**"
+            for value in values
+        ]
+        if any(value is not None for value in values):
+            rows.append([target.scenario, target.name, bound, *cells])
+    return table(["Scenario", "figure", "target", *(title(results, kind) for kind in kinds)], rows)
+
+
+def missed(figures: Mapping[str, Figures]) -> set[str]:
+    """Return the scenarios that miss a target."""
+    values = {target: target.value(figures) for target in TARGETS}
+    return {
+        target.scenario for target, value in values.items() if value is not None and not target.met(value)
+    }
 
 
 def limit(figures: Figures, cores: int) -> str:
@@ -168,13 +185,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     rows = list(rows)
     if not rows:
         return ""
-    aligned = [
-        "--:" if all(row[place].replace(",", "").replace(".", "").isdigit() or row[place] == NONE for row in rows)
-        else "---"
-        for place in range(len(head))
-    ]  # fmt: skip
+    aligned = ["--:" if all(map(_is_number, column)) else "---" for column in zip(*rows, strict=True)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, aligned, *rows)) + "\n"
 
 
 def _columns(figures: Figures, names: Iterable[str]) -> list[str]:
     return [number(figures.get(name)) for name in names]
+
+
+def _is_number(cell: str) -> bool:
+    return cell == NONE or cell.translate(str.maketrans("", "", ",.*")).isdigit()

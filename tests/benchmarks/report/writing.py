@@ -47,6 +47,8 @@ def replace(file: Path, new: str) -> None:
 
 def text(results: Results, images: list[str]) -> str:
     parts = [_machine(results), tables.core(results), *(f"![{name[:-4]}]({name})" for name in images)]
+    if targets := tables.targets(results):
+        parts += ["### Targets", "Missed targets are bold. The profiles of missed drains follow.", targets]
     cores = int(results.machine["cores"])
     for kind in tables.PRODUCTS:
         figures = results.measured(kind)
@@ -91,11 +93,12 @@ def _machine(results: Results) -> str:
 
 
 def _profiles(results: Results, kind: str) -> list[str]:
-    """Return what the threads of each drain do. A part of 1.00 is one thread all the time."""
+    """Return what the threads do in each drain that misses a target."""
     parts = []
+    missed = tables.missed(results.measured(kind))
     for name, lines in results.profiles.get(kind, {}).items():
         rows = [[thread, f"`{what}`", f"{part:.2f}"] for thread, what, part in lines]
-        if rows:
+        if rows and name in missed:
             parts.append(f"<details><summary>Profile: {name}</summary>\n")
             parts.append(tables.table(["Thread", "Innermost function", "part of the time"], rows))
             parts.append("</details>")

@@ -52,9 +52,9 @@ def balance(bench: Bench) -> Figures:
         "subscribers": each * PROCESSES,
         "partitions": partitions,
         "seconds until balanced": balanced,
+        "renewals until balanced": balanced / float(conf.get("LEASE_RENEWAL_INTERVAL")),
         "seconds until owned again": owned,
-        "the lease, seconds": float(conf.get("LEASE_DURATION")),
-        "two renewals, seconds": 2 * float(conf.get("LEASE_RENEWAL_INTERVAL")),
+        "seconds after the lease until owned again": owned - float(conf.get("LEASE_DURATION")),
     }
 
 

@@ -109,6 +109,21 @@ def memory(bench: Bench) -> Figures:
     return {"messages": count, "MiB after a tenth": early, "MiB at the end": late, "MiB grown": late - early}
 
 
+def takeover(bench: Bench) -> Figures:
+    """Kill the only worker while it drains, start another, and measure the seconds until it handles a message."""
+    count = bench.sized(DRAINS[0].count)
+    topic = bench.filled(count, DRAINS[0].keys)
+    first = bench.started(Spec(topic, bench.server))
+    bench.wait_until_handled(topic, count // 50)
+    first.kill()
+    killed = time.time()
+    second = bench.started(Spec(topic, bench.server, times=True))
+    bench.wait_until_handled(topic, count)
+    times = [at for _, at in bench.stopped(second)["times"]]
+    bench.abandon()
+    return {"seconds until handled again": min(times) - killed, "messages after the kill": len(times)}
+
+
 def _drained(bench: Bench, topic: str) -> float:
     """Publish and drain the usual messages three times. Return the median of the messages per second."""
     usual, rates = DRAINS[0], []
