@@ -85,13 +85,12 @@ class Run:
         self._kind: str = options.server
         self._bench = Bench(server.url(), server.pid, options.size)
         self._failed = False
+        self._measured: set[tuple[str, str]] = set()
 
     def run(self) -> int:
         rounds = 1 if self._options.scale else self._options.rounds
         try:
             scenarios = self._scenarios()
-            for section, name, _ in scenarios:
-                self._results.begin(section, name, self._options.size)
             for turn in range(rounds):
                 say(f"round {turn + 1} of {rounds}")
                 for scenario in scenarios:
@@ -157,6 +156,9 @@ class Run:
             say(f"{name}: FAILED: {type(error).__name__}: {error}")
             self._bench.abandon()
             return
+        if (section, name) not in self._measured:
+            self._results.begin(section, name, self._options.size)
+            self._measured.add((section, name))
         self._results.add(section, name, figures)
         self._results.save(self._options.out / writing.FILE)
         say(f"{name}: {', '.join(f'{figure} {number(value)}' for figure, value in figures.items())}")

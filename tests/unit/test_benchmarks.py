@@ -77,14 +77,14 @@ def test_a_missed_target_is_bold() -> None:
     results.begin("mysql", "batches of 200", 1.0)
     results.add("mysql", "batches of 200", {"of plain SQL": 0.75})
     assert tables.targets(results).splitlines()[2:] == [
-        "| batches of 200 | of plain SQL | at least 1 | **0.750** |"
+        "| batches of 200 | of plain SQL | at least 1 | **0.75** |"
     ]
     assert tables.missed(results.measured("mysql")) == {"batches of 200"}
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "-"), (12345.6, "12,346"), (100.4, "100"), (3, "3"), (0.5, "0.500"), (42.19, "42.2")],
+    [(None, "-"), (12345.6, "12,346"), (100.4, "100"), (3, "3"), (0.5, "0.5"), (42.19, "42.2")],
 )
 def test_numbers(value: float | None, text: str) -> None:
     assert tables.number(value) == text

@@ -23,10 +23,10 @@ PRODUCTS = {"mariadb": "MariaDB", "mysql": "MySQL"}
 
 
 def number(value: float | None) -> str:
-    """Return a number with three digits, or all digits before the point."""
+    """Return a number with three digits, or with all digits before the point."""
     if value is None:
         return NONE
-    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:#.3g}".rstrip(".")
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def title(results: Results, kind: str) -> str:

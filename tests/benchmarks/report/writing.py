@@ -22,7 +22,7 @@ DOCS = ROOT / "docs" / "benchmarks"
 
 
 def write(results: Results, directory: Path) -> None:
-    """Write everything to ``directory``. If this is ``docs/benchmarks``, also write the table into the README."""
+    """Write everything to ``directory``. If this is ``docs/benchmarks``, also write tables into two other pages."""
     from . import plots  # It needs a package of the extra ``bench``.
 
     results.save(directory / FILE)
@@ -32,6 +32,11 @@ def write(results: Results, directory: Path) -> None:
         page.write_text(f"{BEGIN}\n{END}\n")
     replace(page, text(results, images))
     if directory.resolve() == DOCS:
+        curves = [f"![{name[:-4]}](../benchmarks/{name})" for name in images if name.startswith("by-")]
+        replace(
+            ROOT / "docs" / "explanation" / "scaling.md",
+            "\n\n".join([tables.curves(results) or "Not measured yet.", *curves]),
+        )
         replace(ROOT / "README.md", f"{INTRODUCTION}\n\n{tables.core(results)}")
 
 
