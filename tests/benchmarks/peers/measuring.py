@@ -146,6 +146,9 @@ class PeerBench:
             )
             try:
                 yield process
+            except AssertionError as error:
+                end = (self._folder / "log").read_text(errors="replace")[-500:]
+                raise AssertionError(f"{error}; the worker's output ends: {end}") from error
             finally:
                 stop_session(process, 10)
 
