@@ -99,7 +99,7 @@ class Bench:
         topic = self.filled(partitions, partitions)
         process = self.started(Spec(topic, self.server))
         self.wait_until_handled(topic, partitions)
-        time.sleep(5)
+        time.sleep(shortened(IDLE, self.size))
         meter = Meter(self.url, partial(cpu_of, self.server), partial(cpu_of, process.pid))
         meter.start()
         time.sleep(shortened(IDLE, self.size))

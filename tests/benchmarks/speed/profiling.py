@@ -61,7 +61,7 @@ def described(frame: FrameType | None) -> str | None:
 
 
 def _kind(inner: list[str]) -> str:
-    if any(name.startswith("MySQLdb") for name in inner):
+    if any(name.startswith(("MySQLdb", "django.db.backends")) for name in inner):
         return "waits for the server"
     if any(name.startswith(("threading.", "queue.", "selectors.")) for name in inner):
         return "waits for work"

@@ -47,8 +47,8 @@ FLOORS_NAME = "plain SQL"
 
 RATES = {10: 10.0, 100: 5.0}
 """Messages a second, for the latency from commit to handler, and for how many seconds."""
-IDLE = 5.0
-"""Seconds in which the statements of an idle worker are counted."""
+IDLE = 10.0
+"""Seconds in which the statements of an idle worker are counted: a whole interval of its periodic work."""
 PARTITIONS = (20, 5_020)
 """Partitions of an idle worker."""
 
