@@ -23,8 +23,8 @@ def connect(url: str) -> Any:
 class Meter:
     """Counts from ``start`` to ``stop``. ``server`` and ``worker`` return CPU seconds.
 
-    ``url``: the database server, or None for no statements and commits. ``commits``: transactions in the binary log,
-    where the server counts them (MariaDB); otherwise COMMITs.
+    ``url``: the database server, or None for no statements and commits. ``commits``: transactions in the binary log.
+    MariaDB counts them. For MySQL, the transactions that used the cache of the binary log are the same.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Meter:
             return {}
         with self._connection.cursor() as cursor:
             cursor.execute(
-                "SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Binlog_commits', 'Com_commit')"
+                "SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Binlog_commits', 'Binlog_cache_use')"
             )
             found = {name.lower(): int(value) for name, value in cursor.fetchall()}
         return {
             "statements": found["questions"],
-            "commits": found.get("binlog_commits", found["com_commit"]),
+            "commits": found.get("binlog_commits", found["binlog_cache_use"]),
         }
 
 
