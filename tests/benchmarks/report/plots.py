@@ -87,6 +87,7 @@ def _latency(results: Results, kinds: list[str], rate: int) -> Any:
         rows[name] = [figures.get(f"p{part} ms at {rate}/s") for part in PERCENTILES]
     rows = dict(reversed(rows.items()))
     chart = _chart(f"Latency at {rate} messages a second, ms (logarithmic)", list(rows), logarithmic=True)
+    chart.y_labels = [1, 10, 100, 1000, 10_000]
     for place, part in enumerate(PERCENTILES):
         chart.add(f"p{part}", [values[place] for values in rows.values()])
     return chart
@@ -122,6 +123,7 @@ def _chart(heading: str, names: list[str], *, logarithmic: bool = False) -> Any:
         print_values=True,
         value_formatter=lambda value: "" if value is None else number(value),
         logarithmic=logarithmic,
+        zero=int(logarithmic),
         no_data_text="not measured",
         js=[],
     )
