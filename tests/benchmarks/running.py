@@ -20,7 +20,16 @@ from tests.benchmarks.report import writing
 from tests.benchmarks.report.results import BROKERS, Results, machine
 from tests.benchmarks.report.tables import number
 from tests.benchmarks.speed.figures import Figures
-from tests.benchmarks.speed.scenarios import CURVES, DRAINS, FLOORS_NAME, PARTITIONS, PUBLISHERS, RATES
+from tests.benchmarks.speed.scenarios import (
+    CURVES,
+    DRAINS,
+    FLOORS_NAME,
+    MANY,
+    PARTITIONS,
+    PUBLISHERS,
+    PUBLISHERS_CURVE,
+    RATES,
+)
 
 DURABLE = ["--log-bin", "--server-id=1", "--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1",
            "--innodb-buffer-pool-size=1G"]  # fmt: skip
@@ -111,11 +120,11 @@ class Run:
         if options.curves:
             for curve in CURVES.values():
                 usual |= {drain.name: partial(bench.drain, drain) for drain in curve.values()}
-            usual |= {name: partial(bench.publishing, count) for count, name in PUBLISHERS.items()}
+            usual |= {name: partial(bench.publishing, count) for count, name in PUBLISHERS_CURVE.items()}
         else:
             usual |= {drain.name: partial(bench.drain, drain) for drain in DRAINS}
-            usual |= {f"publish, {count} connections": partial(bench.publishing, count) for count in (1, 4)}
-            usual |= {"publish_many of 500": bench.publishing_many}
+            usual |= {name: partial(bench.publishing, count) for count, name in PUBLISHERS.items()}
+            usual |= {MANY: bench.publishing_many}
             usual |= {f"latency at {rate}/s": partial(bench.latency, rate) for rate in RATES}
             usual |= {f"idle with {count:,} partitions": partial(bench.idle, count) for count in PARTITIONS}
         named = {**({} if options.scale else usual), **(scales if options.scale or options.only else {})}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.benchmarks.speed.figures import Figures
+from tests.benchmarks.speed.scenarios import MANY, PUBLISHERS
 
 RATE, PLAIN, GATED = "messages per second", "of plain SQL", "of plain SQL with the gate"
 STATEMENTS, COMMITS = "statements per message", "commits per message"
@@ -60,9 +61,8 @@ TARGETS = (
     Target("strict, one key", STATEMENTS, 3),
     Target("strict, one key", COMMITS, 1.05),
     Target("strict, 1,000 keys", RATE, 0.7, least=True, of=DRAIN),
-    Target("publish, 1 connections", PLAIN, 0.85, least=True),
-    Target("publish, 4 connections", PLAIN, 0.85, least=True),
-    Target("publish_many of 500", GATED, 0.85, least=True),
+    *(Target(name, PLAIN, 0.85, least=True) for name in PUBLISHERS.values()),
+    Target(MANY, GATED, 0.85, least=True),
     *(
         Target(f"latency at {rate}/s", f"p{part} ms", limit)
         for rate in (10, 100)

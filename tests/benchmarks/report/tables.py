@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tests.benchmarks.peers.catalogue import DATABASE, PEERS
 from tests.benchmarks.speed.figures import PERCENTILES, Figures
-from tests.benchmarks.speed.scenarios import CURVES, DRAINS, FLOORS_NAME, PARTITIONS, PUBLISHERS, RATES
+from tests.benchmarks.speed.scenarios import (
+    CURVES,
+    DRAINS,
+    FLOORS_NAME,
+    MANY,
+    PARTITIONS,
+    PUBLISHERS,
+    PUBLISHERS_CURVE,
+    RATES,
+)
 from tests.benchmarks.targets import COMMITS, GATED, PLAIN, RATE, STATEMENTS, TARGETS
 
 from .results import BROKERS, Results
@@ -35,25 +44,41 @@ def title(results: Results, kind: str) -> str:
 
 
 def core(results: Results) -> str:
-    """Return the table for the README: messages per second of each queue on each server."""
+    """Return the tables for the README: the rates and the latency of each queue on each server."""
+    names = [drain.name for drain in DRAINS] + [PUBLISHERS[1], MANY]
+    own = {f"django_mqueue, {name}": name for name in names}
+    rates = _side_by_side(results, "Messages per second", own, _rate)
+    heading = f"Latency at {max(RATES)} messages a second, p{PERCENTILES[0]} / p{PERCENTILES[-1]}, ms"
+    latency = _side_by_side(results, heading, {"django_mqueue": f"latency at {max(RATES)}/s"}, _latency)
+    return "\n".join(filter(None, (rates, latency)))
+
+
+def _side_by_side(
+    results: Results, heading: str, own: Mapping[str, str], cell: Callable[[Figures], str]
+) -> str:
+    """Return a table of this queue's scenarios and of the peers, with a column for each server.
+
+    A peer with a broker has the same cell in each column. ``own``: scenarios of this queue by the name of the row.
+    """
     kinds = [kind for kind in PRODUCTS if results.measured(kind)]
-    sections = {kind: results.measured(kind) for kind in kinds}
     brokers = results.measured(BROKERS)
+    rows = []
+    for row, name in {**own, **{peer.name: peer.name for peer in PEERS}}.items():
+        cells = [cell(results.measured(kind).get(name) or brokers.get(name, {})) for kind in kinds]
+        if set(cells) != {NONE}:
+            rows.append([row, *cells])
+    return table([heading, *(title(results, kind) for kind in kinds)], rows)
 
-    def rates(name: str) -> list[str]:
-        return [number(sections[kind].get(name, {}).get(RATE)) for kind in kinds]
 
-    rows = [[f"django_mqueue, {drain.name}", *rates(drain.name)] for drain in DRAINS]
-    rows += [
-        [f"django_mqueue, {name}", *rates(name)] for name in ("publish, 1 connections", "publish_many of 500")
-    ]
-    for peer in PEERS:
-        if peer.store == DATABASE:
-            rows.append([peer.name, *rates(peer.name)])
-        elif peer.name in brokers:
-            rows.append([peer.name, *[number(brokers[peer.name][RATE])] * len(kinds)])
-    rows = [row for row in rows if set(row[1:]) != {NONE}]
-    return table(["Messages per second", *(title(results, kind) for kind in kinds)], rows)
+def _rate(figures: Figures) -> str:
+    return number(figures.get(RATE))
+
+
+def _latency(figures: Figures) -> str:
+    rate = max(RATES)
+    ends = (f"p{part} ms" for part in (PERCENTILES[0], PERCENTILES[-1]))
+    cells = [number(figures.get(end, figures.get(f"{end} at {rate}/s"))) for end in ends]
+    return " / ".join(cells) if NONE not in cells else NONE
 
 
 def drains(figures: Mapping[str, Figures], cores: int) -> str:
@@ -129,7 +154,7 @@ def curves(results: Results) -> str:
 def curve_names() -> dict[str, dict[int, str]]:
     """Return the names of the scenarios of each curve, by the value that changes."""
     drained = {by: {value: drain.name for value, drain in curve.items()} for by, curve in CURVES.items()}
-    return {**drained, "publishing connections": PUBLISHERS}
+    return {**drained, "publishing connections": PUBLISHERS_CURVE}
 
 
 def scales(figures: Mapping[str, Figures]) -> str:

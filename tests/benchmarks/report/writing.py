@@ -16,7 +16,7 @@ BEGIN, END = "<!-- results of python -m tests.benchmarks -->", "<!-- end of resu
 INTRODUCTION = (
     "One worker drains messages of 300 bytes with a handler that does nothing. Server and worker share the machine, and"
     " commits are durable ([benchmarks](docs/benchmarks/README.md)). The limits are in"
-    " [Scaling](docs/explanation/scaling.md)."
+    " [Scaling](docs/explanation/scaling.md). Celery uses no database server, so its columns are equal."
 )
 DOCS = ROOT / "docs" / "benchmarks"
 

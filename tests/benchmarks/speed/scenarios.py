@@ -39,7 +39,12 @@ CURVES: dict[str, dict[int, Drain]] = {
     },
 }
 """Drains by the value that changes."""
-PUBLISHERS = {count: f"curve: publish, {count} connections" for count in (1, 2, 4, 8)}
+PUBLISHERS = {1: "publish, 1 connection", 4: "publish, 4 connections"}
+"""Names by the number of connections."""
+MANY = "publish_many of 500"
+PUBLISHERS_CURVE = {1: "curve: publish, 1 connection"} | {
+    n: f"curve: publish, {n} connections" for n in (2, 4, 8)
+}
 FLOORS = {"update": (1_000, 100), "lots": (20_000, 100), "atomic": (1_000, 100), "strict": (1_000, 1)}
 """The number of messages and keys for each method of ``Floor``."""
 
