@@ -34,14 +34,14 @@ def balance(bench: Bench) -> Figures:
     processes = [_started(bench.url, topic, f"process-{n:02}", each) for n in range(PROCESSES)]
     dying = PROCESSES // 4
     try:
-        _wait(lambda: _joined(topic) == each * PROCESSES)
+        _wait("all have joined", lambda: _joined(topic) == each * PROCESSES, topic)
         joined = time.monotonic()
-        _wait(lambda: _is_balanced(_owners(topic), partitions, each * PROCESSES))
+        _wait("balanced", lambda: _is_balanced(_owners(topic), partitions, each * PROCESSES), topic)
         balanced = time.monotonic() - joined
         for process in processes[:dying]:
             process.kill()
         killed = time.monotonic()
-        _wait(lambda: _is_owned(_owners(topic), partitions, f"process-{dying:02}"))
+        _wait("owned again", lambda: _is_owned(_owners(topic), partitions, f"process-{dying:02}"), topic)
         owned = time.monotonic() - killed
     finally:
         for process in processes:
@@ -66,10 +66,15 @@ def _started(url: str, topic: str, name: str, number: int) -> subprocess.Popen[b
     )
 
 
-def _wait(done: Callable[[], bool]) -> None:
+def _wait(what: str, done: Callable[[], bool], topic: str) -> None:
     deadline = time.monotonic() + WAIT
     while not done():
-        assert time.monotonic() < deadline, f"not within {WAIT:g} s"
+        if time.monotonic() > deadline:
+            shares = _owners(topic).values()
+            raise AssertionError(
+                f"not {what} within {WAIT:g} s: {_joined(topic)} have joined, {len(shares)} of them own"
+                f" {sum(shares)} partitions, {min(shares, default=0)} to {max(shares, default=0)} each"
+            )
         time.sleep(0.2)
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-POLL = 0.5
+POLL = 1.0
 """Seconds between two polls. Two hundred idle processes on two cores would otherwise measure only their polling."""
 
 
