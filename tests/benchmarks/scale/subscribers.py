@@ -1,4 +1,6 @@
-"""Several subscribers of one group in one process, each in a thread of its own. Each acknowledges what it gets.
+"""Several subscribers of one group in one process, each in a thread of its own.
+
+They postpone what they get, because the lease of a partition without open messages is released.
 
 The parent starts it as ``python -m tests.benchmarks.scale.subscribers TOPIC GROUP NAME NUMBER``, with ``DATABASE_URL``
 set, and ends it with a signal. Each thread uses a separate connection and does all periodic work, like a process.
@@ -9,7 +11,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 
+LATER = 3000
+"""Seconds for which a message is postponed. An hour would move it out of the log."""
 POLL = 1.0
 """Seconds between two polls. Two hundred idle processes on two cores would otherwise measure only their polling."""
 
@@ -29,14 +34,14 @@ def main(topic: str, group: str, name: str, number: int) -> None:
 
 
 def _subscribe(topic: str, group: str, name: str) -> None:
-    from django_mqueue import Subscription
+    from django_mqueue import StaleDelivery, Subscription
 
     with Subscription(topic, group, name) as subscription:
         while True:
-            if deliveries := subscription.poll():
-                subscription.ack(deliveries)
-            else:
-                time.sleep(POLL)
+            for delivery in subscription.poll():
+                with suppress(StaleDelivery):  # Another subscriber has the lease now.
+                    delivery.postpone(LATER)
+            time.sleep(POLL)
 
 
 if __name__ == "__main__":
