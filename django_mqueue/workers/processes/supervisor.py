@@ -237,4 +237,8 @@ def _received(reports: Connection | None) -> Report | None:
 
 
 def _in_words(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+    if code >= 0:
+        return f"exit code {code}"
+    with suppress(ValueError):  # Most real-time signals have no name.
+        return f"killed by {signal.Signals(-code).name}"
+    return f"killed by signal {-code}"

@@ -67,7 +67,7 @@ def to_group(number: signal.Signals) -> Callable[[Worker], None]:
         to_group(signal.SIGINT),
         to_group(signal.SIGTERM),
     ],
-    ids=["SIGTERM", "SIGINT", "Ctrl-C", "SIGTERM to each process"],
+    ids=["SIGTERM", "SIGINT", "Ctrl-C", "SIGTERM-to-all"],
 )
 def test_the_first_signal_finishes_and_acks_what_runs_and_exits_0(send: Callable[[Worker], None]) -> None:
     with Workers() as workers:
