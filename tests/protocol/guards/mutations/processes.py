@@ -57,12 +57,4 @@ MUTATIONS: tuple[Mutation, ...] = (
         "self.left = max(self.left, report.left)",
         f"{_TESTS}::test_drain_exits_with_0_if_another_child_did_what_was_left",
     ),
-    mutation(
-        "no child is replaced while the supervisor stops",
-        "the supervisor starts a child that it has not asked to stop",
-        _SUPERVISOR,
-        "            if self._stopping or now >= self._deadline:\n",
-        "            if now >= self._deadline:\n",
-        f"{_SIGNALS}::test_no_child_is_replaced_while_the_supervisor_stops",
-    ),
 )
