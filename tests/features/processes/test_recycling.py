@@ -33,13 +33,13 @@ def test_a_child_is_replaced_after_its_number_of_messages() -> None:
 
 def test_a_child_that_uses_too_much_memory_is_replaced() -> None:
     """The handler keeps memory, as a leak does. The message is done, and the next one is done by another process."""
-    publish("orders", {"n": 1, "do": "keep", "mib": 600}, key="k")
+    publish("orders", {"n": 1, "do": "keep", "mib": 300}, key="k")
     with Workers() as workers:
-        worker = workers.start("orders:billing", "--max-memory-per-child", "500")
-        used = r"worker process replaced: \S+ \(pid (\d+)\): uses (\d+) MiB, more than 500 MiB"
+        worker = workers.start("orders:billing", "--max-memory-per-child", "250")
+        used = r"worker process replaced: \S+ \(pid (\d+)\): uses (\d+) MiB, more than 250 MiB"
         found = wait_until(lambda: re.search(used, worker.output()), "the child is replaced")
         assert {int(found[1])} == pids()
-        assert int(found[2]) > 600
+        assert int(found[2]) > 300
         publish("orders", {"n": 2}, key="k")
         wait_until(lambda: len(pids("end")) == 2, "another process handles the next message")
         assert worker.stop() == 0
