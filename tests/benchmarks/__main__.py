@@ -64,6 +64,7 @@ def _measure(url: str, pid: int, options: argparse.Namespace) -> dict[str, dict[
     scenarios: dict[str, Callable[[], dict[str, float]]] = {
         "plain SQL, messages per second": plain,
         **{drain.name: partial(bench.drain, drain, floors) for drain in DRAINS},
+        "processes that compute": bench.processes,
         **{f"publish, {n} connections": partial(bench.publishing, n) for n in (1, 4)},
         "publish_many of 500": bench.publishing_many,
         **{f"latency at {rate} messages a second": partial(bench.latency, rate) for rate in RATES},

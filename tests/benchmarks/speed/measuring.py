@@ -86,6 +86,17 @@ class Bench:
         self._clear()
         return {"statements per second": (cost["statements"] - 1) / cost["seconds"]}
 
+    def processes(self, count: int = 2_000) -> dict[str, float]:
+        """Measure handlers that compute, in one and in two processes. With two free cores, two are twice as fast."""
+        rates = []
+        for processes in (1, 2):
+            topic = self._filled(count, 100)
+            found = self._result(self._python("cores", topic, str(processes)))
+            assert found["handled"] == count, found["handled"]
+            self._clear()
+            rates.append(count / found["seconds"])
+        return {"messages per second": rates[0], "with two processes": rates[1], "ratio": rates[1] / rates[0]}
+
     def publishing(self, connections: int, count: int = 2_000) -> dict[str, float]:
         """Measure ``publish`` with a transaction for each message, and the same INSERTs in plain SQL."""
         ours = self._in_threads(
@@ -145,9 +156,11 @@ class Bench:
         return self._result(self._started(spec))
 
     def _started(self, spec: Spec) -> subprocess.Popen[str]:
-        text = json.dumps(dataclasses.asdict(spec))
+        return self._python("worker", json.dumps(dataclasses.asdict(spec)))
+
+    def _python(self, module: str, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.speed.worker", text],
+            [sys.executable, "-m", f"tests.benchmarks.speed.{module}", *arguments],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "DATABASE_URL": self.url},
