@@ -83,6 +83,20 @@ def carried(headers: Any) -> dict[str, str]:
     return {name: value for name, value in carrier.items() if name in HEADERS and isinstance(value, str)}
 
 
+def flush(timeout: float = 5) -> None:
+    """Export the spans that the tracer has kept for later, within ``timeout`` seconds.
+
+    For a process that ends without the functions of ``atexit``, by which the tracer would export them.
+    """
+    api = _api()
+    if api is None:
+        return
+    with _logging_once("the last spans could not be exported"):
+        provider = api.trace.get_tracer_provider()
+        if hasattr(provider, "force_flush"):  # The provider of the API alone has no such method.
+            provider.force_flush(int(timeout * 1000))
+
+
 def context_of(message: Message) -> Context | None:
     """Return the context in which a message was published, for your own spans: ``start_span(…, context=…)``.
 

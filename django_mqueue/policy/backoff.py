@@ -1,4 +1,4 @@
-"""Retry policies: they decide whether a failed message is retried, and after what wait."""
+"""Retry policies for failed messages, and the wait before a dead process is replaced."""
 
 from __future__ import annotations
 
@@ -115,6 +115,24 @@ class RetryOn:
 
     def __call__(self, attempt: int, exception: BaseException) -> Wait:
         return self.policy(attempt, exception) if isinstance(exception, (Retry, *self.exceptions)) else None
+
+
+@dataclass
+class RestartBackoff:
+    """The wait before a dead process is replaced. Times are in seconds.
+
+    A process that has lived for ``stable_after`` is replaced at once. After shorter lives in a row, the waits grow from
+    1 second to ``max``.
+    """
+
+    stable_after: float = 10
+    max: float = 30
+    short_lives: int = 0
+
+    def wait_after(self, lived: float) -> float:
+        """Return the wait after the death of a process that has lived for ``lived``."""
+        self.short_lives = 0 if lived >= self.stable_after else self.short_lives + 1
+        return ExponentialBackoff(max=self.max)(self.short_lives) if self.short_lives else 0.0
 
 
 def policy_of(retry: Any) -> Policy:

@@ -95,6 +95,11 @@ class Runner:
         return self._completer.counts
 
     @property
+    def started(self) -> int:
+        """Return the number of messages that were given to handlers."""
+        return self._started
+
+    @property
     def hanging(self) -> int:
         """Return the number of handlers that were given up and still run. Their threads cannot be ended."""
         return len(self._pool.hanging)

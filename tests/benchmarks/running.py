@@ -26,6 +26,7 @@ from tests.benchmarks.speed.scenarios import (
     FLOORS_NAME,
     MANY,
     PARTITIONS,
+    PROCESSES,
     PUBLISHERS,
     PUBLISHERS_CURVE,
     RATES,
@@ -123,6 +124,7 @@ class Run:
             usual |= {name: partial(bench.publishing, count) for count, name in PUBLISHERS_CURVE.items()}
         else:
             usual |= {drain.name: partial(bench.drain, drain) for drain in DRAINS}
+            usual |= {PROCESSES: bench.processes}
             usual |= {name: partial(bench.publishing, count) for count, name in PUBLISHERS.items()}
             usual |= {MANY: bench.publishing_many}
             usual |= {f"latency at {rate}/s": partial(bench.latency, rate) for rate in RATES}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -125,8 +126,11 @@ class Worker:
         return Path(f"/proc/self/fd/{self._log.fileno()}").read_text(encoding="utf-8", errors="replace")
 
     def close(self) -> None:
+        """Kill the process, and the processes that it has started."""
         if self.running:
             self.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
         self._log.close()
 
 
@@ -139,14 +143,13 @@ class Workers:
 
     def start(self, *arguments: str, clock: float = 0, url: str | None = None) -> Worker:
         """Start ``runconsumer ARGUMENT…``. ``clock`` is the error of its machine's clocks, in seconds."""
-        worker = Worker(
-            arguments,
-            {
-                "DATABASE_URL": url or database_url(self.using),
-                "TEST_MQUEUE": json.dumps(self.mqueue),
-                "TEST_CLOCK": str(clock),
-            },
-        )
+        return self.run(("django", "runconsumer"), *arguments, TEST_CLOCK=str(clock), DATABASE_URL=url)
+
+    def run(self, program: tuple[str, ...], *arguments: str, **environment: str | None) -> Worker:
+        """Start ``python -m PROGRAM ARGUMENT…`` with the settings of a worker and more environment variables."""
+        own = {"DATABASE_URL": database_url(self.using), "TEST_MQUEUE": json.dumps(self.mqueue)}
+        given = {name: value for name, value in environment.items() if value is not None}
+        worker = Worker(arguments, own | given, program)
         self.all.append(worker)
         return worker
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
@@ -19,13 +20,21 @@ from ... import conf
 from ...checks import server_problems
 from ...exceptions import MQueueError
 from ...store.connection import errors, session
-from ...workers.registry import autodiscover, handlers
+from ...workers.processes.child import Recycling
+from ...workers.processes.reload import run_with_reload
+from ...workers.processes.supervisor import Supervisor
+from ...workers.registry import Handler, autodiscover, handlers
 from ...workers.runner import Runner, RunOptions
 
 LEFT = 3
 """Exit code of ``--drain`` if messages are left."""
 MISTAKEN_AFTER = 5.0
 """Seconds after which an unknown host name or a failed TLS connection is treated as a mistake in the settings."""
+
+NOT_WITH_RELOAD = (
+    "drain", "max_messages", "max_seconds", "max_messages_per_child", "max_memory_per_child",
+)  # fmt: skip
+"""Options that end or replace workers. ``--reload`` runs one worker until it is stopped."""
 
 
 def positive(text: str) -> int:
@@ -48,13 +57,19 @@ class Command(BaseCommand):
         " finishes and settles the running messages, then exits. The second stops at once."
     )
     requires_system_checks = ["mqueue"]
-    _runner: Runner | None = None
+    _runner: Runner | Supervisor | None = None
+    _stopping = False
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
         add("handlers", nargs="*", metavar="TOPIC[:GROUP]", help="Default: every registered handler.")
         add("--threads", type=positive, default=4, help="Number of handlers that run at once (default 4).")
-        add("--name", help="Name of this worker; must be unique (default: generated).")
+        help = "Number of child processes that run the handlers, each with --threads (default 1: no child process)."
+        add("--processes", type=positive, default=1, metavar="N", help=help)
+        help = (
+            "Name of this worker; must be unique (default: generated). Child processes are NAME-1, NAME-2 …"
+        )
+        add("--name", help=help)
         help = "Messages of a partition at once; overrides the handlers' batch_size."
         add("--batch-size", type=positive, help=help)
         add("--poll-interval", type=seconds, help="Seconds between polls when idle.")
@@ -64,11 +79,54 @@ class Command(BaseCommand):
             " (default: two lease durations). If some are left then, the exit code is 3."
         )
         add("--drain-timeout", type=seconds, help=help)
-        add("--max-messages", type=positive, help="Stop after this many messages.")
+        add("--max-messages", type=positive, help="Stop each process after this many messages.")
         add("--max-seconds", type=seconds, help="Stop after this time.")
+        help = "Replace a child process after it has handled this many messages, or up to 10 %% fewer."
+        add("--max-messages-per-child", type=positive, metavar="N", help=help)
+        help = "Replace a child process that uses more resident memory than this, in MiB."
+        add("--max-memory-per-child", type=positive, metavar="MIB", help=help)
+        add("--reload", action="store_true", help="For development: restart the worker when code changes.")
         add("--database", help='Alias of the queue\'s database (default MQUEUE["DATABASE"]).')
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if not options["reload"]:
+            self._run(options)
+            return
+        for name in NOT_WITH_RELOAD:
+            if options[name]:
+                raise CommandError(_excluded(name))
+        if options["processes"] > 1:
+            raise CommandError(_excluded("processes"))
+        run_with_reload(partial(self._run_reloaded, options), self._stop)
+
+    def _run(self, options: dict[str, Any]) -> None:
+        """Run the handlers in this process, or in child processes."""
+        chosen, using = self._prepare(options)
+        try:
+            runner = self._runner = _runner(chosen, using, options)
+            if self._stopping:
+                runner.stop()
+            before = self._listen(runner)
+            try:
+                with session.migration_errors(using):
+                    runner.run()
+            finally:
+                for number, handler_before in before.items():
+                    signal.signal(number, handler_before)
+        except MQueueError as error:
+            raise CommandError(str(error)) from error
+        if options["verbosity"] > 0:
+            done = ", ".join(f"{verb} {count}" for verb, count in sorted(runner.counts.items()))
+            self.stdout.write(f"stopped: {done or 'nothing to do'}")
+        if runner.left:
+            raise CommandError(
+                f"--drain: {runner.left} messages are left in partitions that other workers have leased. If those"
+                " workers are dead, their leases expire: run this again then, or with a longer --drain-timeout",
+                returncode=LEFT,
+            )
+
+    def _prepare(self, options: dict[str, Any]) -> tuple[list[Handler], str]:
+        """Find the handlers, check the database, and return the handlers and the alias of the database."""
         autodiscover()
         try:
             chosen = handlers(options["handlers"])
@@ -85,30 +143,23 @@ class Command(BaseCommand):
             if problem.level >= ERROR:
                 raise CommandError(str(problem))
             self.stderr.write(self.style.WARNING(str(problem)))
-        given = {field.name: options[field.name] for field in fields(RunOptions) if field.name != "using"}
-        runner = self._runner = Runner(chosen, RunOptions(**given, using=alias))
-        before = self._listen(runner)
-        try:
-            if options["verbosity"] > 0:
-                for handler in chosen:
-                    self.stdout.write(f"consuming {handler.topic} for group {handler.group}: {handler.name}")
-                self.stdout.flush()
-            with session.migration_errors(alias):
-                runner.run()
-        except MQueueError as error:
-            raise CommandError(str(error)) from error
-        finally:
-            for number, handler_before in before.items():
-                signal.signal(number, handler_before)
         if options["verbosity"] > 0:
-            done = ", ".join(f"{verb} {count}" for verb, count in sorted(runner.counts.items()))
-            self.stdout.write(f"stopped: {done or 'nothing to do'}")
-        if runner.left:
-            raise CommandError(
-                f"--drain: {runner.left} messages are left in partitions that other workers have leased. If those"
-                " workers are dead, their leases expire: run this again then, or with a longer --drain-timeout",
-                returncode=LEFT,
-            )
+            for handler in chosen:
+                self.stdout.write(f"consuming {handler.topic} for group {handler.group}: {handler.name}")
+            self.stdout.flush()
+        return chosen, alias
+
+    def _run_reloaded(self, options: dict[str, Any]) -> None:
+        try:
+            self._run(options)
+        except CommandError as error:
+            self.stderr.write(f"{error}\nwaiting for a change of a file")
+
+    def _stop(self) -> None:
+        """Stop the worker gracefully, also if it has not begun."""
+        self._stopping = True
+        if self._runner is not None:
+            self._runner.stop()
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run like Django's method, but end the process even if handlers hang.
@@ -123,7 +174,8 @@ class Command(BaseCommand):
             code = end.code
             raise
         finally:
-            if self._runner is not None and self._runner.hanging and isinstance(code, int | None):
+            hanging = isinstance(self._runner, Runner) and self._runner.hanging
+            if hanging and isinstance(code, int | None):
                 logging.shutdown()
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -152,13 +204,15 @@ class Command(BaseCommand):
                     ) from error
             time.sleep(0.2)
 
-    def _listen(self, runner: Runner) -> dict[int, Any]:
+    def _listen(self, runner: Runner | Supervisor) -> dict[int, Any]:
         """Stop gracefully at the first signal, at once at the second. Return the signal handlers set before."""
         asked = False
 
         def on_signal(number: int, frame: object) -> None:
             nonlocal asked
             if asked:
+                if isinstance(runner, Supervisor):
+                    runner.kill()
                 os._exit(128 + number)
             asked = True
             runner.stop()
@@ -167,3 +221,22 @@ class Command(BaseCommand):
             return {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         except ValueError:  # Not in the main thread (call_command in a test): signals do not arrive there.
             return {}
+
+
+def _runner(chosen: list[Handler], using: str, options: dict[str, Any]) -> Runner | Supervisor:
+    given = {field.name: options[field.name] for field in fields(RunOptions) if field.name != "using"}
+    run_options = RunOptions(**given, using=using)
+    recycling = Recycling(options["max_messages_per_child"], options["max_memory_per_child"])
+    if options["processes"] == 1 and recycling == Recycling():
+        return Runner(chosen, run_options)
+    try:
+        return Supervisor(chosen, run_options, options["processes"], recycling)
+    except ValueError as error:
+        raise CommandError(f"--name: {error}") from error
+
+
+def _excluded(name: str) -> str:
+    return (
+        f"--reload and --{name.replace('_', '-')} exclude each other: --reload runs one worker until you stop it. Leave"
+        " out one of them"
+    )

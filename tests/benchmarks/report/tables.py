@@ -12,6 +12,7 @@ from tests.benchmarks.speed.scenarios import (
     FLOORS_NAME,
     MANY,
     PARTITIONS,
+    PROCESSES,
     PUBLISHERS,
     PUBLISHERS_CURVE,
     RATES,
@@ -89,6 +90,12 @@ def drains(figures: Mapping[str, Figures], cores: int) -> str:
         if (name := drain.name) in figures
     ]
     return table(["Drain", "messages/s", PLAIN, *COSTS.values(), "limit"], rows)
+
+
+def processes(figures: Mapping[str, Figures]) -> str:
+    columns = (RATE, "with two processes", "ratio")
+    rows = [[name, *_columns(figures[name], columns)] for name in [PROCESSES] if name in figures]
+    return table(["Drain", "messages/s with one process", "with two", "ratio"], rows)
 
 
 def publishing(figures: Mapping[str, Figures]) -> str:

@@ -61,6 +61,7 @@ def text(results: Results, images: list[str]) -> str:
             continue
         found = [
             tables.drains(figures, cores),
+            tables.processes(figures),
             tables.publishing(figures),
             tables.floors(figures),
             tables.latencies(results, kind),

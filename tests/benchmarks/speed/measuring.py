@@ -111,6 +111,17 @@ class Bench:
             **{f"{of} CPU percent": cost[f"{of}_cpu"] * 100 / cost["seconds"] for of in ("worker", "server")},
         }
 
+    def processes(self) -> Figures:
+        """Measure handlers that compute, in one and in two processes. With two free cores, two are twice as fast."""
+        count, rates = self.sized(2_000), []
+        for processes in (1, 2):
+            topic = self.filled(count, 100)
+            found = self._result(self._python("cores", topic, str(processes)))
+            assert found["handled"] == count, f"handled {found['handled']} of {count}"
+            self.clear()
+            rates.append(count / found["seconds"])
+        return {"messages per second": rates[0], "with two processes": rates[1], "ratio": rates[1] / rates[0]}
+
     def publishing(self, connections: int) -> Figures:
         """Measure ``publish`` with a transaction for each message, and the same INSERTs in plain SQL."""
         each = self.sized(2_000) // connections
@@ -210,9 +221,11 @@ class Bench:
         return self._result(self.started(spec))
 
     def started(self, spec: Spec) -> subprocess.Popen[str]:
-        text = json.dumps(dataclasses.asdict(spec))
+        return self._python("worker", json.dumps(dataclasses.asdict(spec)))
+
+    def _python(self, module: str, *arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.speed.worker", text],
+            [sys.executable, "-m", f"tests.benchmarks.speed.{module}", *arguments],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "DATABASE_URL": self.url},

@@ -136,6 +136,14 @@ def tell_time(message: Message) -> None:
     print(f"the time is {time.time()}", flush=True)
 
 
+_kept: list[bytearray] = []
+
+
+def keep(message: Message) -> None:
+    """Keep memory, as a leak does."""
+    _kept.append(bytearray(b"x") * (message.payload["mib"] * 2**20))
+
+
 ACTIONS: dict[str, Callable[[Message], None]] = {
     "wait": lambda message: at_door(message.payload["door"]),
     "sleep": lambda message: pause(message.payload["seconds"]),
@@ -150,6 +158,7 @@ ACTIONS: dict[str, Callable[[Message], None]] = {
     "sell": sell,
     "tell_time": tell_time,
     "lock_and_sleep": lock_and_sleep,
+    "keep": keep,
 }
 
 
