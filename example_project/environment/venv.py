@@ -98,7 +98,8 @@ class VirtualEnvironment:
             "--no-input",
             "--quiet",
         ]
-        run([*pip, "--editable", f"{ROOT}[{','.join(extras)}]", f"Django~={self.django}.0", *self._pinned])
+        project = f"{ROOT}[{','.join(extras)}]" if extras else ROOT
+        run([*pip, "--editable", project, f"Django~={self.django}.0", *self._pinned])
         self._stamp.write_text(self._wanted().split()[0] + " " + " ".join(extras))
 
     def _extras_with_earlier(self) -> list[str]:

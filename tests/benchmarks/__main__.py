@@ -1,98 +1,85 @@
-"""Measure the speed of publishing and of workers, compared with the same work in plain SQL.
+"""Measure the speed of publishing and of workers, compared with the same work in plain SQL and with other queues.
 
-Usage: ``python -m tests.benchmarks [--server mariadb|mysql] [--rounds N] [--only TEXT] [--json FILE]``. It starts a
-private server that syncs its binary log and its redo log at each commit.
+Each database server is private and syncs its binary log and its redo log at each commit. The other queues and the plots
+need packages, which this command installs below ``.local/``. A peer that cannot be installed is left out, and the
+report says why. After each scenario the results so far are written, so an interrupted run loses little.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib.util
 import os
-import statistics
-import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-from example_project.environment.database import FLAVOURS
-from example_project.environment.server import private_server
-
-DURABLE = ["--log-bin", "--server-id=1", "--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1",
-           "--innodb-buffer-pool-size=1G"]  # fmt: skip
-
-_begun = time.monotonic()
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs" / "benchmarks"
+NEEDED = ("django", "MySQLdb", "environ", "pygal")
 
 
-def say(text: str) -> None:
-    print(f"{time.monotonic() - _begun:6.0f} s  {text}", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("--server", choices=list(FLAVOURS), default="mariadb")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N")
-    parser.add_argument("--only", default="", metavar="TEXT", help="scenarios whose names contain this text")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
-    options = parser.parse_args()
-    with private_server(FLAVOURS[options.server](), further=DURABLE) as server:
-        say(f"{options.server} {server.version}")
-        os.environ |= {"DATABASE_URL": server.url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
-        import django
-
-        django.setup()
-        from django.core.management import call_command
-
-        call_command("migrate", verbosity=0)
-        found = _measure(server.url(), server.pid, options)
-        if options.json:
-            options.json.write_text(json.dumps(found, indent=1))
-
-
-def _measure(url: str, pid: int, options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Run the scenarios in rounds. Return the median of each figure."""
-    from .speed.measuring import Bench
-    from .speed.scenarios import DRAINS, PARTITIONS, RATES
-
-    bench = Bench(url, pid)
-    floors: dict[str, float] = {}
-
-    def plain() -> dict[str, float]:
-        floors.update(bench.floors())
-        return dict(floors)
-
-    scenarios: dict[str, Callable[[], dict[str, float]]] = {
-        "plain SQL, messages per second": plain,
-        **{drain.name: partial(bench.drain, drain, floors) for drain in DRAINS},
-        "processes that compute": bench.processes,
-        **{f"publish, {n} connections": partial(bench.publishing, n) for n in (1, 4)},
-        "publish_many of 500": bench.publishing_many,
-        **{f"latency at {rate} messages a second": partial(bench.latency, rate) for rate in RATES},
-        **{f"idle with {count} partitions": partial(bench.idle, count) for count in PARTITIONS},
-    }
-    chosen = {name: run for name, run in scenarios.items() if run is plain or options.only in name}
-    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
-    for turn in range(options.rounds):
-        say(f"round {turn + 1}")
-        for name, run in chosen.items():
-            rounds[name].append(run())
-            say(_line(name, rounds[name][-1]))
-    medians = {
-        name: {figure: statistics.median(one[figure] for one in found) for figure in found[0]}
-        for name, found in rounds.items()
-    }
-    say("medians")
-    for name, figures in medians.items():
-        say(_line(name, figures))
-    return medians
-
-
-def _line(name: str, figures: dict[str, float]) -> str:
-    return f"{name}: " + ", ".join(
-        f"{figure} {value:,.0f}" if value >= 100 else f"{figure} {value:.3g}"
-        for figure, value in figures.items()
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add = parser.add_argument
+    add("--server", choices=["all", "mariadb", "mysql"], default="all", help="default: %(default)s")
+    add("--rounds", type=_positive, default=5, metavar="N", help="default: %(default)s")
+    add("--only", default="", metavar="TEXT", help="scenarios whose names contain this text")
+    add("--scale", action="store_true", help="the scenarios with large numbers instead, once each; hours")
+    add(
+        "--curves",
+        action="store_true",
+        help="drains by batch size and threads, publish by connections, instead",
+    )
+    add(
+        "--size",
+        type=float,
+        default=1.0,
+        metavar="PART",
+        help="0.1: a tenth of the messages and times, for a trial",
+    )
+    help = "other queues: all, database (only these that store messages in it) or none (default: %(default)s)"
+    add("--peers", choices=["all", "database", "none"], default="all", help=help)
+    help = "default: docs/benchmarks, or .local/benchmarks with another --size than 1"
+    add("--out", type=Path, metavar="DIRECTORY", help=help)
+    add("--report", action="store_true", help="measure nothing: write the report of the results so far")
+    options = parser.parse_args(arguments)
+    if not 0 < options.size <= 1:
+        parser.error(f"--size {options.size:g}: give a part between 0 and 1, such as 0.1")
+    options.out = options.out or (DOCS if options.size == 1 else ROOT / ".local" / "benchmarks")
+    return options
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    if not all(map(importlib.util.find_spec, NEEDED)):
+        return _elsewhere(arguments)
+    from tests.benchmarks.running import run
+
+    return run(options)
+
+
+def _elsewhere(arguments: list[str]) -> int:
+    """Run in an environment that has the packages."""
+    from example_project.environment.interpreters import running
+    from example_project.environment.layout import LOCAL
+    from example_project.environment.processes import forward
+    from example_project.environment.venv import VirtualEnvironment
+
+    python = VirtualEnvironment(running(), "5.2", ("bench",), LOCAL / "bench-venvs").ensure()
+    return forward([python, "-m", "tests.benchmarks", *arguments], env=dict(os.environ))
 
 
 if __name__ == "__main__":
-    main()
+    from example_project.environment.launch import launch
+
+    launch(main)

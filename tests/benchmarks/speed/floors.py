@@ -23,6 +23,12 @@ COLUMNS = (
 ROW = f"('floor', %s, %s, %s, 0, 1, {NOW} + 30000, 0, 0, %s, 1, 0, 'floor', {NOW})"
 KEY = "consumer_group = 'floor' AND topic = %s AND partition_key = %s AND message_offset = %s AND delivery_token = %s"
 ACK = f"UPDATE queue_delivery_state SET acked = 1, in_flight = 0, acked_at = {NOW} WHERE {KEY} AND in_flight = 1"
+MESSAGE = f'\'k\', %s, \'\', %s, \'{{"kind": "", "headers": {{}}, "encoding": "json"}}\', {NOW}, {NOW}, {NOW}'
+GATE = (
+    "(SELECT %s FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group = '' AND topic = '' AND"
+    f" partition_key = CONCAT('gate-000-slot-', LPAD({NOW} DIV 500 MOD 64, 3, '0')) LOCK IN SHARE MODE)"
+)
+"""The first row's topic, read from the gate: the same lock as in ``publish``, on the first gate."""
 
 
 class Floor:
@@ -31,6 +37,9 @@ class Floor:
     def __init__(self, url: str) -> None:
         self._connection = connect(url)
         self._cursor = self._connection.cursor()
+
+    def close(self) -> None:
+        self._connection.close()
 
     def update(self, topic: str) -> float:
         rows = self._log(topic)
@@ -87,19 +96,18 @@ class Floor:
 
         return self._rate(work, len(rows))
 
-    def insert(self, topic: str, payloads: Sequence[str], at_once: int) -> float:
-        """Store messages by INSERTs of ``at_once`` rows, each with its COMMIT."""
+    def insert(self, topic: str, payloads: Sequence[str], at_once: int, *, gate: bool = False) -> float:
+        """Store messages by INSERTs of ``at_once`` rows, each with its COMMIT. ``gate``: also lock the gate."""
 
         def work() -> None:
             for some in _parts(payloads, at_once):
                 values = [(topic, secrets.token_hex(16), payload) for payload in some]
-                row = (
-                    '(%s, \'k\', %s, \'\', %s, \'{"kind": "", "headers": {}, "encoding": "json"}\','
-                    f" {NOW}, {NOW}, {NOW})"
+                rows = ", ".join(
+                    [f"({GATE if gate else '%s'}, {MESSAGE})", *[f"(%s, {MESSAGE})"] * (len(some) - 1)]
                 )
                 self._cursor.execute(
                     "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata,"
-                    f" available_at, created_at, published_at) VALUES {', '.join([row] * len(some))}",
+                    f" available_at, created_at, published_at) VALUES {rows}",
                     [value for each in values for value in each],
                 )
                 self._connection.commit()

@@ -5,180 +5,250 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from django.db import connection
+from django.db.models import QuerySet
 
 from django_mqueue import OutgoingMessage, publish, publish_many, subscribe
+from django_mqueue.models import DeliveryState
+from example_project.environment.lineage import die_with_parent
 
-from .counters import Meter
+from .counters import Meter, cpu_of
+from .figures import Figures, per_message, percentiles
 from .floors import Floor
-from .scenarios import FLOORS, Drain, payload
+from .scenarios import FLOORS, IDLE, RATES, Drain, payload, shortened
 from .worker import GROUP, Spec
+
+LEAST = 500
+"""The smallest number of messages of a scenario, however small ``size`` is."""
+WAIT = 120.0
+"""Seconds in which a worker must handle the first messages."""
 
 
 class Bench:
-    """One server and its topics. ``server``: its process id."""
+    """One server and its topics.
 
-    def __init__(self, url: str, server: int) -> None:
-        self.url, self.server = url, server
+    ``server``: its process id. ``size``: the part of the usual number of messages.
+    """
+
+    def __init__(self, url: str, server: int, size: float = 1.0) -> None:
+        self.url, self.server, self.size = url, server, size
+        self._floors: Figures = {}
         self._topics = 0
+        self._processes: list[subprocess.Popen[str]] = []
 
-    def floors(self) -> dict[str, float]:
-        """Return the messages per second of each method of ``Floor``."""
-        floor, found = Floor(self.url), {}
+    def floors(self) -> Figures:
+        """Return the messages per second of each method of ``Floor``. ``drain`` compares with the newest figures."""
+        floor = Floor(self.url)
         for name, (count, keys) in FLOORS.items():
-            topic = self._filled(count, keys)
-            found[name] = float(getattr(floor, name)(topic))
-            self._clear()
-        return found
+            topic = self.filled(self.sized(count), keys)
+            self._floors[name] = float(getattr(floor, name)(topic))
+            self.clear()
+        floor.close()
+        return dict(self._floors)
 
-    def drain(self, drain: Drain, floors: dict[str, float]) -> dict[str, float]:
-        topic = self._filled(drain.count, drain.keys)
-        found = self._worker(
-            Spec(topic, self.server, drain.threads, drain.count, options=dict(drain.options))
-        )
-        assert found["handled"] == drain.count, found["handled"]
-        self._clear()
-        rate = drain.count / found["seconds"]
+    def drain(self, drain: Drain) -> Figures:
+        count = self.sized(drain.count)
+        topic = self.filled(count, drain.keys)
+        found = self.work(Spec(topic, self.server, drain.threads, count, options=dict(drain.options)))
+        assert found["handled"] == count, f"handled {found['handled']} of {count}"
+        self.clear()
+        rate = count / found["seconds"]
         return {
             "messages per second": rate,
-            "of plain SQL": rate / floors[drain.floor],
-            "statements per message": found["statements"] / drain.count,
-            "commits per message": found["commits"] / drain.count,
-            "ms of the worker's CPU": found["worker_cpu"] * 1000 / drain.count,
-            "ms of the server's CPU": found["server_cpu"] * 1000 / drain.count,
+            **({"of plain SQL": rate / self._floors[drain.floor]} if self._floors else {}),
+            **per_message(found, count),
         }
 
-    def latency(self, per_second: int, seconds: float = 10) -> dict[str, float]:
+    def profile(self, drain: Drain) -> list[tuple[str, str, float]]:
+        """Return what the worker's threads do during a drain: see ``Profile.stop``."""
+        count = self.sized(drain.count)
+        topic = self.filled(count, drain.keys)
+        spec = Spec(topic, self.server, drain.threads, count, options=dict(drain.options), profile=True)
+        found: list[tuple[str, str, float]] = self.work(spec)["profile"]
+        self.clear()
+        return found
+
+    def latency(self, per_second: int) -> Figures:
         """Measure the milliseconds from the return of each ``publish`` to the start of its handler."""
-        topic = self._new_topic()
-        subscribe(topic, GROUP)
-        process = self._started(Spec(topic, self.server, seconds=seconds + 5, times=True))
-        time.sleep(2)
+        topic = self.filled(1, 1, first=-1)
+        process = self.started(Spec(topic, self.server, times=True))
+        self.wait_until_handled(topic, 1)
+        time.sleep(1)
         sent: dict[int, float] = {}
         begun = time.perf_counter()
-        for number in range(int(per_second * seconds)):
+        for number in range(int(per_second * shortened(RATES[per_second], self.size))):
             time.sleep(max(begun + number / per_second - time.perf_counter(), 0))
             publish(topic, payload(number), key=f"k{number % 100}")
             sent[number] = time.time()
-        times = dict(self._result(process)["times"])
-        self._clear()
-        assert len(times) == len(sent), (len(times), len(sent))
-        waits = sorted(max(times[number] - at, 0) * 1000 for number, at in sent.items())
-        return {f"p{part} ms": waits[len(waits) * part // 100] for part in (50, 95, 99)}
+        self.wait_until_handled(topic, len(sent) + 1)
+        times = dict(self.stopped(process)["times"])
+        self.clear()
+        return percentiles([max(times[number] - at, 0) * 1000 for number, at in sent.items()])
 
-    def idle(self, partitions: int, seconds: float = 10) -> dict[str, float]:
+    def idle(self, partitions: int) -> Figures:
         """Count the statements of a worker that has this many partitions and no work."""
-        topic = self._filled(partitions, partitions)
-        process = self._started(Spec(topic, self.server, seconds=seconds + 15))
-        time.sleep(10)
-        meter = Meter(self.url, self.server)
+        topic = self.filled(partitions, partitions)
+        process = self.started(Spec(topic, self.server))
+        self.wait_until_handled(topic, partitions)
+        time.sleep(shortened(IDLE, self.size))
+        meter = Meter(self.url, partial(cpu_of, self.server), partial(cpu_of, process.pid))
         meter.start()
-        time.sleep(seconds)
+        time.sleep(shortened(IDLE, self.size))
         cost = meter.stop()
-        self._result(process)
-        self._clear()
-        return {"statements per second": (cost["statements"] - 1) / cost["seconds"]}
+        self.stopped(process)
+        self.clear()
+        return {
+            "statements per second": (cost["statements"] - 1) / cost["seconds"],
+            **{f"{of} CPU percent": cost[f"{of}_cpu"] * 100 / cost["seconds"] for of in ("worker", "server")},
+        }
 
-    def processes(self, count: int = 2_000) -> dict[str, float]:
+    def processes(self) -> Figures:
         """Measure handlers that compute, in one and in two processes. With two free cores, two are twice as fast."""
-        rates = []
+        count, rates = self.sized(2_000), []
         for processes in (1, 2):
-            topic = self._filled(count, 100)
+            topic = self.filled(count, 100)
             found = self._result(self._python("cores", topic, str(processes)))
-            assert found["handled"] == count, found["handled"]
-            self._clear()
+            assert found["handled"] == count, f"handled {found['handled']} of {count}"
+            self.clear()
             rates.append(count / found["seconds"])
         return {"messages per second": rates[0], "with two processes": rates[1], "ratio": rates[1] / rates[0]}
 
-    def publishing(self, connections: int, count: int = 2_000) -> dict[str, float]:
+    def publishing(self, connections: int) -> Figures:
         """Measure ``publish`` with a transaction for each message, and the same INSERTs in plain SQL."""
-        ours = self._in_threads(
-            connections, count, lambda topic, number: publish(topic, payload(number), key="k")
-        )
-        floors = [Floor(self.url) for _ in range(connections)]
-        texts = [json.dumps(payload(n)) for n in range(count // connections)]
-        topic, begun = self._new_topic(), time.perf_counter()
-        threads = [threading.Thread(target=floor.insert, args=(topic, texts, 1)) for floor in floors]
-        _run(threads)
-        return _compared(ours, count / (time.perf_counter() - begun))
-
-    def publishing_many(self, count: int = 20_000, at_once: int = 500) -> dict[str, float]:
-        topic, begun = self._new_topic(), time.perf_counter()
-        for first in range(0, count, at_once):
-            publish_many(topic, [OutgoingMessage(payload(n), key="k") for n in range(first, first + at_once)])
-        ours = count / (time.perf_counter() - begun)
-        texts = [json.dumps(payload(n)) for n in range(count)]
-        return _compared(ours, Floor(self.url).insert(self._new_topic(), texts, at_once))
-
-    def _in_threads(self, threads: int, count: int, one: Callable[[str, int], object]) -> float:
+        each = self.sized(2_000) // connections
+        count = each * connections
         topic = self._new_topic()
 
-        def work() -> None:
-            for number in range(count // threads):
-                one(topic, number)
+        def ours() -> None:
+            for number in range(each):
+                publish(topic, payload(number), key="k")
             connection.close()
 
-        begun = time.perf_counter()
-        _run([threading.Thread(target=work) for _ in range(threads)])
-        return count / (time.perf_counter() - begun)
+        cost = self._in_threads([ours] * connections)
+        texts = [json.dumps(payload(number)) for number in range(each)]
+        plain = {}
+        for gate in (False, True):
+            floors = [Floor(self.url) for _ in range(connections)]
+            works = [partial(floor.insert, self._new_topic(), texts, 1, gate=gate) for floor in floors]
+            plain[gate] = count / self._in_threads(works)["seconds"]
+            for floor in floors:
+                floor.close()
+        self.clear()
+        return self._compared(count, cost, plain[False], plain[True])
 
-    def _filled(self, count: int, keys: int) -> str:
+    def publishing_many(self, at_once: int = 500) -> Figures:
+        count = self.sized(20_000)
+        topic = self._new_topic()
+
+        def ours() -> None:
+            for first in range(0, count, at_once):
+                numbers = range(first, min(first + at_once, count))
+                publish_many(topic, [OutgoingMessage(payload(number), key="k") for number in numbers])
+
+        cost = self._in_threads([ours])
+        texts = [json.dumps(payload(number)) for number in range(count)]
+        floor = Floor(self.url)
+        plain = {gate: floor.insert(self._new_topic(), texts, at_once, gate=gate) for gate in (False, True)}
+        floor.close()
+        self.clear()
+        return self._compared(count, cost, plain[False], plain[True])
+
+    def _compared(self, count: int, cost: Figures, plain: float, gated: float) -> Figures:
+        rate = count / cost["seconds"]
+        return {
+            "messages per second": rate,
+            "of plain SQL": rate / plain,
+            "of plain SQL with the gate": rate / gated,
+            **per_message(cost, count),
+        }
+
+    def _in_threads(self, works: Sequence[Callable[[], object]]) -> Figures:
+        meter = Meter(self.url, partial(cpu_of, self.server))
+        threads = [threading.Thread(target=work) for work in works]
+        meter.start()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return meter.stop()
+
+    def filled(self, count: int, keys: int, *, first: int = 0) -> str:
+        """Publish ``count`` messages to a new topic that has the group, and return the topic."""
         topic = self._new_topic()
         subscribe(topic, GROUP)
-        for first in range(0, count, 500):
-            publish_many(
-                topic,
-                [
-                    OutgoingMessage(payload(n), key=f"k{n % keys}")
-                    for n in range(first, min(first + 500, count))
-                ],
-            )
+        self.fill(topic, count, keys, first=first)
         return topic
+
+    def fill(self, topic: str, count: int, keys: int, *, first: int = 0) -> None:
+        for start in range(first, first + count, 500):
+            numbers = range(start, min(start + 500, first + count))
+            publish_many(topic, [OutgoingMessage(payload(n), key=f"k{n % keys}") for n in numbers])
 
     def _new_topic(self) -> str:
         self._topics += 1
         return f"bench-{self._topics}"
 
-    def _clear(self) -> None:
+    def sized(self, count: int) -> int:
+        return max(int(count * self.size), min(count, LEAST))
+
+    def clear(self) -> None:
+        """Empty the tables, except for the gate's rows."""
         with connection.cursor() as cursor:
             for table in ("messages", "delivery_state", "partition_leases", "subscriber_heartbeats"):
                 cursor.execute(f"TRUNCATE TABLE queue_{table}")
             cursor.execute("DELETE FROM queue_offsets WHERE topic LIKE 'bench-%'")
 
-    def _worker(self, spec: Spec) -> dict[str, Any]:
-        return self._result(self._started(spec))
+    def handled(self, topic: str) -> QuerySet[DeliveryState]:
+        return DeliveryState.objects.filter(consumer_group=GROUP, topic=topic, acked=True)
 
-    def _started(self, spec: Spec) -> subprocess.Popen[str]:
+    def wait_until_handled(self, topic: str, count: int, within: float = WAIT) -> None:
+        """Wait until ``count`` messages are acknowledged. Fails after ``within`` seconds."""
+        deadline = time.monotonic() + within
+        while (done := self.handled(topic).count()) < count:
+            assert time.monotonic() < deadline, f"handled {done} of {count} in {within:g} s"
+            time.sleep(min(0.2 + count / 1_000_000, 1))  # Counting a million rows takes time on the server.
+
+    def work(self, spec: Spec) -> dict[str, Any]:
+        return self._result(self.started(spec))
+
+    def started(self, spec: Spec) -> subprocess.Popen[str]:
         return self._python("worker", json.dumps(dataclasses.asdict(spec)))
 
     def _python(self, module: str, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", f"tests.benchmarks.speed.{module}", *arguments],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "DATABASE_URL": self.url},
+            preexec_fn=die_with_parent(signal.SIGKILL),
         )
+        self._processes.append(process)
+        return process
+
+    def stopped(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        process.terminate()
+        return self._result(process)
+
+    def abandon(self) -> None:
+        """End the workers of a scenario that failed, and empty the tables."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        self._processes.clear()
+        self.clear()
 
     def _result(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        output, _ = process.communicate(timeout=600)
-        assert process.returncode == 0, output
+        output, _ = process.communicate(timeout=900)
+        self._processes.remove(process)
+        assert process.returncode == 0, f"the worker ended with {process.returncode}: {output}"
         found: dict[str, Any] = json.loads(output.splitlines()[-1])
         return found
-
-
-def _compared(ours: float, plain: float) -> dict[str, float]:
-    return {"messages per second": ours, "of plain SQL": ours / plain}
-
-
-def _run(threads: list[threading.Thread]) -> None:
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
