@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -46,9 +46,9 @@ Key = tuple[str | None, str]
 """Context and singular of a text."""
 
 
-def forms_of(text: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
+def forms_of(text: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return the singular and the plural of a text with plural forms, or the only form of another text."""
-    return (text,) if isinstance(text, str) else tuple(text)
+    return (text,) if isinstance(text, str) else tuple(text or ("",))
 
 
 def sources() -> Iterator[bytes]:
