@@ -1,4 +1,4 @@
-"""No text of a template or a script is shown without translation."""
+"""No text of a template or of a script is shown without translation."""
 
 from __future__ import annotations
 
