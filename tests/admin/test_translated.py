@@ -139,7 +139,7 @@ def offsets() -> dict[str, int]:
 
 
 def pages(offsets: dict[str, int]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the path and the query of each page, without those that change the queue."""
+    """Yield the path and the query of each page. These requests change nothing."""
     letter = offsets["letter"]
     yield reverse("admin:app_list", args=("django_mqueue",)), {}
     yield reverse("admin:app_list", args=("django_mqueue",)), {"find": "zz-nothing"}
