@@ -12,6 +12,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
 from django.urls import reverse
+from django.utils import translation
 
 from django_mqueue import OutgoingMessage, Subscription, publish_many, subscribe
 from django_mqueue.admin.base import row_ids
@@ -96,10 +97,14 @@ def untranslated(english: set[str], german: set[str]) -> set[str]:
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    """A client of a project whose pages have the language that the browser asks for."""
+    """A client of a project whose pages have the language that the browser asks for.
+
+    The middleware leaves a request's language active in its thread, which is the thread of the test.
+    """
     client = Client()
     client.force_login(User.objects.create_superuser("zz"))
-    with override_settings(MIDDLEWARE=[*settings.MIDDLEWARE, "django.middleware.locale.LocaleMiddleware"]):
+    middleware = [*settings.MIDDLEWARE, "django.middleware.locale.LocaleMiddleware"]
+    with override_settings(MIDDLEWARE=middleware), translation.override(settings.LANGUAGE_CODE):
         yield client
 
 
