@@ -6,12 +6,13 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
+from django.utils.translation import gettext_lazy as _
 
 
 class MQueueConfig(AppConfig):
     name = "django_mqueue"
     label = "django_mqueue"
-    verbose_name = "Message queue"
+    verbose_name = _("Message queue")
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

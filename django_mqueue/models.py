@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import models
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 BINARY = "utf8mb4_bin"
 
@@ -24,9 +26,9 @@ class Message(models.Model):
     topic = key_column(128)
     partition_key = key_column(255)
     message_id = key_column(255, db_column="id")
-    consumer_group = key_column(128, help_text="The only group that this message is for; empty for all.")
+    consumer_group = key_column(128, help_text=_("The only group that this message is for; empty for all."))
     payload = models.BinaryField()
-    metadata = models.JSONField(help_text="kind, headers and encoding (json or bytes) of the payload.")
+    metadata = models.JSONField(help_text=_("kind, headers and encoding (json or bytes) of the payload."))
     available_at = models.BigIntegerField()
     created_at = models.BigIntegerField()
     published_at = models.BigIntegerField()
@@ -39,6 +41,8 @@ class Message(models.Model):
 
     class Meta:
         db_table = "queue_messages"
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
         constraints = [
             # publish: an id is unique within its partition and target group.
             models.UniqueConstraint(
@@ -66,7 +70,7 @@ class Message(models.Model):
         permissions = [
             ("publish_message", "Can publish messages by hand"),
             ("unmask_message", "Can see the masked parts of payloads and headers"),
-            ("hurry_message", "Can send messages to the front"),
+            ("hurry_message", "Can deliver scheduled messages now"),
         ]
 
     def __str__(self) -> str:
@@ -77,29 +81,37 @@ class DeliveryState(models.Model):
     """The state of one message for one group. A message without a row was not yet delivered to the group."""
 
     pk = models.CompositePrimaryKey("consumer_group", "topic", "partition_key", "message_offset")
-    consumer_group = key_column(128)
-    topic = key_column(128)
+    consumer_group = key_column(128, verbose_name=_("consumer group"))
+    topic = key_column(128, verbose_name=_("topic"))
     partition_key = key_column(255)
     message_offset = models.BigIntegerField()
-    acked = models.BooleanField(default=False, help_text="Done for this group: handled, or dead-lettered.")
-    in_flight = models.BooleanField(default=False, help_text="Delivered and not yet answered.")
-    invisible_until = models.BigIntegerField(help_text="Not delivered (again) before this moment.")
-    retry_count = models.PositiveIntegerField(default=0, help_text="Redeliveries: attempts beyond the first.")
+    acked = models.BooleanField(default=False, help_text=_("Done for this group: handled, or dead-lettered."))
+    in_flight = models.BooleanField(default=False, help_text=_("Delivered and not yet answered."))
+    invisible_until = models.BigIntegerField(help_text=_("Not delivered (again) before this moment."))
+    retry_count = models.PositiveIntegerField(
+        default=0, help_text=_("Redeliveries: attempts beyond the first.")
+    )
     failure_count = models.PositiveIntegerField(
-        default=0, help_text="Failed attempts; max_attempts ends them."
+        _("failure count"), default=0, help_text=_("Failed attempts; max_attempts ends them.")
     )
     delivery_token = models.BigIntegerField(
-        help_text="Random, new with each claim; every answer must show it."
+        _("delivery token"), help_text=_("Random, new with each claim; every answer must show it.")
     )
-    handed = models.BooleanField(default=False, help_text="A handler was given it in this delivery.")
-    alone = models.BooleanField(default=False, help_text="It runs alone: if its worker dies, it is to blame.")
-    delivered_to = key_column(128)
+    handed = models.BooleanField(
+        _("handed"), default=False, help_text=_("A handler was given it in this delivery.")
+    )
+    alone = models.BooleanField(
+        _("alone"), default=False, help_text=_("It runs alone: if its worker dies, it is to blame.")
+    )
+    delivered_to = key_column(128, verbose_name=_("delivered to"))
     delivered_at = models.BigIntegerField()
     acked_at = models.BigIntegerField(null=True)
-    errors = models.JSONField(null=True, help_text="The newest failed attempts, oldest first.")
+    errors = models.JSONField(null=True, help_text=_("The newest failed attempts, oldest first."))
 
     class Meta:
         db_table = "queue_delivery_state"
+        verbose_name = _("delivery state")
+        verbose_name_plural = _("delivery states")
         indexes = [
             # delivery_state.waiting, delivery_state.in_flight: messages of a partition that are not done, by due time.
             models.Index(
@@ -115,16 +127,18 @@ class DeliveryState(models.Model):
 class PartitionLease(models.Model):
     """The lease of one partition: the subscriber that may deliver its messages for a group."""
 
-    consumer_group = key_column(128)
-    topic = key_column(128)
+    consumer_group = key_column(128, verbose_name=_("consumer group"))
+    topic = key_column(128, verbose_name=_("topic"))
     partition_key = key_column(255)
-    leased_by = key_column(128, help_text="The subscriber's name; empty when free.")
-    holder = key_column(32, help_text="The holder's incarnation, new with each start; empty when free.")
+    leased_by = key_column(128, help_text=_("The subscriber's name; empty when free."))
+    holder = key_column(32, help_text=_("The holder's incarnation, new with each start; empty when free."))
     leased_at = models.BigIntegerField()
     lease_renewed_at = models.BigIntegerField()
 
     class Meta:
         db_table = "queue_partition_leases"
+        verbose_name = _("partition lease")
+        verbose_name_plural = _("partition leases")
         constraints = [
             # leases.acquire, leases.lock_mine: the natural key.
             models.UniqueConstraint(
@@ -141,7 +155,13 @@ class PartitionLease(models.Model):
         permissions = [("release_partitionlease", "Can release the leases of subscribers")]
 
     def __str__(self) -> str:
-        return f"{self.consumer_group}: {self.topic}/{self.partition_key} by {self.leased_by or 'nobody'}"
+        names = {"group": self.consumer_group, "topic": self.topic, "key": self.partition_key}
+        if not self.leased_by:
+            return gettext("%(group)s: %(topic)s/%(key)s, free") % names
+        return gettext("%(group)s: %(topic)s/%(key)s by %(subscriber)s") % {
+            **names,
+            "subscriber": self.leased_by,
+        }
 
 
 class Offset(models.Model):
@@ -154,18 +174,22 @@ class Offset(models.Model):
       of garbage collection (``scan_offset``). It is also the lock for register, unsubscribe and garbage collection.
     """
 
-    consumer_group = key_column(128)
-    topic = key_column(128)
+    consumer_group = key_column(128, verbose_name=_("consumer group"))
+    topic = key_column(128, verbose_name=_("topic"))
     partition_key = key_column(255)
-    offset_acked = models.BigIntegerField(default=0, help_text="All of the partition up to here is done.")
+    offset_acked = models.BigIntegerField(
+        _("offset acked"), default=0, help_text=_("All of the partition up to here is done.")
+    )
     scan_offset = models.BigIntegerField(
-        default=0, help_text="All of the partition up to here has been delivered."
+        _("scan offset"), default=0, help_text=_("All of the partition up to here has been delivered.")
     )
     paused = models.BooleanField(default=False)
     updated_at = models.BigIntegerField()
 
     class Meta:
         db_table = "queue_offsets"
+        verbose_name = _("offset")
+        verbose_name_plural = _("offsets")
         constraints = [
             # offsets.positions, watermarks.advance, the gate: the natural key.
             models.UniqueConstraint(
@@ -181,21 +205,28 @@ class Offset(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.consumer_group}: {self.topic}/{self.partition_key} to {self.offset_acked}"
+        return gettext("%(group)s: %(topic)s/%(key)s to %(offset)s") % {
+            "group": self.consumer_group,
+            "topic": self.topic,
+            "key": self.partition_key,
+            "offset": self.offset_acked,
+        }
 
 
 class SubscriberHeartbeat(models.Model):
     """The heartbeat of one subscriber. Live subscribers get fair shares of the partitions."""
 
-    consumer_group = key_column(128)
-    topic = key_column(128)
-    subscriber_name = key_column(128)
-    incarnation = key_column(32)
+    consumer_group = key_column(128, verbose_name=_("consumer group"))
+    topic = key_column(128, verbose_name=_("topic"))
+    subscriber_name = key_column(128, verbose_name=_("subscriber name"))
+    incarnation = key_column(32, verbose_name=_("incarnation"))
     heartbeat_at = models.BigIntegerField()
     deregistered_at = models.BigIntegerField(null=True)
 
     class Meta:
         db_table = "queue_subscriber_heartbeats"
+        verbose_name = _("subscriber heartbeat")
+        verbose_name_plural = _("subscriber heartbeats")
         constraints = [
             # heartbeats.beat, heartbeats.members: the natural key.
             models.UniqueConstraint(
@@ -204,7 +235,11 @@ class SubscriberHeartbeat(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.consumer_group}: {self.subscriber_name} on {self.topic}"
+        return gettext("%(group)s: %(subscriber)s on %(topic)s") % {
+            "group": self.consumer_group,
+            "subscriber": self.subscriber_name,
+            "topic": self.topic,
+        }
 
 
 class DeadLetter(Message):
@@ -212,11 +247,13 @@ class DeadLetter(Message):
 
     class Meta:
         proxy = True
+        verbose_name = _("dead letter")
+        verbose_name_plural = _("dead letters")
         default_permissions = ("view",)
         permissions = [
-            ("redrive_deadletter", "Can send dead letters back to their group"),
-            ("edit_deadletter", "Can change the payload of a dead letter that is sent back"),
-            ("purge_deadletter", "Can delete dead letters"),
+            ("redrive_deadletter", "Can redrive dead letters"),
+            ("edit_deadletter", "Can edit the payload of a dead letter and redrive it"),
+            ("purge_deadletter", "Can purge dead letters"),
         ]
 
 
@@ -225,6 +262,8 @@ class Topic(Offset):
 
     class Meta:
         proxy = True
+        verbose_name = _("topic")
+        verbose_name_plural = _("topics")
         default_permissions = ("view",)
         permissions = [
             ("pause_topic", "Can pause all groups of a topic"),
@@ -237,9 +276,11 @@ class ConsumerGroup(Offset):
 
     class Meta:
         proxy = True
+        verbose_name = _("consumer group")
+        verbose_name_plural = _("consumer groups")
         default_permissions = ("view",)
         permissions = [
-            ("reset_consumergroup", "Can move a group to another place of a topic"),
+            ("reset_consumergroup", "Can reset a group to another position of a topic"),
             ("pause_consumergroup", "Can pause a group"),
             ("resume_consumergroup", "Can resume a group"),
         ]

@@ -92,7 +92,7 @@ def test_subscribers_and_what_each_does_now(client: Client) -> None:
         heartbeat(topic=TOPIC, consumer_group=GROUP, subscriber_name="worker-3", deregistered_at=2)
         members, in_hand = tables(client, "group_subscribers")
         assert [(row[0], row[1], row[3], row[4]) for row in members] == [
-            ("worker-1", "alive", "1 partitions of worker-1", "1"),
+            ("worker-1", "alive", "1 partition of worker-1", "1"),
             ("worker-2", "silent", "0", "0"),
             ("worker-3", "left", "0", "0"),
         ]

@@ -281,7 +281,7 @@ def test_of_more_topics_than_can_be_looked_at_those_that_look_worst_are(
         pause("b", "g")
         html = html_of(admin_client, LANDING)
         assert [name for name in rows(html) if name != "g"] == ["b", "d"]
-        assert "among the 2 topics that look worst; 2 more were not counted" in text(html)
+        assert "Only the 2 topics that look worst are counted; 2 more were not counted." in text(html)
         for number in range(5):
             subscribe("e", f"e{number}")
         html = html_of(admin_client, LANDING, {"find": "e"})

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.sessions.models import Session
 from django.core.cache import cache
 from django.db import DatabaseError
+from django.test import override_settings
 from selenium.webdriver.common.by import By
 
 from django_mqueue import publish, reset, subscribe
@@ -116,6 +117,33 @@ class TestInABrowser(BrowserCase):
         self.page.wait_for(STATUS, "You are signed out")
         assert not self.page.find("[data-mqueue-pause]").is_displayed()
         assert self.page.text_of(WAITING) == "4"
+
+    @override_settings(LANGUAGE_CODE="de")
+    def test_in_german(self) -> None:
+        """The script's texts are translated, and no longer text makes a page wider than the window."""
+        one_of_each()
+        self.page.open(LANDING)
+        self.page.find("[data-mqueue-pause]").click()
+        self.page.wait_for(STATUS, "Die Aktualisierung ist pausiert.")
+        assert self.page.text_of("[data-mqueue-pause]") == "Aktualisierung fortsetzen"
+        self.broken = True
+        self.page.find("[data-mqueue-now]").click()
+        self.page.wait_for(
+            STATUS,
+            "Nicht aktualisiert: Der Server antwortete mit 503. Die Zahlen sind veraltet."
+            " Die Aktualisierung ist pausiert.",
+        )
+        self.broken = False
+        assert all("503" in one for one in self.page.complaints())
+        for name, path in {
+            "overview": "",
+            "topic": f"topic/page/?topic={TOPIC}",
+            "group": f"consumergroup/page/?topic={TOPIC}&group={GROUP}",
+            "messages": f"message/?topic={TOPIC}&group={GROUP}",
+            "letters": f"deadletter/list/?topic={TOPIC}",
+        }.items():
+            self.page.open(LANDING + path)
+            self.page.save_all_ways(f"german-{name}")
 
     def test_how_the_pages_look(self) -> None:
         one_of_each()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -158,6 +159,13 @@ def test_the_gates_change_after_the_transactions_that_hold_a_slot() -> None:
 def test_no_migration_is_missing() -> None:
     """The models and the migrations define the same tables."""
     call_command("makemigrations", "django_mqueue", check=True, dry_run=True, verbosity=0)
+
+
+def test_names_change_without_sql() -> None:
+    """The migration of names locks no table: all of its lines are comments."""
+    sql = StringIO()
+    call_command("sqlmigrate", "django_mqueue", "0005", stdout=sql, no_color=True)
+    assert {line[:2] for line in sql.getvalue().splitlines()} == {"--"}
 
 
 def test_the_models_are_the_five_tables() -> None:

@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from .display import Text, printable
 
@@ -53,7 +54,7 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
 NAVIGATION = {
     "topic_changelist": _("Topics"),
     "consumergroup_changelist": _("Consumer groups"),
-    "message_changelist": _("Messages"),
+    "message_changelist": pgettext_lazy("message queue", "Messages"),
     "deadletter_changelist": _("Dead letters"),
     "partitionlease_changelist": _("Partition leases"),
     "subscriberheartbeat_changelist": _("Subscriber heartbeats"),

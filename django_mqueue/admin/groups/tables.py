@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext
 
 from ... import conf
 from ...models import Offset, PartitionLease
@@ -159,4 +159,4 @@ class OffsetAdmin(GroupTable):
             return EMPTY
         if row.scan_offset == REMOVING:
             return badge("bad", _("resetting"))
-        return badge("bad", _("paused")) if row.paused else badge("good", _("active"))
+        return badge("bad", _("paused")) if row.paused else badge("good", pgettext("message queue", "active"))

@@ -1,5 +1,6 @@
 // Refreshes a part of a page while the page is visible: fetches its HTML at intervals and replaces the old HTML.
 // Focus, scrolling and open details stay. Errors, and the end of the session, are shown; errors make it slower.
+// All texts come translated from the data-text-… attributes of the box.
 "use strict";
 {
     const FRAGMENT_HEADER = "X-MQueue-Fragment";
@@ -9,6 +10,7 @@
     const start = (box) => {
         const every = Number(box.dataset.mqueueEvery) * 1000;
         const fragment = box.querySelector("[data-mqueue-fragment]");
+        const text = (name, value) => box.dataset[`text${name}`].replace(/\{\w+\}/, value);
         const status = box.querySelector("[data-mqueue-status]");
         const button = box.querySelector("[data-mqueue-pause]");
         const now = box.querySelector("[data-mqueue-now]");
@@ -19,10 +21,11 @@
         let due = Date.now() + every;
         let running = false;
 
-        const say = (text) => {
+        const say = (...texts) => {
+            const all = texts.join(" ");
             // Only a new text: screen readers read it aloud.
-            if (status.textContent !== text) {
-                status.textContent = text;
+            if (status.textContent !== all) {
+                status.textContent = all;
             }
         };
 
@@ -37,8 +40,7 @@
         const failed = (why) => {
             errors += 1;
             const wait = Math.min(every * 2 ** errors, SLOWEST);
-            const next = paused ? "Refreshing is paused." : `Next try in ${Math.round(wait / 1000)} s.`;
-            say(`Not refreshed: ${why}. The numbers are old. ${next}`);
+            say(why, paused ? text("Paused") : text("NextTry", Math.round(wait / 1000)));
             plan(wait);
         };
 
@@ -66,24 +68,24 @@
                     signal: timeout.signal,
                 });
                 if (answer.type === "opaqueredirect" || answer.status === 401) {
-                    stop("You are signed out: these numbers are no longer refreshed. Load the page again to sign in.");
+                    stop(text("SignedOut"));
                 } else if (answer.status === 403) {
-                    stop("You may no longer see this: the numbers are not refreshed.");
+                    stop(text("Forbidden"));
                 } else if (!answer.ok) {
-                    failed(`the server answered ${answer.status}`);
+                    failed(text("Status", answer.status));
                 } else if (!answer.headers.has(FRAGMENT_HEADER)) {
-                    failed("the server answered with something else");
+                    failed(text("OtherPage"));
                 } else {
                     const html = await answer.text();
                     if (!isReading(fragment)) {
                         replace(fragment, html);
                     }
                     errors = 0;
-                    say(paused ? "Refreshing is paused." : "");
+                    say(paused ? text("Paused") : "");
                     plan(every);
                 }
             } catch (error) {
-                failed(error.name === "AbortError" ? "the server did not answer in time" : "the server cannot be reached");
+                failed(text(error.name === "AbortError" ? "Timeout" : "Unreachable"));
             } finally {
                 clearTimeout(alarm);
                 running = false;
@@ -93,10 +95,10 @@
         button.hidden = false;
         button.addEventListener("click", () => {
             paused = !paused;
-            button.textContent = paused ? "Resume refreshing" : "Pause refreshing";
+            button.textContent = text(paused ? "Resume" : "Pause");
             clearTimeout(timer);
             if (paused) {
-                say("Refreshing is paused.");
+                say(text("Paused"));
             } else {
                 say("");
                 refresh();

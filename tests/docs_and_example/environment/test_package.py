@@ -42,6 +42,7 @@ def test_the_wheel_holds_the_whole_package(names: set[str]) -> None:
     tree = {path.relative_to(ROOT).as_posix() for path in (ROOT / "django_mqueue").rglob("*.py")}
     assert tree - {"django_mqueue/spark/default_source.py"} <= names, "that one is there under another name"
     assert "django_mqueue/py.typed" in names
+    assert "django_mqueue/locale/de/LC_MESSAGES/django.mo" in names
     assert "django_mqueue/migrations/0001_initial.py" in names
 
 

@@ -23,7 +23,7 @@ NO_TEXTS = {' aria-current="page"'}
 
 NOT_SHOWN = {"cast", "compile"}
 """Functions whose arguments are for programs."""
-TRANSLATES = {"_", "gettext", "gettext_lazy", "ngettext", "ngettext_lazy"}
+TRANSLATES = {"_", "gettext", "gettext_lazy", "ngettext", "ngettext_lazy", "pgettext", "pgettext_lazy"}
 SHOWN_ERRORS = {"Refused", "ValidationError"}
 """Exceptions whose text a page shows. The texts of other exceptions are for developers, and stay English."""
 SHOWN_NAMES = {
@@ -145,7 +145,7 @@ def eager_translations(tree: ast.Module) -> Iterator[int]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "django.utils.translation"
         for alias in node.names
-        if alias.name in ("gettext", "ngettext")
+        if alias.name in ("gettext", "ngettext", "pgettext")
     }
     nodes: list[ast.AST] = [tree]
     while nodes:
