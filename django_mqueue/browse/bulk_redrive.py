@@ -15,7 +15,7 @@ from ..exceptions import MQueueError
 from ..messages import Message
 from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery
-from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterSelection, Letter
+from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterRow, DeadLetterSelection
 from ..store.connection import session
 from .dead_letters import END, walk
 
@@ -54,7 +54,7 @@ class Progress:
 
 def step(
     using: str,
-    choice: DeadLetterQuery,
+    query: DeadLetterQuery,
     above: int,
     up_to: int,
     *,
@@ -65,16 +65,16 @@ def step(
 
     The step ends when it has moved about ``limit`` or read ``STEP_LOOK`` dead letters, or after ``STEP`` seconds.
     """
-    work = DeadLetterSelection(using, choice.topic, choice.dead_topic, choice.group, choice.fits, redrives)
+    selection = DeadLetterSelection(using, query.topic, query.dead_topic, query.group, query.fits, redrives)
     begun = time.monotonic()
     moved = locked = homeless = looked = 0
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
     with session.migration_errors(using):
-        for part in walk(using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
+        for part in walk(using, query, bounds, newest_first=False, chunk=chunk, sized=True):
             looked, position = part.looked, part.next
             for heads in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
                 page = [head.offset for head in heads]
-                done = work.batch(page)
+                done = selection.batch(page)
                 moved, locked, homeless = moved + done.moved, locked + done.locked, homeless + done.homeless
                 if time.monotonic() - begun >= STEP and page[-1] < part.found[-1].offset:
                     return Progress(moved, locked, homeless, looked, page[-1])
@@ -83,32 +83,32 @@ def step(
     return Progress(moved, locked, homeless, looked, None)
 
 
-def edit(using: str, letter: Letter, payload: Any) -> None:
+def edit(using: str, letter: DeadLetterRow, payload: Any) -> None:
     """Redrive one dead letter with another payload.
 
     Raises ``LetterChanged`` if the dead letter has changed since it was read, ``MQueueError`` if its group is not
     registered, and ``TypeError`` or ``ValueError`` if the payload cannot be published. Then nothing is changed.
     """
     row, offset = letter.row, int(letter.row["offset"])
-    choice = DeadLetterQuery(row["original_topic"], letter.topic, offsets=frozenset({offset}))
+    query = DeadLetterQuery(row["original_topic"], letter.topic, offsets=frozenset({offset}))
 
     def edited(found: Message) -> Any:
         return payload
 
-    work = _Unchanged(using, choice.topic, choice.dead_topic, None, choice.fits, True, edited)
-    work.seen = fingerprint(letter)
+    selection = _Unchanged(using, query.topic, query.dead_topic, None, query.fits, True, edited)
+    selection.seen = fingerprint(letter)
     with session.migration_errors(using):
-        done = work.batch([offset])
-    if not done.moved:
-        if done.homeless:
+        result = selection.batch([offset])
+    if not result.moved:
+        if result.homeless:
             raise MQueueError(
-                f"group {row['failed_group']!r} is no longer registered for topic {choice.topic!r}: subscribe it, or"
+                f"group {row['failed_group']!r} is no longer registered for topic {query.topic!r}: subscribe it, or"
                 " publish the message again"
             )
         raise LetterChanged(letter.topic, offset)
 
 
-def fingerprint(letter: Letter) -> str:
+def fingerprint(letter: DeadLetterRow) -> str:
     """Return a hash that differs between two dead letters, and between two states of one dead letter."""
     parts = hashlib.sha256()
     for part in ("id", "payload", "metadata", "original_topic", "failed_group"):
@@ -123,5 +123,5 @@ class _Unchanged(DeadLetterSelection):
 
     seen: str
 
-    def wanted(self, letter: Letter) -> bool:
-        return super().wanted(letter) and fingerprint(letter) == self.seen
+    def matches(self, letter: DeadLetterRow) -> bool:
+        return super().matches(letter) and fingerprint(letter) == self.seen

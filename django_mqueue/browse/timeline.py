@@ -86,16 +86,16 @@ def message_timeline(
     returned. ``groups``: the maximum number of groups whose state is returned.
     """
     with session.migration_errors(using):
-        place = store.place(using, offset)
-        if place is None:
+        origin = store.origin(using, offset)
+        if origin is None:
             return None
-        stored_in, original_topic, created_at = place
+        stored_in, original_topic, created_at = origin
         rows = message_pages.rows(using, [offset])
         bodies = message_pages.payloads(using, [offset], payload_limit(stored_in))
         if offset not in rows or offset not in bodies:
             return None
         body, rows[offset]["size"] = bodies[offset]
-        return _TimelineReader(using, rows[offset], stored_in, original_topic, groups).tell(body, created_at)
+        return _TimelineReader(using, rows[offset], stored_in, original_topic, groups).read(body, created_at)
 
 
 def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
@@ -113,17 +113,17 @@ class _TimelineReader:
     def __init__(self, using: str, row: Row, stored_in: str, original_topic: str | None, groups: int) -> None:
         self.using, self.row, self.stored_in, self.limit = using, row, stored_in, groups
         self.offset, self.partition = int(row["offset"]), str(row["partition"])
-        self.place = LOG
+        self.location = LOG
         self.topic = stored_in
         if row["failed_group"] is not None:
-            self.place, self.topic = DEAD, original_topic or conf.original_topic(stored_in)
+            self.location, self.topic = DEAD, original_topic or conf.original_topic(stored_in)
         elif stored_in.endswith(SCHEDULED_SUFFIX):
-            self.place, self.topic = SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
+            self.location, self.topic = SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
 
-    def tell(self, body: bytes, created_at: int) -> MessageTimeline:
+    def read(self, body: bytes, created_at: int) -> MessageTimeline:
         row, topic = self.row, self.topic
-        message_views.decode_row(row, self.place)
-        message = message_views.to_inspected(row, body, topic=topic, group=None, place=self.place)
+        message_views.decode_row(row, self.location)
+        message = message_views.to_inspected(row, body, topic=topic, group=None, location=self.location)
         letters = self._letters()
         copies = self._copies(message)
         stands, more = self._stands(
@@ -150,7 +150,7 @@ class _TimelineReader:
 
         A dead letter can itself be consumed and given up. The new dead letter is then in yet another topic.
         """
-        if self.place == SCHEDULED:
+        if self.location == SCHEDULED:
             return []
         dead = conf.dead_letter_topic(self.stored_in)
         found = store.letters(self.using, dead, self.partition, self.offset, RELATED)
@@ -161,19 +161,19 @@ class _TimelineReader:
 
         A dead-letter topic can also have groups, because workers may consume dead letters.
         """
-        if self.place == SCHEDULED or self.stored_in.endswith(REPLIES_SUFFIX):
+        if self.location == SCHEDULED or self.stored_in.endswith(REPLIES_SUFFIX):
             return [], False
         found = store.stands(self.using, self.stored_in, self.partition, self.offset, self.limit + 1)
-        aside = (
+        parked = (
             self._parked_retries()
             if any(one["acked"] and one["group"] not in letters for one in found)
             else {}
         )
-        stands = [self._stand(one, letters, came_back, aside) for one in found[: self.limit]]
+        stands = [self._stand(one, letters, came_back, parked) for one in found[: self.limit]]
         return stands, len(found) > self.limit
 
     def _stand(
-        self, state: Row, letters: Mapping[str, int], came_back: Set[str], aside: Mapping[str, Inspected]
+        self, state: Row, letters: Mapping[str, int], came_back: Set[str], parked: Mapping[str, Inspected]
     ) -> GroupView:
         group, target = state["group"], self.row["target"]
         is_early = self.offset <= int(state["start"])
@@ -192,7 +192,7 @@ class _TimelineReader:
             row["status"] = DEAD if group in letters else DONE
         else:
             row["status"] = IN_FLIGHT if state["in_flight"] else WAITING
-        view = message_views.to_inspected(row, None, topic=self.topic, group=group, place=LOG)
+        view = message_views.to_inspected(row, None, topic=self.topic, group=group, location=LOG)
         return GroupView(
             group=group,
             is_paused=bool(state["paused"]),
@@ -200,25 +200,25 @@ class _TimelineReader:
             is_early=is_early and state["acked"] is None,
             is_kept=state["acked"] is not None,
             view=view,
-            set_aside=aside.get(group),
+            set_aside=parked.get(group),
         )
 
     def _parked_retries(self) -> dict[str, Inspected]:
         """Return the parked retries of this message, by group."""
         topic = scheduled_topic(self.stored_in)
-        there = store.set_aside(self.using, topic, self.partition, self.offset, SCHEDULED_LOOKED_AT)
+        offsets = store.parked_retries(self.using, topic, self.partition, self.offset, SCHEDULED_LOOKED_AT)
         found = {}
-        for row in (message_pages.rows(self.using, there) if there else {}).values():
+        for row in (message_pages.rows(self.using, offsets) if offsets else {}).values():
             message_views.decode_row(row, SCHEDULED)
             found[row["target"]] = message_views.to_inspected(
-                row, None, topic=self.topic, group=None, place=SCHEDULED
+                row, None, topic=self.topic, group=None, location=SCHEDULED
             )
         return found
 
     def _original_offset(self) -> int | None:
         """Return the offset where the message was in the log before, if its row records it."""
         retry: Any = self.row["retry"].get("offset")
-        if self.place == DEAD:
+        if self.location == DEAD:
             return message_views.original_offset(self.row["id"])
         return retry if isinstance(retry, int) else None
 
@@ -226,7 +226,7 @@ class _TimelineReader:
         """Return the row that this row was made from, if the log still holds it."""
         topic, found = self.topic, []
         if offset is not None:
-            found = store.log_place(self.using, topic, offset)
+            found = store.log_entry(self.using, topic, offset)
         elif self.row["original_id"] is not None:
             found = message_pages.by_id(self.using, topic, [self.partition], message.id)
         return next((Related(one, topic, target) for one, _, target in found), None)

@@ -15,24 +15,24 @@ from ..store.message_rows import common_fields, to_datetime
 Row = dict[str, Any]
 
 LOG = "log"
-"""The place of a row that is neither scheduled nor a dead letter."""
+"""The location of a row that is neither scheduled nor a dead letter."""
 
 
-def decode_row(row: Row, place: str) -> None:
-    """Decode the metadata of a row in place. Set its status if ``place`` determines it."""
-    row.setdefault("status", None if place == LOG else place)
+def decode_row(row: Row, location: str) -> None:
+    """Decode the metadata of a row in place. Set its status if ``location`` determines it."""
+    row.setdefault("status", None if location == LOG else location)
     row["metadata"] = metadata(row["metadata"])
     row["retry"] = row["metadata"].get("retry", {})
 
 
-def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None, place: str) -> Inspected:
+def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None, location: str) -> Inspected:
     """Return the message of a row.
 
     ``row``: a row that ``decode_row`` has decoded. ``body``: its payload, or None. ``group``: the group whose view is
     returned. A dead letter always has the view of the group that gave up the message.
     """
     about, offset = {}, int(row["offset"])
-    if place == DEAD:
+    if location == DEAD:
         about, group, offset = _about_letter(row), row["failed_group"], original_offset(row["id"]) or offset
     elif row.get("acked") is not None:
         about = _about_group(row)
@@ -107,12 +107,12 @@ def _about_group(row: Row) -> dict[str, Any]:
 def _about_letter(row: Row) -> dict[str, Any]:
     """Return the fields of ``Inspected`` that describe a dead letter."""
     failed_at, failures = _time(row["failed_at"]), int(row["message_failures"] or 0)
-    brought = row["metadata"].get(FAILURES, {})
-    errors = _errors(brought.get("errors", []))
+    failures_of_row = row["metadata"].get(FAILURES, {})
+    errors = _errors(failures_of_row.get("errors", []))
     if not errors and failed_at:
         errors = (FailedAttempt(failed_at, failures, "", row["last_error"] or ""),)
     return {
-        "attempts": max(_whole(brought.get("attempts")), failures),
+        "attempts": max(_whole(failures_of_row.get("attempts")), failures),
         "failures": failures,
         "errors": errors,
         "done_at": failed_at,

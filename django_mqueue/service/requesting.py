@@ -61,16 +61,16 @@ def request(
     worker would see the request before the commit. Raises ``NotRegistered`` for an unknown ``group``, and ``TypeError``
     or ``ValueError`` for bad arguments, before any SQL.
     """
-    question = PendingRequest(
+    pending = PendingRequest(
         topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using
     )
     try:
-        question.ask()
-        while (found := question.look()) is None:
-            sleep(question.pause)
+        pending.ask()
+        while (found := pending.look()) is None:
+            sleep(pending.pause)
         return found
     except BaseException:
-        question.abandon()
+        pending.abandon()
         raise
 
 
@@ -87,17 +87,17 @@ async def arequest(
     using: str | None = None,
 ) -> Reply:
     """Do the same as ``request``, for asynchronous callers. It holds no thread while it waits."""
-    question = PendingRequest(
+    pending = PendingRequest(
         topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using
     )
-    look = sync_to_async(question.look)
+    look = sync_to_async(pending.look)
     try:
-        await sync_to_async(question.ask)()
+        await sync_to_async(pending.ask)()
         while (found := await look()) is None:
-            await asyncio.sleep(question.pause)
+            await asyncio.sleep(pending.pause)
         return found
     except BaseException:
-        await asyncio.shield(sync_to_async(question.abandon)())
+        await asyncio.shield(sync_to_async(pending.abandon)())
         raise
 
 
@@ -134,7 +134,7 @@ class PendingRequest:
     def look(self) -> Reply | None:
         """Return the reply; None: look again after ``pause`` seconds. Raise an error if there will be none."""
         assert self._box is not None
-        found = replies.look(self.using, self._box)
+        found = replies.read(self.using, self._box)
         is_open = found is not None and found.failures is None
         if found is not None and is_open and found.left_ms > 0 and self._here is None:
             self.pause = min(
@@ -182,7 +182,7 @@ class PendingRequest:
     def _take_when_free(self) -> None:
         """Take the box if it exists. Retry, because a killed connection may hold its locks a moment longer."""
         for _ in range(LOOKS_AFTER_A_LOSS):
-            if self._take() is not None or self._box is None or replies.look(self.using, self._box) is None:
+            if self._take() is not None or self._box is None or replies.read(self.using, self._box) is None:
                 return
             sleep(LAST_PAUSE)
 

@@ -81,10 +81,10 @@ class Recent:
         lengths = self._lengths(of.topic, tuple(ranges), self.counted)
         found = []
         for (low, high), rows, (count, last) in zip(ranges, read, lengths, strict=True):
-            rest: float = max(count - len(rows), 0) if rows else 0
+            more: float = max(count - len(rows), 0) if rows else 0
             if rows and count == self.counted:  # Assume the same density up to the end of the range.
-                rest += (high - 1 - last) * (count - 1) / (last - low)
-            found.append(Slice(low, high, rows, rest))
+                more += (high - 1 - last) * (count - 1) / (last - low)
+            found.append(Slice(low, high, rows, more))
         return found
 
     def _finished_since(self, of: Range, low: int, high: int, since: int) -> list[Slice]:
@@ -92,11 +92,11 @@ class Recent:
         coarse = self._part(of, low, high, COARSE)
         if len(coarse) < 2:
             return coarse
-        hits = [n for n, one in enumerate(coarse) if any((row.done_at or 0) >= since for row in one.rows)]
+        hits = [n for n, part in enumerate(coarse) if any((row.done_at or 0) >= since for row in part.rows)]
         first, last = max(min(hits, default=len(coarse)) - 1, 0), max(hits, default=len(coarse) - 2) + 1
         fine = self._part(of, coarse[first].low, coarse[min(last, len(coarse) - 1)].high, self.slices)
         # The group finished the rest of the large slices before ``since``, or has not started it.
-        outside = [replace(one, rest=0) for one in coarse]
+        outside = [replace(part, rest=0) for part in coarse]
         return [*outside[:first], *fine, *outside[last + 1 :]]
 
     def _offset_at(self, topic: str, moment: int) -> int:
@@ -129,35 +129,35 @@ Interval = tuple[float, float, float]
 
 
 def spread(
-    slices: Sequence[Slice], test: Callable[[Row], bool], time: Callable[[Row], int]
+    slices: Sequence[Slice], test: Callable[[Row], bool], time_of: Callable[[Row], int]
 ) -> list[Interval]:
-    """Return the times of the messages that pass a test. ``time``: returns the time of a row.
+    """Return the times of the messages that pass a test. ``time_of``: returns the time of a row.
 
     The rest of a slice lies between the times of its rows and the times of the next slice's rows.
     """
     found: list[Interval] = []
-    times = [sorted(time(row) for row in one.rows if test(row)) for one in slices]
-    for number, (one, here) in enumerate(zip(slices, times, strict=True)):
-        found += [(at, at, 1) for at in here]
-        if one.rest and here:
-            there = next((some for some in times[number + 1 :] if some), here)
-            for n, at in enumerate(here):
-                other = there[n * len(there) // len(here)]
-                found.append((min(at, other), max(at, other), one.rest / len(one.rows)))
+    times = [sorted(time_of(row) for row in part.rows if test(row)) for part in slices]
+    for number, (part, own) in enumerate(zip(slices, times, strict=True)):
+        found += [(at, at, 1) for at in own]
+        if part.rest and own:
+            following = next((later for later in times[number + 1 :] if later), own)
+            for n, at in enumerate(own):
+                other = following[n * len(following) // len(own)]
+                found.append((min(at, other), max(at, other), part.rest / len(part.rows)))
     return found
 
 
 def in_steps(intervals: Sequence[Interval], start: int, step: int, points: int) -> tuple[int, ...]:
     """Return how many messages fall into each of ``points`` steps from ``start`` on."""
     values = [0.0] * points
-    for begin, end, mass in intervals:
+    for begin, end, count in intervals:
         first, last = (begin - start) / step, (end - start) / step
         if last < 0 or first >= points:
             continue
         if end == begin:
-            values[int(first)] += mass
+            values[int(first)] += count
             continue
         for number in range(max(0, int(first)), min(points, int(last) + 1)):
-            part = min(last, number + 1) - max(first, number)
-            values[number] += mass * max(part, 0.0) / (last - first)
+            overlap = min(last, number + 1) - max(first, number)
+            values[number] += count * max(overlap, 0.0) / (last - first)
     return tuple(map(round, values))

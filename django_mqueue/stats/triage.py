@@ -23,13 +23,13 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
     few statements for each 50 topics.
     """
     with session.migration_errors(using):
-        still = _idle_pairs(using, topics)
+        idle = _idle_pairs(using, topics)
         dead = bounded_counts.rows(using, [conf.dead_letter_topic(known.topic) for known in topics], LETTERS)
     return sorted(
         topics,
         key=lambda known: (
             bool(known.groups),
-            -sum((known.topic, group) in still for group in known.groups),
+            -sum((known.topic, group) in idle for group in known.groups),
             -dead.get(conf.dead_letter_topic(known.topic), 0),
             known.topic,
         ),

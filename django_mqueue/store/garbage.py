@@ -58,12 +58,14 @@ class Groups:
 
 def groups(cursor: CursorWrapper, topic: str, replies: str | None = None) -> Groups:
     """Return the registered groups, and whether the topic ``replies`` holds rows (False without groups)."""
-    there, params = "0", list[str]()
+    replies_exist, params = "0", list[str]()
     if replies is not None:
-        there = "EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
+        replies_exist = (
+            "EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
+        )
         params.append(replies)
     cursor.execute(
-        f"SELECT consumer_group, offset_acked, scan_offset, {there}"
+        f"SELECT consumer_group, offset_acked, scan_offset, {replies_exist}"
         " FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
         " WHERE topic = %s AND partition_key = '' AND consumer_group > ''",
         [*params, topic],
@@ -74,7 +76,7 @@ def groups(cursor: CursorWrapper, topic: str, replies: str | None = None) -> Gro
         for sign in (READS_LOG, REMOVING)
     )
     starts = {group: int(start) for group, start, _, _ in rows}
-    return Groups(starts, readers, resetting, any(there for *_, there in rows))
+    return Groups(starts, readers, resetting, any(has_replies for *_, has_replies in rows))
 
 
 def starts(cursor: CursorWrapper, topic: str) -> Mapping[str, int]:

@@ -20,14 +20,6 @@ _OPEN = (
 )
 
 
-def first_open(
-    cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
-) -> dict[str, int]:
-    """Return each partition's first settled message above the position that is not acknowledged, if there is one."""
-    cursor.execute(union(_OPEN, len(above)), _looked(group, topic, above, settled))
-    return {partition: int(offset) for partition, offset, *_ in cursor.fetchall()}
-
-
 @dataclass(frozen=True)
 class Backlog:
     """By partition, the first open message (offset, has delivery state) and the position; and the settled offset."""
@@ -52,7 +44,7 @@ def backlog(
     )
     cursor.execute(
         f"{union(_OPEN, len(above))} UNION ALL ({places}) UNION ALL ({own})",
-        [*_looked(group, topic, above, settled), group, topic, *names, topic],
+        [*_params(group, topic, above, settled), group, topic, *names, topic],
     )
     opens, found, known = dict[str, tuple[int, bool]](), dict[str, Position](), 0
     for partition, offset, more, is_open in cursor.fetchall():
@@ -77,11 +69,11 @@ def first_undelivered(
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
         " AND m.consumer_group IN ('', %s) AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT 1"
     )
-    cursor.execute(union(branch, len(above)), _looked(group, topic, above, settled))
+    cursor.execute(union(branch, len(above)), _params(group, topic, above, settled))
     return {partition: int(offset) for partition, offset in cursor.fetchall()}
 
 
-def _looked(group: str, topic: str, above: Sequence[tuple[str, int]], settled: int) -> list[str | int]:
+def _params(group: str, topic: str, above: Sequence[tuple[str, int]], settled: int) -> list[str | int]:
     return flat([group, topic, partition, offset, settled, group] for partition, offset in above)
 
 

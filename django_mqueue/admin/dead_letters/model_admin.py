@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf
-from ...browse import dead_letters, letter_story, letter_topics
+from ...browse import dead_letter_details, dead_letter_topics, dead_letters
 from ...policy.errors import plain
 from ..base.display import Text, first_line, printable
 from ..base.forms import parse_offset
@@ -43,7 +43,7 @@ class DeadLetterTopics(QueueView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         after = self.request.GET.get("after", "")
-        found = letter_topics.topics(conf.database(), after, TOPICS)
+        found = dead_letter_topics.topics(conf.database(), after, TOPICS)
         rows = []
         for one in found.topics:
             dead = None if conf.dead_letter_topic(one.topic) == one.dead_topic else one.dead_topic
@@ -147,7 +147,7 @@ class ListPage(_TopicPage):
                 "error": first_line(plain(head.error)) if view.everything else view.name(head.alike.name),
                 "url": page_url(self.request, "deadletter", offset=head.offset),
             }
-            for head in found.heads
+            for head in found.summaries
         ]
         topics = {"topic": data["topic"], "dead": data["dead"] or None}
         return {
@@ -198,7 +198,7 @@ class DeadLetterPage(QueueView):
             headers=payloads.document(dict(shown.headers)),
             is_ours=dead_letter.is_ours,
             may_edit=everything,
-            details=letter_story.dead_letter_details(conf.database(), dead_letter, RELATED),
+            details=dead_letter_details.dead_letter_details(conf.database(), dead_letter, RELATED),
             **self.topics,
             **kwargs,
         )

@@ -69,7 +69,7 @@ def head(using: str, run: CopyRun) -> store.Progress | None:
 
 
 def lock_head(using: str, cursor: CursorWrapper, run: CopyRun) -> store.Progress | None:
-    """Lock the topic. Return the run's head mark, also locked; None if there is none."""
+    """Lock the topic. Return the run's head mark, also locked; None if stored is none."""
     offsets.lock_topic(using, cursor, run.topic)
     return store.locked_mark(cursor, run.topic, run.mark("head"))
 
@@ -123,9 +123,9 @@ def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
         if not rest:
             return 0
         rows = [copy.row for copy in rest]
-        places = [row.place for row in rows] if but_existing else []
-        there = log.existing(cursor, run.topic, places, locking=True)
-        new = [copy for copy in rest if copy.row.place not in there]
+        message_keys = [row.message_key for row in rows] if but_existing else []
+        stored = log.existing(cursor, run.topic, message_keys, locking=True)
+        new = [copy for copy in rest if copy.row.message_key not in stored]
         with naming_unknown_group(cursor, run.topic, rows):
             if new:
                 store.insert(cursor, run.topic, new)

@@ -68,4 +68,7 @@ def members(using: str, group: str, topic: str, limit: int) -> list[Member]:
         f" ORDER BY subscriber_name LIMIT {limit:d}",
         [group, topic],
     )
-    return [Member(name, life, int(at), None if left is None else int(left)) for name, life, at, left in rows]
+    return [
+        Member(name, incarnation, int(at), None if left is None else int(left))
+        for name, incarnation, at, left in rows
+    ]

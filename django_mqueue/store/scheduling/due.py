@@ -20,7 +20,7 @@ RETRY = "JSON_EXTRACT(metadata, '$.retry."
 
 @dataclass(frozen=True)
 class DueMessage:
-    """A scheduled message that is due. ``before``: a parked retry's original offset. Others have 0 and generation 0."""
+    """A scheduled message that is due. ``before`` and ``generation``: of a parked retry; 0 for others."""
 
     offset: int
     partition: str
