@@ -32,9 +32,18 @@ from .jobs import parallelism, spread
 from .membership import Membership
 from .parquet import FileEntry
 from .requests import BATCH_ROWS, HISTORY_AFTER, TABLES, ArchiveRequest, Progress, archive_request, quiet
-from .storage import HIDDEN, Storage, held, storage_at
-from .tables import Kind, created, opened
-from .topic_state import TopicState, check, check_last, check_log, move, read_state, settle, still
+from .storage import HIDDEN, Storage, storage_at, visible_files
+from .tables import Kind, create_table, open_table
+from .topic_state import (
+    TopicState,
+    check,
+    check_group_unchanged,
+    check_last,
+    check_log,
+    move,
+    read_state,
+    settle,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,43 +97,45 @@ def archive(
     ``ArchiveError`` (the folder cannot be written or holds something else, a file is damaged, the archive belongs to
     another database, server or group, or another run was faster).
     """
-    wanted = archive_request(
+    request = archive_request(
         options or {}, topics, pattern, group, batch_rows, history_after,
         strict=fail_on_data_loss, moved=moved,
     )  # fmt: skip
-    with closing(RetryingConnection(wanted.options.connecting)) as line:
-        return Run(spark, storage_at(to), wanted, line).run(stopping or threading.Event(), progress or quiet)
+    with closing(RetryingConnection(request.options.connecting)) as connection:
+        return Run(spark, storage_at(to), request, connection).run(
+            stopping or threading.Event(), progress or quiet
+        )
 
 
 class Run:
     """One archive run. Call ``run`` once."""
 
     def __init__(
-        self, spark: SparkSession, storage: Storage, wanted: ArchiveRequest, line: RetryingConnection
+        self, spark: SparkSession, storage: Storage, request: ArchiveRequest, connection: RetryingConnection
     ) -> None:
-        self._spark, self._storage, self._wanted, self._line = spark, storage, wanted, line
-        self._group, self._strict = wanted.group, wanted.options.fail_on_data_loss
-        self._options = wanted.tables(parallelism(spark))
-        self._planner = Planner(self._options, wanted.batch_rows, wanted.history_age_ms)
+        self._spark, self._storage, self._request, self._connection = spark, storage, request, connection
+        self._group, self._strict = request.group, request.options.fail_on_data_loss
+        self._options = request.tables(parallelism(spark))
+        self._planner = Planner(self._options, request.batch_rows, request.history_age_ms)
         self._states: dict[str, TopicState] = {}
         self._done: dict[str, Archived] = {}
         self._readers: dict[str, Holder] = {}
 
     def run(self, stopping: threading.Event, progress: Progress) -> list[Archived]:
-        database = self._line.run(installation.look)
-        topics = self._line.run(lambda using: some_topics(using, self._options["messages"]))
+        database = self._connection.run(installation.identify)
+        topics = self._connection.run(lambda using: some_topics(using, self._options["messages"]))
         archive = self._opened(database)
         for topic in topics:
             self._read_state(archive, topic)
-            self._line.run(partial(self._planner.set_goal, topic=topic))
+            self._connection.run(partial(self._planner.set_goal, topic=topic))
         self._probe(is_new=archive is None)
-        with Membership(self._wanted.options.connecting, self._group) as membership:
+        with Membership(self._request.options.connecting, self._group) as membership:
             for topic in topics:
-                self._readers[topic] = membership.join(self._line, topic)
+                self._readers[topic] = membership.join(self._connection, topic)
             archive = self._opened(database)  # Another run may have changed it meanwhile.
             for topic in topics:  # Check all topics before the group holds back any deletion.
                 self._states[topic] = self._read_state(archive, topic)
-                self._line.run(partial(self._check_free, topic))
+                self._connection.run(partial(self._check_free, topic))
             if archive is None:
                 archive = self._begin(database)
             elif archive.properties.get(SERVER) != database.server:
@@ -142,9 +153,9 @@ class Run:
         """Return the state of a topic. Raises ``LogGap`` if the archive and the group do not fit together."""
         state = read_state(archive, topic, self._group)
         if self._strict:
-            found = self._line.run(lambda using: following.place(topic, self._group, using=using))
+            found = self._connection.run(lambda using: following.position(topic, self._group, using=using))
             check(state, found)
-            self._line.run(partial(check_log, state, found))
+            self._connection.run(partial(check_log, state, found))
         return state
 
     def _check_free(self, topic: str, using: str) -> None:
@@ -154,8 +165,8 @@ class Run:
         """Check that the files of the last batch exist. Move the group to its end if a killed run did not."""
         state = self._states[topic]
         for snapshot in self._snapshots.values():
-            snapshot.check_there([e for e in snapshot.files.get(topic, ()) if e.last > state.lowest])
-        state = self._states[topic] = self._line.run(partial(settle, state))
+            snapshot.check_files_exist([e for e in snapshot.files.get(topic, ()) if e.last > state.lowest])
+        state = self._states[topic] = self._connection.run(partial(settle, state))
         self._done[topic] = Archived(topic, state.upto, state.position)
 
     def _opened(self, database: Installation) -> Archive | None:
@@ -166,7 +177,7 @@ class Run:
             # A run that was killed at its start leaves tables without messages.
             begun = tuple(f"{table}/_delta_log/" for table in TABLES)
             try:
-                others = [path for path in held(self._storage) if not path.startswith(begun)]
+                others = [path for path in visible_files(self._storage) if not path.startswith(begun)]
             except OSError as error:
                 raise ArchiveError(f"{self._storage.uri} cannot be written: {error}") from error
             if others:
@@ -180,7 +191,7 @@ class Run:
             raise ArchiveError(
                 f"the archive {where} belongs to another database: use one folder for each database"
             )
-        if found.properties.get(SERVER) != database.server and not self._wanted.moved:
+        if found.properties.get(SERVER) != database.server and not self._request.moved:
             raise ArchiveError(
                 f"the archive {where} belongs to the database on server {found.properties.get(SERVER)}, but this"
                 f" database is a copy of it on server {database.server}. If the copy replaces the original, run once"
@@ -229,22 +240,22 @@ class Run:
             INSTALLATION: database.id, SERVER: database.server,
         }  # fmt: skip
         for table in TABLES:
-            if table == "messages" or opened(self._storage, table) is None:
-                created(self._storage, table, properties)
+            if table == "messages" or open_table(self._storage, table) is None:
+                create_table(self._storage, table, properties)
         return Archive.open(self._storage.uri)
 
     def _batches(self, stopping: threading.Event, progress: Progress) -> None:
-        total = self._left()
+        total = self._remaining()
         progress(0, total)
         while not stopping.is_set():
             states = list(self._states.values())
-            reached = self._line.run(partial(self._planner.reaches, states=states))
+            reached = self._connection.run(partial(self._planner.reaches, states=states))
             if not reached:
                 return
             self._batch(reached)
-            progress(total - self._left(), total)
+            progress(total - self._remaining(), total)
 
-    def _left(self) -> int:
+    def _remaining(self) -> int:
         """Return the number of offsets that are not archived yet."""
         goals = self._planner.goals
         return sum(max(0, goals[s.topic]["messages"] - s.upto["messages"]) for s in self._states.values())
@@ -253,13 +264,13 @@ class Run:
         tasks: list[Task] = []
         for state in reached:
             plan = partial(self._planner.tasks, state=self._states[state.topic], reached=state)
-            tasks += self._line.run(plan)
+            tasks += self._connection.run(plan)
         found = spread(self._spark, writing(self._storage.uri, self._options), tasks, FileEntry)
         files: dict[tuple[str, Table], list[FileEntry]] = defaultdict(list)
         for task, entries in zip(tasks, found, strict=True):
             files[task.topic, task.table] += entries
         for state in reached:
-            self._line.run(partial(self._check_reader, state.topic))
+            self._connection.run(partial(self._check_reader, state.topic))
             self._add(state, {table: files[state.topic, table] for table in TABLES})
 
     def _check_reader(self, topic: str, using: str) -> None:
@@ -268,12 +279,12 @@ class Run:
     def _add(self, reached: TopicState, files: Mapping[Table, Sequence[FileEntry]]) -> None:
         """Commit the tables, then move the group."""
         before = self._states[reached.topic]
-        reached = replace(reached, life=self._held(before, reached))
+        reached = replace(reached, generation=self._check_group_unchanged(before, reached))
         for table in TABLES:
             if table == "messages" or before.upto[table] < reached.upto[table]:
                 self._commit(table, before, reached, files[table])
         for table in TABLES:
-            self._snapshots[table].check_there(files[table])
+            self._snapshots[table].check_files_exist(files[table])
         self._states[reached.topic] = reached
         done = self._done[reached.topic]
         done.upto, done.position = reached.upto, reached.position
@@ -300,25 +311,25 @@ class Run:
         if table == "messages":
             numbers["position", topic] = reached.position
             numbers["lowest", topic] = before.position
-            numbers["life", topic] = reached.life
+            numbers["life", topic] = reached.generation
         self._snapshots[table] = snapshot.commit(numbers, files)
 
-    def _held(self, state: TopicState, reached: TopicState) -> int:
+    def _check_group_unchanged(self, state: TopicState, reached: TopicState) -> int:
         """Return the group's registration generation. Raises ``LogGap`` if it did not always hold back deletion."""
         try:
-            self._line.run(partial(still, state))
+            self._connection.run(partial(check_group_unchanged, state))
             if reached.last != state.last:
-                self._line.run(partial(check_last, reached))
+                self._connection.run(partial(check_last, reached))
         except LogGap:
             if self._strict:
                 raise
             # Gaps are allowed, so register the group again.
-            return self._line.run(partial(settle, state)).life
-        return state.life
+            return self._connection.run(partial(settle, state)).generation
+        return state.generation
 
     def _move(self, reached: TopicState) -> None:
         try:
-            self._line.run(partial(move, reached, me=self._readers[reached.topic]))
+            self._connection.run(partial(move, reached, reader=self._readers[reached.topic]))
         except LogGap:
             if self._strict:
                 raise

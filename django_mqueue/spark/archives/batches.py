@@ -42,7 +42,7 @@ class Planner:
         """Use the present settled offsets as the goals of a topic."""
         options = self._options["messages"]
         self.goals[topic] = {
-            "messages": settled(using, topic, options, told=True),
+            "messages": settled(using, topic, options, shared=True),
             "dead_letters": settled(using, options.suffixes.letters(topic), options),
         }
 
@@ -75,8 +75,8 @@ class Planner:
                 if not groups:
                     continue
                 options = replace(options, groups=groups)
-            some = ranges(using, options, [(self._in_log(table, state.topic), above, upto)])
-            found += [Task(state.topic, table, range) for range in some]
+            task_ranges = ranges(using, options, [(self._in_log(table, state.topic), above, upto)])
+            found += [Task(state.topic, table, range) for range in task_ranges]
         return found
 
     def _in_log(self, table: Table, topic: str) -> str:
@@ -97,14 +97,14 @@ class Planner:
         self, using: str, table: Table, states: Sequence[TopicState], goals: Sequence[int]
     ) -> list[int]:
         """Return the end offset of the next batch for each topic."""
-        stretches = [
+        spans = [
             (self._in_log(table, state.topic), state.upto[table], max(state.upto[table], goal))
             for state, goal in zip(states, goals, strict=True)
         ]
-        if sum(upto - above for _, above, upto in stretches) <= self._rows:
-            return [upto for _, _, upto in stretches]
-        found = ends(using, self._options[table], stretches, self._rows)
-        return [found[topic] for topic, _, _ in stretches]
+        if sum(upto - above for _, above, upto in spans) <= self._rows:
+            return [upto for _, _, upto in spans]
+        found = ends(using, self._options[table], spans, self._rows)
+        return [found[topic] for topic, _, _ in spans]
 
 
 def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], list[FileEntry]]:

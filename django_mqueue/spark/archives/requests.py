@@ -90,15 +90,15 @@ def archive_request(
 
 
 def _checked(topics: str | Sequence[str]) -> tuple[str, ...]:
-    wanted = (topics,) if isinstance(topics, str) else topics
-    for topic in wanted:
+    chosen = (topics,) if isinstance(topics, str) else topics
+    for topic in chosen:
         try:
             names.check_topic(topic, TOPIC_MAX)
         except (TypeError, ValueError) as error:
             raise OptionError(f"{topic!r} cannot be a topic: {error}") from None
-    if not wanted:
+    if not chosen:
         raise OptionError("topics is empty: name one, or give a pattern")
-    return tuple(sorted(set(wanted)))
+    return tuple(sorted(set(chosen)))
 
 
 def check_clean(clean: bool, topics: str | Sequence[str] | None) -> None:

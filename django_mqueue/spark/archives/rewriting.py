@@ -141,14 +141,14 @@ def erase(
     found = collect_all(chosen(all_messages).select("offset").distinct())
     messages = sorted(row["offset"] for row in found)
     letters = _letters(archive.frame(spark, topic, "dead_letters"), chosen, all_messages)
-    wanted: dict[Table, list[int]] = {
+    offsets: dict[Table, list[int]] = {
         "dead_letters": sorted({offset for offset, _ in letters}),
         "deliveries": sorted({*messages, *(of for _, of in letters if of is not None)}),
         "messages": messages,
     }
     done = Erased(topic, dict.fromkeys(TABLES, 0))
     for table in TABLES:
-        tasks = list(_without(table, archive.entries(topic, table), wanted[table]))
+        tasks = list(_without(table, archive.entries(topic, table), offsets[table]))
         old, new = _rewrite(spark, archive, table, topic, tasks)
         done.rows[table] = _rows(old) - _rows(new)
         done.files += len(old)
@@ -165,8 +165,10 @@ def _letters(
     letters = letters.selectExpr("*", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS of_message")
     of_chosen = letters.join(chosen(messages).selectExpr("`offset` AS of_message"), "of_message", "left_semi")
     # For a letter whose message is not in the archive, the condition applies to the letter itself.
-    alone = chosen(letters).join(messages.selectExpr("`offset` AS of_message"), "of_message", "left_anti")
-    rows = collect_all(of_chosen.unionByName(alone).select("offset", "of_message"))
+    unarchived = chosen(letters).join(
+        messages.selectExpr("`offset` AS of_message"), "of_message", "left_anti"
+    )
+    rows = collect_all(of_chosen.unionByName(unarchived).select("offset", "of_message"))
     return [(row["offset"], row["of_message"]) for row in rows]
 
 
@@ -191,9 +193,9 @@ def _choice(
 def _without(table: Table, entries: Sequence[FileEntry], offsets: Sequence[int]) -> Iterator[_Task]:
     """Yield a task for each file that may have rows at ``offsets``, which are sorted."""
     for entry in entries:
-        some = offsets[bisect_left(offsets, entry.first) : bisect_right(offsets, entry.last)]
-        if some:
-            yield _Task(table, [entry], some)
+        part = offsets[bisect_left(offsets, entry.first) : bisect_right(offsets, entry.last)]
+        if part:
+            yield _Task(table, [entry], part)
 
 
 def _together(table: Table, entries: Sequence[FileEntry], most: int) -> Iterator[_Task]:
@@ -202,9 +204,9 @@ def _together(table: Table, entries: Sequence[FileEntry], most: int) -> Iterator
     for entry in entries:
         days[entry.date].append(entry)
     for files in days.values():
-        for some in batches_by_weight(files, attrgetter("bytes"), most):
-            if len(some) > 1:
-                yield _Task(table, some)
+        for part in batches_by_weight(files, attrgetter("bytes"), most):
+            if len(part) > 1:
+                yield _Task(table, part)
 
 
 def _rewrite(

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from .. import private
-from .places import check_place
+from .locations import check_location
 
 HIDDEN = "."
 """The prefix of files and folders that readers ignore."""
@@ -82,32 +82,32 @@ class LocalStorage:
         """Write a new file with this content. Raises ``FileExistsError``: it never replaces a file."""
         private.refuse_links(self._folder, path)
         _make((self._folder / path).parent)
-        beside = f"{HIDDEN}{uuid.uuid4().hex}"
+        temporary = f"{HIDDEN}{uuid.uuid4().hex}"
         try:
-            with self.create(beside) as stream:
+            with self.create(temporary) as stream:
                 stream.write(data)
-            os.link(self._folder / beside, self._folder / path)
+            os.link(self._folder / temporary, self._folder / path)
         finally:
-            (self._folder / beside).unlink(missing_ok=True)
+            (self._folder / temporary).unlink(missing_ok=True)
         _sync((self._folder / path).parent)
 
     @contextmanager
     def create(self, path: str) -> Iterator[Output]:
         """Yield the stream of a new file. The file is durable if no error is raised."""
         private.refuse_links(self._folder, path)
-        goal = self._folder / path
-        _make(goal.parent)
-        with os.fdopen(private.create(goal), "wb") as file:
+        target = self._folder / path
+        _make(target.parent)
+        with os.fdopen(private.create(target), "wb") as file:
             yield Output(file)
             file.flush()
             os.fsync(file.fileno())
-        _sync(goal.parent)
+        _sync(target.parent)
 
-    def move(self, path: str, goal: str) -> None:
+    def move(self, path: str, target: str) -> None:
         """Rename a file. The new name must be unused. Object stores copy the file."""
-        private.refuse_links(self._folder, goal)
-        os.rename(self._folder / path, self._folder / goal)
-        _sync((self._folder / goal).parent)
+        private.refuse_links(self._folder, target)
+        os.rename(self._folder / path, self._folder / target)
+        _sync((self._folder / target).parent)
 
     def delete(self, path: str) -> None:
         (self._folder / path).unlink()
@@ -188,8 +188,8 @@ class ObjectStorage:
             yield Output(stream)
 
     @_errors_of_system()
-    def move(self, path: str, goal: str) -> None:
-        self._store.rename(path, goal)
+    def move(self, path: str, target: str) -> None:
+        self._store.rename(path, target)
 
     @_errors_of_system()
     def delete(self, path: str) -> None:
@@ -231,11 +231,11 @@ Storage = LocalStorage | ObjectStorage
 
 def storage_at(to: str | os.PathLike[str]) -> Storage:
     """Return the folder at a path of this machine, or at a URI of an object store. Raises ``OptionError``."""
-    place = check_place(to)
-    return ObjectStorage(place) if "://" in place else LocalStorage(place)
+    location = check_location(to)
+    return ObjectStorage(location) if "://" in location else LocalStorage(location)
 
 
-def held(storage: Storage) -> list[str]:
+def visible_files(storage: Storage) -> list[str]:
     """Return the files that make the folder unusable for a new archive or export. Hidden files do not count."""
     return [path for path in storage.list() if not path.startswith((HIDDEN, "lost+found/"))]
 

@@ -74,8 +74,8 @@ def verify(
     check_keep(keep_hours)
     check_clean(clean, topics)
     archive = Archive.open(to)
-    wanted = archive.chosen(topics)
-    total = sum(len(archive.entries(topic, table)) for topic in wanted for table in TABLES)
+    names = archive.chosen(topics)
+    total = sum(len(archive.entries(topic, table)) for topic in names for table in TABLES)
     read, report = 0, progress or quiet
 
     def step(files: int) -> None:
@@ -85,7 +85,7 @@ def verify(
 
     step(0)
     found: list[Verified] = []
-    for topic in wanted:
+    for topic in names:
         if stopping is not None and stopping.is_set():
             return found
         found.append(_verified(spark, archive, topic, step))
@@ -149,18 +149,18 @@ def _only_in_log(
     spark: SparkSession, archive: Archive, topic: str, options: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a problem if the archive lacks more messages of the log than were erased."""
-    with closing(RetryingConnection(connecting(options))) as line:
-        if not line.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
+    with closing(RetryingConnection(connecting(options))) as connection:
+        if not connection.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
             return
     upto, erased = archive.upto(topic), archive.snapshots["messages"].number("erased", topic)
-    wanted = {
+    read_options = {
         **options, "topic": topic, "includeTargeted": "true", "failOnDataLoss": "false",
         "startingOffsets": "earliest", "endingOffsets": str(upto + 1),
     }  # fmt: skip
     register(spark)
-    reader = spark.read.format("mqueue").options(**wanted).schema("`offset` BIGINT, id STRING")
-    lacking = reader.load().join(archive.frame(spark, topic), ["offset", "id"], "left_anti")
-    count, first = collect_all(lacking.selectExpr("count(*)", "min(`offset`)"))[0]
+    reader = spark.read.format("mqueue").options(**read_options).schema("`offset` BIGINT, id STRING")
+    missing = reader.load().join(archive.frame(spark, topic), ["offset", "id"], "left_anti")
+    count, first = collect_all(missing.selectExpr("count(*)", "min(`offset`)"))[0]
     if count > erased:
         yield (
             f"topic {topic!r}: the log holds {count:,} messages up to offset {upto} that the archive does not have, the"

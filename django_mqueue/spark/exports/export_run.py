@@ -21,7 +21,7 @@ from ...policy.batching import batches
 from ..archives.jobs import parallelism, spread
 from ..archives.parquet import FileEntry, Files
 from ..archives.requests import Progress, quiet
-from ..archives.storage import HIDDEN, Storage, held, storage_at
+from ..archives.storage import HIDDEN, Storage, storage_at, visible_files
 from ..connecting import RetryingConnection
 from ..errors import ArchiveError, ExportError
 from ..reader.planning import batch, some_topics
@@ -79,17 +79,17 @@ def export(
     ``NoSuchTopic``, ``LogGap`` (messages were deleted during the export, and ``failOnDataLoss`` is not false) or
     ``ExportError`` (the folder is not empty or cannot be written, another export uses it, or a task failed).
     """
-    wanted = export_request(options, columns, compression)
-    return Run(spark, storage_at(to), wanted, progress or quiet).run()
+    request = export_request(options, columns, compression)
+    return Run(spark, storage_at(to), request, progress or quiet).run()
 
 
 class Run:
     """One export run. Call ``run`` once."""
 
     def __init__(
-        self, spark: SparkSession, storage: Storage, wanted: ExportRequest, progress: Progress
+        self, spark: SparkSession, storage: Storage, request: ExportRequest, progress: Progress
     ) -> None:
-        self._spark, self._storage, self._wanted, self._progress = spark, storage, wanted, progress
+        self._spark, self._storage, self._request, self._progress = spark, storage, request, progress
         self._name = uuid.uuid4().hex[:12]
         self._folder = f"{HIDDEN}writing-{self._name}"
         self._named: list[FileEntry] = []
@@ -97,8 +97,8 @@ class Run:
     def run(self) -> Exported:
         with self._export_errors():
             self._check_free()
-        with closing(RetryingConnection(self._wanted.options.connecting)) as line:
-            ranges = line.run(self._ranges)
+        with closing(RetryingConnection(self._request.options.connecting)) as connection:
+            ranges = connection.run(self._ranges)
         with self._export_errors():  # Fail before any message is read.
             probe = f"{HIDDEN}probe-{self._name}"
             self._storage.write(probe, b"")
@@ -118,20 +118,20 @@ class Run:
         return Exported(sum(one.rows for one in found), len(found), sum(one.bytes for one in found))
 
     def _ranges(self, using: str) -> list[Range | None]:
-        options = self._wanted.options
+        options = self._request.options
         if options.pattern is not None:
             some_topics(using, replace(options, table="messages"))
         return [*batch(using, options)] or [None]
 
     def _check_free(self) -> None:
-        if there := held(self._storage):
+        if files := visible_files(self._storage):
             raise ExportError(
-                f"{self._storage.uri} is not empty (it holds {', '.join(there[:3])}): give an empty folder, or a new"
+                f"{self._storage.uri} is not empty (it holds {', '.join(files[:3])}): give an empty folder, or a new"
                 f" one. An export without {SUCCESS} was not finished, and can be deleted"
             )
 
     def _written(self, ranges: Sequence[Range | None]) -> list[FileEntry]:
-        work = writing(self._storage.uri, self._folder, self._wanted)
+        work = writing(self._storage.uri, self._folder, self._request)
         done, found = 0, list[FileEntry]()
         self._progress(0, len(ranges))
         for some in batches(ranges, ROUND * parallelism(self._spark)):
@@ -144,9 +144,9 @@ class Run:
         return found
 
     def _check_seen(self, found: Sequence[FileEntry]) -> None:
-        there = self._storage.list(self._folder)
+        sizes = self._storage.list(self._folder)
         for one in found:
-            if there.get(one.path) != one.bytes:
+            if sizes.get(one.path) != one.bytes:
                 raise ExportError(
                     f"{self._storage.uri}: the driver does not see a file that an executor has written there"
                     f" ({one.path}, {one.bytes:,} bytes): give a location that all machines share"
@@ -170,7 +170,7 @@ class Run:
                 self._storage.delete(NAMING)
 
     def _finish(self, found: Sequence[FileEntry]) -> None:
-        kind = "" if self._wanted.compression == "none" else f".{self._wanted.compression}"
+        kind = "" if self._request.compression == "none" else f".{self._request.compression}"
         width = max(5, len(str(len(found))))
         self._named = [
             replace(one, path=f"part-{number:0{width}d}-{self._name}{kind}.parquet")
@@ -211,15 +211,15 @@ class Run:
             raise ExportError(f"{self._storage.uri} cannot be written: {error}") from error
 
 
-def writing(to: str, folder: str, asked: ExportRequest) -> Callable[[Range | None], list[FileEntry]]:
+def writing(to: str, folder: str, request: ExportRequest) -> Callable[[Range | None], list[FileEntry]]:
     """Return a function for executors, which writes a range into files below ``folder`` and returns them by offset."""
 
-    def written(wanted: Range | None) -> list[FileEntry]:
-        schema = to_arrow_schema(asked.schema, timezone="UTC")
+    def written(task_range: Range | None) -> list[FileEntry]:
+        schema = to_arrow_schema(request.schema, timezone="UTC")
         path = f"{folder}/{uuid.uuid4().hex}/{{number}}.parquet"
-        with Files(storage_at(to), path, schema, compression=asked.compression) as files:
+        with Files(storage_at(to), path, schema, compression=request.compression) as files:
             files.put("", schema.empty_table())  # Without rows, write one file with the columns.
-            for rows in () if wanted is None else read(wanted, asked.schema, asked.options):
+            for rows in () if task_range is None else read(task_range, request.schema, request.options):
                 files.put("", rows)
         return files.entries
 

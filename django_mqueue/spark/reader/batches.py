@@ -46,8 +46,8 @@ class BatchMaker:
 
     def __init__(self, schema: StructType, constants: Mapping[str, str]) -> None:
         self._schema, self._constants = to_arrow_schema(schema, timezone="UTC"), constants
-        wanted = [name for name in self._schema.names if name not in constants]
-        needed = [field for name in wanted for field in MADE_OF.get(name, [name])]
+        names = [name for name in self._schema.names if name not in constants]
+        needed = [field for name in names for field in MADE_OF.get(name, [name])]
         self.fields = tuple(dict.fromkeys(needed))
         self.lumps = tuple(name for name in self.fields if name in LUMPS)
         kinds = {field.name: _read_as(field.type) for field in self._schema}

@@ -18,7 +18,7 @@ from ...exceptions import MQueueError
 from ..database import backfilling
 from ..database.backfilling import BackfillState, Seam
 from ..errors import ArchiveError
-from .choice import MessageFilter, check_backfill, hash_of
+from .message_filter import MessageFilter, check_backfill, hash_of
 from .originals import GuardedSource, guard_of_backfill
 from .preview import Preview, preview
 from .storing import lanes_of
@@ -82,7 +82,7 @@ def backfill(
     one = _Backfill(
         spark, topic, source, given, guard_of_backfill(group), None, rate, stopping, watch, group=group
     )
-    with closing(one.line):
+    with closing(one.connection):
         if dry_run:
             return one.preview()
         return one.run_to_end(resume, fail_on_data_loss, say)
@@ -94,8 +94,8 @@ class _Backfill(GuardedSource):
     _seam: Seam | None = None
 
     def preview(self) -> Preview:
-        head = self.line.run(self._check_new)
-        past, done = self.line.run(partial(self.look, live=True)), 0
+        head = self.connection.run(self._check_new)
+        past, done = self.connection.run(partial(self.find, live=True)), 0
         if head is not None:
             past = replace(past, upto=head.upto)
             done = self.copied(head.run)
@@ -114,34 +114,36 @@ class _Backfill(GuardedSource):
     def run_to_end(
         self, resume: bool, fail_on_data_loss: bool, say: Callable[[str], object] | None
     ) -> Backfilled:
-        head = border = self.line.run(self._check_new)
+        head = border = self.connection.run(self._check_new)
         if border is None or not border.ended:
-            hold = partial(self.hold, begun=head is not None, gap_is_error=fail_on_data_loss)
-            found = self.line.run(hold)
+            hold_back = partial(
+                self.hold_back_deletion, begun=head is not None, gap_is_error=fail_on_data_loss
+            )
+            found = self.connection.run(hold_back)
             try:
-                border = self.line.run(self._begin)
+                border = self.connection.run(self._begin)
             except MQueueError:
                 if head is None:
-                    self.line.run(self.let_go)
+                    self.connection.run(self.release)
                 raise
         if border.ended:
-            self.line.run(self.let_go)
+            self.connection.run(self.release)
             return Backfilled(self.topic, self.group, 0, border.upto, True, True)
         self._check_source(border)  # Another process may have begun the backfill at the same time.
         made = 0
-        if not self.line.run(partial(backfilling.stored_to_border, border=border)):
+        if not self.connection.run(partial(backfilling.stored_to_border, border=border)):
             past = replace(found, upto=border.upto)
             new = self.store(border.run, past, MessageFilter())
             if new is None:
                 return Backfilled(self.topic, self.group, 0, border.upto, False)
             made = new
-            self.line.run(partial(backfilling.note_stored, border=border))
-        sewn = self._join_past_and_log(border, say)
-        if sewn is None:
+            self.connection.run(partial(backfilling.note_stored, border=border))
+        joined = self._join_past_and_log(border, say)
+        if joined is None:
             return Backfilled(self.topic, self.group, made, border.upto, False)
-        self.line.run(partial(backfilling.finish, border=border, resume=resume))
-        self.line.run(self.let_go)
-        return Backfilled(self.topic, self.group, made + sewn, border.upto, True)
+        self.connection.run(partial(backfilling.finish, border=border, resume=resume))
+        self.connection.run(self.release)
+        return Backfilled(self.topic, self.group, made + joined, border.upto, True)
 
     def _check_new(self, using: str) -> BackfillState | None:
         """Return the state of an earlier run; None for a new group. Raises ``GroupNotNew`` or ``ArchiveError``."""
@@ -166,7 +168,7 @@ class _Backfill(GuardedSource):
         made = 0
         say_at = time.monotonic() + SAY_AFTER
         while self.stopping is None or not self.stopping.is_set():
-            more, waits_for = self.line.run(lambda using: self._join_round(using, border))
+            more, waits_for = self.connection.run(lambda using: self._join_round(using, border))
             made += more
             if waits_for is None:
                 return made
@@ -181,5 +183,5 @@ class _Backfill(GuardedSource):
         # A new connection needs a new Seam: after a COMMIT without an answer, its memory of copies may be wrong.
         if self._seam is None or self._seam.using != using:
             self._seam = Seam(using, border)
-        made = self._seam.sew()
+        made = self._seam.copy_misplaced()
         return made, None if self._seam.is_whole else self._seam.waits_for

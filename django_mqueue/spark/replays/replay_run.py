@@ -16,12 +16,12 @@ from django.db.backends.utils import CursorWrapper
 from ...exceptions import NotRegistered, Superseded
 from ...service import registration
 from ...store.connection import session
-from ..archives.places import check_as_of
+from ..archives.locations import check_as_of
 from ..database import copying, following
 from ..database.copying import CopyRun
 from ..errors import ArchiveError, ReplayBegun
 from ..sql.copies import Progress
-from .choice import ConditionFailed, MessageFilter, check_replay, hash_of
+from .message_filter import ConditionFailed, MessageFilter, check_replay, hash_of
 from .originals import GuardedSource, Originals, guard_of_replay
 from .preview import Preview, preview
 from .storing import lanes_of
@@ -93,8 +93,8 @@ def replay(
     ``NoSuchTopic``, ``TypeError`` or ``ValueError``.
     """
     given, to = dict(options or {}), topic if to is None else to
-    choice = MessageFilter(since, until, keys, kinds, where, targeted, group or "")
-    check_replay(topic, name, choice, source, to, group, rate, given)
+    message_filter = MessageFilter(since, until, keys, kinds, where, targeted, group or "")
+    check_replay(topic, name, message_filter, source, to, group, rate, given)
     check_as_of(as_of, source, live=live)
     one = _Replay(
         spark,
@@ -107,10 +107,10 @@ def replay(
         stopping,
         watch,
         live=live or source is None,
-        choice=choice,
+        message_filter=message_filter,
         run=CopyRun(KIND, name, to, group=group or ""),
     )
-    with closing(one.line):
+    with closing(one.connection):
         if dry_run:
             return one.preview()
         return one.run_to_end(fail_on_data_loss)
@@ -119,21 +119,21 @@ def replay(
 @dataclass(kw_only=True)
 class _Replay(GuardedSource):
     live: bool
-    choice: MessageFilter
+    message_filter: MessageFilter
     run: CopyRun
 
     @cached_property
     def number(self) -> int:
         """Return a number for the choice, the source and the group. It must be the same in each run of this name."""
-        return self.choice.digest ^ hash_of(self.topic, str(self.live), self.archive_id)
+        return self.message_filter.digest ^ hash_of(self.topic, str(self.live), self.archive_id)
 
     def preview(self) -> Preview:
-        head, groups = self.line.run(self._known)
-        frame = self._originals(head).frame(self.spark, self.options, targeted=self.choice.targeted)
-        lanes = self.line.run(partial(copying.lanes_of, run=self.run))
+        head, groups = self.connection.run(self._known)
+        frame = self._originals(head).frame(self.spark, self.options, targeted=self.message_filter.targeted)
+        lanes = self.connection.run(partial(copying.lanes_of, run=self.run))
         done = self.copied(replace(self.run, lanes=lanes)) if lanes else 0
         return preview(
-            self.choice,
+            self.message_filter,
             frame,
             name=self.run.name,
             topic=self.topic,
@@ -143,28 +143,30 @@ class _Replay(GuardedSource):
         )
 
     def run_to_end(self, fail_on_data_loss: bool) -> Replayed:
-        head, _ = self.line.run(self._known)
+        head, _ = self.connection.run(self._known)
         begun = head is not None
         if head is None or not head.finished:
             # Raise errors before anything is recorded.
             found = self._originals(head)
-            self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted))
+            self.message_filter.of(
+                found.frame(self.spark, self.options, targeted=self.message_filter.targeted)
+            )
             if self.live:
-                hold = partial(self.hold, begun=begun, gap_is_error=fail_on_data_loss)
-                found = self.line.run(hold)
-            head, lanes = self.line.run(partial(self._begin, found=found, begun=begun))
+                hold_back = partial(self.hold_back_deletion, begun=begun, gap_is_error=fail_on_data_loss)
+                found = self.connection.run(hold_back)
+            head, lanes = self.connection.run(partial(self._begin, found=found, begun=begun))
         if head.finished:
             self._end()
             return Replayed(self.run.name, self.run.topic, 0, self._total(), True, True)
         run = replace(self.run, lanes=lanes)
         try:
-            made = self.store(run, self._upto(found, head), self.choice)
+            made = self.store(run, self._upto(found, head), self.message_filter)
         except ConditionFailed:  # For other errors the replay can continue later.
-            self.line.run(partial(self._give_up, run=run))
+            self.connection.run(partial(self._give_up, run=run))
             raise
         if made is None:
             return Replayed(run.name, run.topic, 0, self.copied(run), False)
-        self.line.run(partial(self._finish, run=run))
+        self.connection.run(partial(self._finish, run=run))
         self._end()
         return Replayed(run.name, run.topic, made, self._total(), True)
 
@@ -181,7 +183,7 @@ class _Replay(GuardedSource):
         return head, [group] if group else groups
 
     def _originals(self, head: Progress | None) -> Originals:
-        found = self.line.run(partial(self.look, live=self.live))
+        found = self.connection.run(partial(self.find, live=self.live))
         return found if head is None else self._upto(found, head)
 
     def _upto(self, found: Originals, head: Progress) -> Originals:
@@ -202,8 +204,8 @@ class _Replay(GuardedSource):
                 if head.number != self.number:
                     raise self._other()
                 return head
-            place = following.place(self.topic, self.guard, using=using) if self.live else None
-            is_held = not self.live or (place is not None and place.life == found.life)
+            position = following.position(self.topic, self.guard, using=using) if self.live else None
+            is_held = not self.live or (position is not None and position.generation == found.generation)
             if begun or not is_held:
                 raise self._given_up()  # The guard was unsubscribed or registered again.
             copying.begin(cursor, replace(self.run, lanes=lanes), found.upto, self.number)
@@ -230,16 +232,16 @@ class _Replay(GuardedSource):
             if head is None or head.finished or head.number != self.number:
                 return
             if copying.give_up(cursor, run) and self.live:
-                self.let_go(using)  # In the same transaction, so that no new run relies on this guard.
+                self.release(using)  # In the same transaction, so that no new run relies on this guard.
 
         session.run(using, work)
 
     def _total(self) -> int:
-        return self.line.run(partial(copying.total, run=self.run))
+        return self.connection.run(partial(copying.total, run=self.run))
 
     def _end(self) -> None:
         if self.live:
-            self.line.run(self.let_go)
+            self.connection.run(self.release)
 
     def _other(self) -> ReplayBegun:
         return ReplayBegun(

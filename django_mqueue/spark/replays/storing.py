@@ -62,31 +62,31 @@ class CopyTask:
         new_id, content = copy_id(self.run.name, one.offset), copied(one, self.topic, self.run.name)
         return Copy(one.offset, NewRow(one.partition, new_id, content, self.run.group))
 
-    def store(self, line: RetryingConnection, lane: int, copies: list[Copy]) -> int:
+    def store(self, connection: RetryingConnection, lane: int, copies: list[Copy]) -> int:
         """Store the next copies of a lane, in one statement. Return how many are new."""
         run, rate = self.run, self.rate
-        copies = line.run(lambda using: copying.not_stored(using, run, lane, copies))
+        copies = connection.run(lambda using: copying.not_stored(using, run, lane, copies))
         if not copies:
             return 0
         if rate is not None:
-            wait = line.run(lambda using: copying.wait_us(using, run, len(copies), rate))
+            wait = connection.run(lambda using: copying.wait_us(using, run, len(copies), rate))
             time.sleep(wait / 1_000_000)
         # Safe to retry after a lost connection: the lane's mark shows whether the COMMIT succeeded.
-        return line.run(lambda using: copying.append(using, run, lane, copies))
+        return connection.run(lambda using: copying.append(using, run, lane, copies))
 
 
-def stored(frame: DataFrame, orders: CopyTask) -> DataFrame:
+def stored(frame: DataFrame, copy_task: CopyTask) -> DataFrame:
     """Return a frame that stores the messages when Spark computes it. Its rows: how many messages each task stored."""
     from pyspark.sql import functions as f
 
     chosen = (
         frame.withColumn("published_ms", f.unix_millis("published_at"))
-        .withColumn(LANE, f.pmod(f.hash("partition"), f.lit(orders.run.lanes)))
+        .withColumn(LANE, f.pmod(f.hash("partition"), f.lit(copy_task.run.lanes)))
         .select(LANE, *COLUMNS)
-        .repartition(orders.run.lanes, "partition")  # By the same hash, so each task has one lane.
+        .repartition(copy_task.run.lanes, "partition")  # By the same hash, so each task has one lane.
         .sortWithinPartitions("offset")
     )
-    most = ROWS_PER_STATEMENT if orders.rate is None else int(orders.rate * STEP)
+    most = ROWS_PER_STATEMENT if copy_task.rate is None else int(copy_task.rate * STEP)
     at_once = max(1, min(ROWS_PER_STATEMENT, most))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -94,11 +94,11 @@ def stored(frame: DataFrame, orders: CopyTask) -> DataFrame:
 
         rows = (row for batch in batches for row in batch.to_pylist())
         new = 0
-        with closing(RetryingConnection(orders.connecting)) as line:
+        with closing(RetryingConnection(copy_task.connecting)) as connection:
             for lane, some in groupby(rows, itemgetter(LANE)):
-                copies = map(orders.copy_of, some)
+                copies = map(copy_task.copy_of, some)
                 for batch in batches_by_weight(copies, _size, BYTES_PER_STATEMENT, at_once):
-                    new += orders.store(line, lane, batch)
+                    new += copy_task.store(connection, lane, batch)
         yield pa.RecordBatch.from_pydict({"stored": pa.array([new], pa.int64())})
 
     return chosen.mapInArrow(work, "stored BIGINT")

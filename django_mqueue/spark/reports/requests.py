@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ...policy import names
-from ..archives.places import check_as_of, check_place
+from ..archives.locations import check_as_of, check_location
 from ..errors import OptionError
 from ..reader.options import TOPIC_MAX
 from ..suffixes import fixed
@@ -75,7 +75,7 @@ def report_request(
         raise OptionError(f"by must be {' or '.join(STEPS)}, not {by!r}")
     if not isinstance(top, int) or isinstance(top, bool) or not 1 <= top <= TOP_MAX:
         raise OptionError(f"top must be a whole number from 1 to {TOP_MAX}, not {top!r}")
-    place = None if archive is None else check_place(archive)
+    place = None if archive is None else check_location(archive)
     reading = fixed(options or {}) if live else {}
     return ReportRequest(
         tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, reading, strict, as_of

@@ -109,10 +109,10 @@ def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
 
 
 def lock_registration(
-    cursor: CursorWrapper, group: str, topic: str, *, alone: bool = False
+    cursor: CursorWrapper, group: str, topic: str, *, exclusive: bool = False
 ) -> tuple[int, bool] | None:
-    """Lock a group's registration, exclusively if ``alone``. Return (generation, paused); None if unregistered."""
-    lock = "FOR UPDATE" if alone else "LOCK IN SHARE MODE"
+    """Lock a group's registration, exclusively if ``exclusive``. Return (generation, paused); None if unregistered."""
+    lock = "FOR UPDATE" if exclusive else "LOCK IN SHARE MODE"
     cursor.execute(
         f"SELECT id, paused FROM queue_offsets {_INDEX}"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' {lock}",
@@ -138,12 +138,12 @@ def _mark(row: Row) -> Progress:
 
 @dataclass(frozen=True)
 class Native:
-    """A message that a group has not acknowledged, and that is no copy. ``begun``: it has delivery state."""
+    """A message that a group has not acknowledged, and that is no copy. ``has_state``: it has delivery state."""
 
     offset: int
     partition: str
     size: int
-    begun: bool
+    has_state: bool
 
 
 _IS_COPY = "(m.consumer_group <> '' AND m.original_id IS NOT NULL)"
@@ -169,7 +169,8 @@ def natives(
         [group, topic, above, *params, group],
     )
     return [
-        Native(int(offset), name, int(size), bool(begun)) for offset, name, size, begun in cursor.fetchall()
+        Native(int(offset), name, int(size), bool(has_state))
+        for offset, name, size, has_state in cursor.fetchall()
     ]
 
 

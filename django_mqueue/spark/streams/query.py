@@ -27,7 +27,7 @@ class Query:
         """``made``: see ``GroupReader``."""
         self.options = options
         self.reported: Offsets | None = None
-        self._line = RetryingConnection(options.connecting)
+        self._connection = RetryingConnection(options.connecting)
         self._follower = GroupReader(options, made) if options.group else None
         self._settlers: dict[tuple[str, str], Settler] = {}
         self._topics: list[str] = []
@@ -43,32 +43,32 @@ class Query:
         So nothing may depend on the name before the end of the first batch contains it.
         """
         query = uuid.uuid4().hex if self._follower else ""
-        return self._line.run(lambda using: self._initial(using, query))
+        return self._connection.run(lambda using: self._initial(using, query))
 
-    def latest(self, begun: Offsets, most: int | None) -> Offsets:
-        """Return the end of a batch of at most ``most`` rows that starts at ``begun``; ``begun`` if nothing is new.
+    def latest(self, start: Offsets, most: int | None) -> Offsets:
+        """Return the end of a batch of at most ``most`` rows that starts at ``start``; ``start`` if nothing is new.
 
-        Everything below ``begun`` is durable (see ``stream_reader``), so the group moves up to it. After a call that
+        Everything below ``start`` is durable (see ``stream_reader``), so the group moves up to it. After a call that
         found nothing new, wait for ``pollInterval``: Spark asks a hundred times a second.
         """
-        self.done(begun)
+        self.done(start)
         if (wait := self._idle_at + self.options.poll_interval - time.monotonic()) > 0:
             time.sleep(wait)
-        now = self._line.run(lambda using: self._latest(using, begun, most))
-        self._idle_at = time.monotonic() if now == begun else float("-inf")
-        if self._follower and now != begun:
+        now = self._connection.run(lambda using: self._latest(using, start, most))
+        self._idle_at = time.monotonic() if now == start else float("-inf")
+        if self._follower and now != start:
             self._follower.planned(now)
         return now
 
-    def ranges(self, begun: Offsets, ended: Offsets) -> list[Range]:
+    def ranges(self, start: Offsets, ended: Offsets) -> list[Range]:
         """Return the ranges of a batch, one for each task. Topics that only ``ended`` has are for the next batch.
 
         A process that was killed may have planned this batch; then Spark does not call ``latest`` for it.
         """
         found = [
-            (topic, begun.above(topic), ended.above(topic)) for topic in ended.next if topic in begun.next
+            (topic, start.above(topic), ended.above(topic)) for topic in ended.next if topic in start.next
         ]
-        planned = self._line.run(lambda using: self._ranges(using, found, begun, ended))
+        planned = self._connection.run(lambda using: self._ranges(using, found, start, ended))
         if self._follower:
             self._follower.planned(ended)
         return planned
@@ -76,7 +76,7 @@ class Query:
     def done(self, upto: Offsets) -> None:
         """Move the group up to these offsets: everything below is durable."""
         if follower := self._follower:
-            self._line.run(lambda using: follower.done(using, upto))
+            self._connection.run(lambda using: follower.done(using, upto))
 
     def committed(self, upto: Offsets) -> None:
         """Move the group up to offsets that Spark reports as durable, and check the checkpoint."""
@@ -86,17 +86,17 @@ class Query:
 
     def set_goal(self) -> None:
         """Read no further than what is settled now."""
-        told = self._follower is not None
-        self._goal = self._line.run(
+        shared = self._follower is not None
+        self._goal = self._connection.run(
             lambda using: {
-                topic: settled(using, topic, self.options, told=told)
+                topic: settled(using, topic, self.options, shared=shared)
                 for topic in topics_of(using, self.options)
             }
         )
 
     def stop(self) -> None:
         # First the connection: a signal may interrupt a transaction, and the follower waits for its locks.
-        self._line.close()
+        self._connection.close()
         if self._follower:
             self._follower.stop()
 
@@ -106,37 +106,40 @@ class Query:
             last = settled(using, topic, self.options)
             above = resolved(using, topic, self.options.start, last, self.options.named(topic)) or 0
             found[topic] = above, last
-        places = self._follower.begin(using, found) if self._follower else {}
-        begun = {topic: places[topic].above if places else above for topic, (above, _) in found.items()}
+        group_positions = self._follower.begin(using, found) if self._follower else {}
+        start = {
+            topic: group_positions[topic].above if group_positions else above
+            for topic, (above, _) in found.items()
+        }
         return Offsets(
-            {topic: above + 1 for topic, above in begun.items()},
-            {topic: place.life for topic, place in places.items()},
+            {topic: above + 1 for topic, above in start.items()},
+            {topic: position.generation for topic, position in group_positions.items()},
             query,
         )
 
-    def _latest(self, using: str, begun: Offsets, most: int | None) -> Offsets:
+    def _latest(self, using: str, start: Offsets, most: int | None) -> Offsets:
         found, topics = [], self._current(using)
-        new = {topic: (0, 0) for topic in topics if topic not in begun.next}
-        places = self._follower.begin(using, new) if self._follower and new else {}
+        new = {topic: (0, 0) for topic in topics if topic not in start.next}
+        group_positions = self._follower.begin(using, new) if self._follower and new else {}
         for topic in topics:
-            if topic in begun.next:
-                above = begun.above(topic)
+            if topic in start.next:
+                above = start.above(topic)
                 found.append((topic, above, max(above, self._last(using, topic))))
             else:
-                above = places[topic].above if places else 0
+                above = group_positions[topic].above if group_positions else 0
                 found.append((topic, above, above))
-        lives = self._follower.lives if self._follower else {}
-        self.reported = begun.moved({topic: last + 1 for topic, _, last in found}, lives)
+        generations = self._follower.generations if self._follower else {}
+        self.reported = start.moved({topic: last + 1 for topic, _, last in found}, generations)
         reached = self._ends(using, found, most)
-        return begun.moved({topic: upto + 1 for topic, upto in reached.items()}, lives)
+        return start.moved({topic: upto + 1 for topic, upto in reached.items()}, generations)
 
     def _ranges(
-        self, using: str, found: list[tuple[str, int, int]], begun: Offsets, ended: Offsets
+        self, using: str, found: list[tuple[str, int, int]], start: Offsets, ended: Offsets
     ) -> list[Range]:
         """Return the ranges. In a repeated batch, the group may be anywhere, and the options may omit some topics."""
         if not (follower := self._follower):
             return ranges(using, self.options, found)
-        batch = Offsets({topic: begun.next[topic] for topic, *_ in found}, ended.lives, ended.query)
+        batch = Offsets({topic: start.next[topic] for topic, *_ in found}, ended.generations, ended.query)
         follower.resume(using, batch)
         found = [
             (topic, above, upto)

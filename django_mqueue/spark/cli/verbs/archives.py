@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
-from ...archives.places import check_place
+from ...archives.locations import check_location
 from ...archives.requests import (
     BATCH_ROWS,
     HISTORY_AFTER,
@@ -54,7 +54,7 @@ def archive_arguments(parser: ArgumentParser) -> None:
 
 def run_archive(job: Job) -> int:
     given = job.arguments
-    check_place(given.to)
+    check_location(given.to)
     archive_request(
         job.options, given.topic, given.pattern, given.group, given.batch_rows, given.history_after,
         strict=not given.allow_gaps,
@@ -99,7 +99,7 @@ def compact_arguments(parser: ArgumentParser) -> None:
 
 def run_compact(job: Job) -> int:
     given = job.arguments
-    check_place(given.to)
+    check_location(given.to)
     spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
     from ...archives.rewriting import compact
 
@@ -134,7 +134,7 @@ def verify_arguments(parser: ArgumentParser) -> None:
 def run_verify(job: Job) -> int:
     """Run the command. Return 1 if the archive has a problem, otherwise 0. Raises ``Stopped`` if it was interrupted."""
     given = job.arguments
-    check_place(given.to)
+    check_location(given.to)
     check_keep(given.keep_hours)
     check_clean(given.clean, given.topic)
     spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
@@ -177,7 +177,7 @@ def erase_arguments(parser: ArgumentParser) -> None:
 
 def run_erase(job: Job) -> int:
     given = job.arguments
-    check_place(given.to)
+    check_location(given.to)
     check_keep(given.keep_hours)
     spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
     from ...archives.rewriting import erase
