@@ -36,13 +36,13 @@ class Operation:
     """An operation on messages.
 
     ``waiting``: changes messages that wait for a retry. ``pending``: changes messages that were never delivered;
-    returns the offsets of those messages that had no delivery state until then. ``apart``: changes messages in other
-    topics, which are scheduled messages and dead letters. ``statuses``: the statuses that the operation accepts.
+    returns the offsets of those messages that had no delivery state until then. ``elsewhere``: changes messages in
+    other topics, which are scheduled messages and dead letters. ``statuses``: the statuses that the operation accepts.
     """
 
     waiting: Callable[[CursorWrapper, str, str, Sequence[moving.Message]], None]
     pending: Callable[[CursorWrapper, str, str, Sequence[PendingMessage]], set[int]]
-    apart: Callable[[CursorWrapper, str, Batch], None]
+    elsewhere: Callable[[CursorWrapper, str, Batch], None]
     statuses: tuple[str, ...]
 
 
@@ -65,13 +65,15 @@ REMOVE = Operation(
     pending=lambda cursor, group, topic, rows: moving.insert_acknowledged(
         cursor, group, topic, rows, new_token()
     ),
-    apart=_delete,
+    elsewhere=_delete,
     statuses=(*MOVABLE, DEAD),
 )
 TO_FRONT = Operation(
     waiting=moving.send_to_front,
     pending=_make_wait,
-    apart=lambda cursor, topic, batch: moving.hurry_scheduled(cursor, [found.offset for found, _ in batch]),
+    elsewhere=lambda cursor, topic, batch: moving.hurry_scheduled(
+        cursor, [found.offset for found, _ in batch]
+    ),
     statuses=MOVABLE,
 )
 
@@ -153,7 +155,7 @@ class _Move:
             return self._change_of_group(cursor, batch)
         locked = _lock(cursor, batch)
         if locked:
-            self.verb.apart(cursor, self._topic, locked)
+            self.verb.elsewhere(cursor, self._topic, locked)
         return len(locked)
 
     @property

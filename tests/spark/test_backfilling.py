@@ -49,7 +49,7 @@ def store_past(border: BackfillState) -> None:
 
 
 def sew(border: BackfillState, between: Callable[[int], object] = lambda number: None) -> int:
-    """Call ``copy_misplaced`` until the seam is whole. Call ``between`` after each pass. Return the number of copies."""
+    """Call ``copy_misplaced`` until the seam is whole, and ``between`` after each pass. Return the number of copies."""
     seam, made, passes = Seam("default", border), 0, 0
 
     def whole() -> bool:

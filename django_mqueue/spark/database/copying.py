@@ -158,8 +158,8 @@ def check_group(cursor: CursorWrapper, run: CopyRun, *, exclusive: bool = False)
 
 def wait_us(using: str, run: CopyRun, messages: int, rate: float) -> int:
     """Reserve the time to store ``messages`` at ``rate`` a second. Return the microseconds until it begins."""
-    took = int(messages * 1_000_000 / rate)
-    return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.mark("turn"), took))
+    duration_us = int(messages * 1_000_000 / rate)
+    return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.mark("turn"), duration_us))
 
 
 def finish(cursor: CursorWrapper, run: CopyRun) -> None:

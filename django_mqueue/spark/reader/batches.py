@@ -23,7 +23,7 @@ MADE_OF: Mapping[str, Sequence[str]] = {
 }
 """Columns that the tables do not store, and the fields from which each is computed."""
 
-LUMPS = ("payload", "last_error", "errors")
+BINARIES = ("payload", "last_error", "errors")
 Fields = Mapping[str, pa.Array]
 
 
@@ -41,7 +41,7 @@ class UnparsableBlock(Exception):
 class BatchMaker:
     """Builds record batches. ``constants``: columns that have the same text in all rows; they are not read.
 
-    ``fields``: the fields to read. ``lumps``: the fields of these that may hold any bytes (see ``pages``).
+    ``fields``: the fields to read. ``binaries``: the fields of these that may hold any bytes (see ``pages``).
     """
 
     def __init__(self, schema: StructType, constants: Mapping[str, str]) -> None:
@@ -49,7 +49,7 @@ class BatchMaker:
         names = [name for name in self._schema.names if name not in constants]
         needed = [field for name in names for field in MADE_OF.get(name, [name])]
         self.fields = tuple(dict.fromkeys(needed))
-        self.lumps = tuple(name for name in self.fields if name in LUMPS)
+        self.binaries = tuple(name for name in self.fields if name in BINARIES)
         kinds = {field.name: _read_as(field.type) for field in self._schema}
         self._kinds = {name: kinds.get(name, pa.string()) for name in self.fields}
 
@@ -74,9 +74,9 @@ class BatchMaker:
         """Return the offsets and the fields of a block. Raises ``UnparsableBlock``."""
         kinds: dict[str, pa.DataType] = {"offset": pa.int64()}
         for name, kind in self._kinds.items():
-            if name in self.lumps:
+            if name in self.binaries:
                 kinds[_length(name)] = pa.int64()
-            if name not in self.lumps or block.lumps is None:
+            if name not in self.binaries or block.binaries is None:
                 kinds[name] = kind
         try:
             table = csv.read_csv(
@@ -97,12 +97,12 @@ class BatchMaker:
         if table.num_rows != block.rows:
             raise UnparsableBlock(f"{table.num_rows} lines for {block.rows} rows")
         fields = {name: table.column(name).combine_chunks() for name in kinds}
-        for n, name in enumerate(self.lumps):
+        for n, name in enumerate(self.binaries):
             lengths = fields.pop(_length(name))
-            if block.lumps is None:
+            if block.binaries is None:
                 fields[name] = _whole(fields[name], lengths)
             else:
-                fields[name] = _cut(block.lumps[n], lengths, self._kinds[name])
+                fields[name] = _cut(block.binaries[n], lengths, self._kinds[name])
         return fields["offset"], fields
 
     def _batch(self, fields: Fields, rows: int) -> pa.RecordBatch:
@@ -139,8 +139,8 @@ def _key(partition: pa.Array) -> pa.Array:
     return pc.if_else(keyless, pa.scalar(None, pa.string()), partition)
 
 
-def _length(lump: str) -> str:
-    return f"length of {lump}"
+def _length(binary: str) -> str:
+    return f"length of {binary}"
 
 
 def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:

@@ -71,7 +71,7 @@ class Reader:
         self._widest = piece.upto - piece.above
         self._limit = FIRST_ROWS
         self._large = True  # Until the first page shows how large rows are.
-        self._separately = False
+        self._separate = False
 
     @property
     def done(self) -> bool:
@@ -81,15 +81,15 @@ class Reader:
         """Return the next rows; None if this call found none. After an error the next call reads the same rows."""
         if not self._large:
             upto = self._above + self._step()
-            block = self._pages.block(using, self._above, upto, apart=self._separately)
+            block = self._pages.block(using, self._above, upto, separate=self._separate)
             try:
                 page = self._maker.of_block(block) if block.rows else None
             except UnparsableBlock:
                 if block.rows > 2 * self._limit:  # Too many rows for one block. Now the number is known.
                     self._planned.append(Planned(upto, block.rows))
                     return None
-                if not self._separately and self._maker.lumps:
-                    self._separately = True
+                if not self._separate and self._maker.binaries:
+                    self._separate = True
                     return None
                 self._large, self._limit = True, max(1, self._limit // GROWTH)
             else:

@@ -75,10 +75,10 @@ def report_request(
         raise OptionError(f"by must be {' or '.join(STEPS)}, not {by!r}")
     if not isinstance(top, int) or isinstance(top, bool) or not 1 <= top <= TOP_MAX:
         raise OptionError(f"top must be a whole number from 1 to {TOP_MAX}, not {top!r}")
-    place = None if archive is None else check_location(archive)
+    location = None if archive is None else check_location(archive)
     reading = fixed(options or {}) if live else {}
     return ReportRequest(
-        tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, reading, strict, as_of
+        tuple(sorted(set(chosen))), pattern, location, live, begin, end, by, top, reading, strict, as_of
     )
 
 

@@ -23,10 +23,10 @@ _RANGE = (
 """In all functions of this module, a range excludes ``above`` and includes ``upto``."""
 
 
-def topics(using: str, like: str | None = None) -> set[str]:
-    """Return all topics that hold a message or ever had a subscription. ``like``: check only this topic."""
-    only, params = ("= %s", [like]) if like is not None else ("> ''", [])
-    found = topic_index.in_log(using) if like is None else [like] if log.newest(using, like) else []
+def topics(using: str, topic: str | None = None) -> set[str]:
+    """Return all topics that hold a message or ever had a subscription. ``topic``: check only this topic."""
+    only, params = ("= %s", [topic]) if topic is not None else ("> ''", [])
+    found = topic_index.in_log(using) if topic is None else [topic] if log.newest(using, topic) else []
     rows = session.fetch(
         using,
         "SELECT topic FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
@@ -80,14 +80,16 @@ def oldest_uncommitted(using: str, topic: str, above: int, upto: int) -> Message
         "SELECT `offset` FROM queue_messages FORCE INDEX (PRIMARY)"
         " WHERE topic = %s AND `offset` > %s AND `offset` <= %s ORDER BY `offset`"
     )
-    one = "SELECT `offset`, id, published_at FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s"
+    at_offset = (
+        "SELECT `offset`, id, published_at FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s"
+    )
     while above < upto:
-        there = _read(using, "READ UNCOMMITTED", f"{in_range} LIMIT {PAGE:d}", [topic, above, upto])
-        end = int(there[-1][0]) if len(there) == PAGE else upto
+        rows = _read(using, "READ UNCOMMITTED", f"{in_range} LIMIT {PAGE:d}", [topic, above, upto])
+        end = int(rows[-1][0]) if len(rows) == PAGE else upto
         committed = set(_read(using, "READ COMMITTED", in_range, [topic, above, end]))
-        for row in there:
+        for row in rows:
             # If the row no longer exists, its transaction was rolled back.
-            if row not in committed and (found := _read(using, "READ UNCOMMITTED", one, row)):
+            if row not in committed and (found := _read(using, "READ UNCOMMITTED", at_offset, row)):
                 return MessageIdentity(*found[0])
         above = end
     return None

@@ -95,15 +95,15 @@ def numbers(using: str, topic: str, names: Sequence[str]) -> int:
     return int(rows[0][0])
 
 
-def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
-    """Reserve the next ``took_us`` microseconds by the database's clock. Return the microseconds until they begin."""
+def reserve(cursor: CursorWrapper, topic: str, name: str, duration_us: int) -> int:
+    """Reserve the next ``duration_us`` microseconds of the database's clock. Return the microseconds until then."""
     cursor.execute(
         f"SELECT GREATEST(offset_acked, {NOW_MS} * 1000), {NOW_MS} * 1000 FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
         [topic, name],
     )
     begins, now = (int(value) for value in cursor.fetchone())
     cursor.execute(
-        f"UPDATE queue_offsets {_INDEX} SET offset_acked = %s{_ROW}", [begins + took_us, topic, name]
+        f"UPDATE queue_offsets {_INDEX} SET offset_acked = %s{_ROW}", [begins + duration_us, topic, name]
     )
     return begins - now
 

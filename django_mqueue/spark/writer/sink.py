@@ -57,9 +57,9 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
                 " required: to_json(struct(…)) makes one of columns)"
             )
         if not any(type(field.dataType) is type(kind) for kind in _TYPES[field.name]):
-            wanted = " or ".join(kind.simpleString() for kind in _TYPES[field.name])
+            expected = " or ".join(kind.simpleString() for kind in _TYPES[field.name])
             raise OptionError(
-                f"column {field.name!r} is {field.dataType.simpleString()}, but must be {wanted}"
+                f"column {field.name!r} is {field.dataType.simpleString()}, but must be {expected}"
             )
     if "payload" not in schema.fieldNames():
         raise OptionError(

@@ -25,8 +25,8 @@ MIB = 1_048_576
 
 
 def add_place(parser: ArgumentParser) -> None:
-    place = "The archive's folder: a path, or a URI such as s3://bucket/folder."
-    parser.add_argument("--to", required=True, metavar="PATH", help=place)
+    help_text = "The archive's folder: a path, or a URI such as s3://bucket/folder."
+    parser.add_argument("--to", required=True, metavar="PATH", help=help_text)
 
 
 def add_keep_hours(parser: ArgumentParser) -> None:

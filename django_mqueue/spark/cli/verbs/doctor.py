@@ -95,20 +95,20 @@ def _java() -> str:
 
 
 def _database(what: str, how: ConnectionParameters) -> Iterator[Finding]:
-    asked = what
+    subject = what
     try:
         with connected(how) as using:
             yield Finding(what, True, f"{how.where()}: {_server(using)}")
             for problem in server_problems(using) if settings.configured else ():  # it reads the settings
                 yield Finding(what, None, str(problem.msg).replace(repr(using), "it"))
-            asked = "topics"
+            subject = "topics"
             topics = sorted(bulk.topics(using))
             more = f" and {len(topics) - TOPICS_SHOWN} more" if len(topics) > TOPICS_SHOWN else ""
             yield Finding("topics", True, (", ".join(topics[:TOPICS_SHOWN]) or "none yet") + more)
     except MQueueError as error:
         yield Finding(what, False, str(error))
     except (DatabaseError, InterfaceError) as error:  # For example, the account lacks a privilege.
-        yield Finding(asked, False, str(explained(error)))
+        yield Finding(subject, False, str(explained(error)))
 
 
 def _server(using: str) -> str:
@@ -126,8 +126,8 @@ def _spark(job: Job, how: ConnectionParameters) -> Iterator[Finding]:
         what = "executor"
         for row in executors(spark, how):
             problem = row["problem"]
-            place = f"{row['host']}: Python {row['python']} at {row['executable']}, django_mqueue {row['package']}, "
-            yield Finding(what, problem is None, place + (problem or f"reaches {row['server']}"))
+            prefix = f"{row['host']}: Python {row['python']} at {row['executable']}, django_mqueue {row['package']}, "
+            yield Finding(what, problem is None, prefix + (problem or f"reaches {row['server']}"))
             if row["package"] != VERSION:
                 other = f"{row['host']}: another version of django_mqueue than here, {VERSION}"
                 yield Finding(what, False, other)

@@ -17,8 +17,8 @@ TABLES = ("messages", "dead_letters", "deliveries")
 def arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add_topics(parser)
-    place = "An empty or new folder: a path, or a URI such as s3a://bucket/folder."
-    add("--to", required=True, metavar="PATH", help=place)
+    location = "An empty or new folder: a path, or a URI such as s3a://bucket/folder."
+    add("--to", required=True, metavar="PATH", help=location)
     add("--table", choices=TABLES, default="messages", help="The table to export (default messages).")
     columns = "Export only these columns, in this order (default: all except headers)."
     add("--columns", metavar="A,B,…", help=columns)

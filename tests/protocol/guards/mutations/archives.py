@@ -285,8 +285,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the package never writes through a symbolic link",
         "a user who can put a link into the folder makes the archive's account write anywhere",
         "spark/private.py",
-        "        if place.is_symlink():\n",
-        "        if place.is_symlink() and not part:\n",
+        "        if folder.is_symlink():\n",
+        "        if folder.is_symlink() and not part:\n",
         f"{_PRIVATE}::test_links_are_refused[to what is there-create-messages]",
     ),
 )
