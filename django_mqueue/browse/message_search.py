@@ -276,8 +276,8 @@ def newest_of_all(using: str, *, limit: int, start: str | None, payload_limit: i
         if offset in bodies:
             row = rows[offset]
             body, row["size"] = bodies[offset]
-            place = message_views.LOG if row["failed_group"] is None else DEAD
-            message_views.decode_row(row, place)
-            messages.append(message_views.to_inspected(row, body, topic=topic, group=None, location=place))
+            location = message_views.LOG if row["failed_group"] is None else DEAD
+            message_views.decode_row(row, location)
+            messages.append(message_views.to_inspected(row, body, topic=topic, group=None, location=location))
     last = min(topics, default=0)
     return Page(messages, cursor_of(NEWEST_OF_ALL, (last,)) if len(topics) == limit else None, len(topics))

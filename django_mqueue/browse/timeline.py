@@ -124,10 +124,11 @@ class _TimelineReader:
         row, topic = self.row, self.topic
         message_views.decode_row(row, self.location)
         message = message_views.to_inspected(row, body, topic=topic, group=None, location=self.location)
-        letters = self._letters()
+        dead_letters = self._dead_letters()
         copies = self._copies(message)
-        stands, more = self._stands(
-            {letter.group: letter.offset for letter in letters}, {copy.group for copy in copies}
+        views, more = self._group_views(
+            {dead_letter.group: dead_letter.offset for dead_letter in dead_letters},
+            {copy.group for copy in copies},
         )
         original_offset = self._original_offset()
         return MessageTimeline(
@@ -139,13 +140,13 @@ class _TimelineReader:
             created_at=created_at,
             original_offset=original_offset,
             original=self._original(message, original_offset),
-            stands=stands,
+            stands=views,
             more_groups=more,
-            letters=letters,
+            letters=dead_letters,
             copies=copies,
         )
 
-    def _letters(self) -> list[Related]:
+    def _dead_letters(self) -> list[Related]:
         """Return the dead letters that were made from this row.
 
         A dead letter can itself be consumed and given up. The new dead letter is then in yet another topic.
@@ -156,7 +157,9 @@ class _TimelineReader:
         found = store.letters(self.using, dead, self.partition, self.offset, RELATED)
         return [Related(offset, dead, group) for offset, group in found]
 
-    def _stands(self, letters: Mapping[str, int], came_back: Set[str]) -> tuple[list[GroupView], bool]:
+    def _group_views(
+        self, dead_letters: Mapping[str, int], copied_for: Set[str]
+    ) -> tuple[list[GroupView], bool]:
         """Return the message's state for the groups of the row's topic, and whether there are more groups.
 
         A dead-letter topic can also have groups, because workers may consume dead letters.
@@ -166,30 +169,34 @@ class _TimelineReader:
         found = store.stands(self.using, self.stored_in, self.partition, self.offset, self.limit + 1)
         parked = (
             self._parked_retries()
-            if any(one["acked"] and one["group"] not in letters for one in found)
+            if any(one["acked"] and one["group"] not in dead_letters for one in found)
             else {}
         )
-        stands = [self._stand(one, letters, came_back, parked) for one in found[: self.limit]]
-        return stands, len(found) > self.limit
+        views = [self._group_view(one, dead_letters, copied_for, parked) for one in found[: self.limit]]
+        return views, len(found) > self.limit
 
-    def _stand(
-        self, state: Row, letters: Mapping[str, int], came_back: Set[str], parked: Mapping[str, Inspected]
+    def _group_view(
+        self,
+        state: Row,
+        dead_letters: Mapping[str, int],
+        copied_for: Set[str],
+        parked: Mapping[str, Inspected],
     ) -> GroupView:
         group, target = state["group"], self.row["target"]
         is_early = self.offset <= int(state["start"])
         row = {
             **self.row,
             **state,
-            "letter": letters.get(group),
-            "came_back": group in came_back,
+            "letter": dead_letters.get(group),
+            "came_back": group in copied_for,
             "is_early": is_early,
         }
         if state["acked"] is None:
             row["status"] = DONE if is_early or self.offset <= int(state["done_to"]) else PENDING
-            if group in letters:
+            if group in dead_letters:
                 row["status"] = DEAD
         elif state["acked"]:
-            row["status"] = DEAD if group in letters else DONE
+            row["status"] = DEAD if group in dead_letters else DONE
         else:
             row["status"] = IN_FLIGHT if state["in_flight"] else WAITING
         view = message_views.to_inspected(row, None, topic=self.topic, group=group, location=LOG)

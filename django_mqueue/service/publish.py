@@ -97,11 +97,9 @@ def _publish(
                 return store_scheduled(cursor, topic, ScheduledRow(row, due), given=given, replace=replace)
             return store_now(cursor, topic, row, given=given, replace=replace)
 
-    needs_transaction = replace or (due is not None and given)
+    several = replace or (due is not None and given)
     with session.migration_errors(alias):
-        published = (
-            session.run(alias, store) if needs_transaction else session.single(alias, store, latest=given)
-        )
+        published = session.run(alias, store) if several else session.single(alias, store, latest=given)
     events.published(alias, topic, [row], [due], [published])
     if on_duplicate == "error" and not published.created:
         raise DuplicateMessage(published)

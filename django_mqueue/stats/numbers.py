@@ -80,9 +80,9 @@ def topic_figures(
     """Return the figures of up to 200 topics, by name: the messages that each holds, for all groups."""
     if isinstance(topics, str):
         raise TypeError(f"topics must be some topics, not the str {topics!r}")
-    wanted = tuple(dict.fromkeys(_topic(topic) for topic in topics))
-    _check_number("topics", len(wanted))
-    return _cached(using, max_age, of_topics.topic_figures, wanted, _exact(exact))
+    unique = tuple(dict.fromkeys(_topic(topic) for topic in topics))
+    _check_number("topics", len(unique))
+    return _cached(using, max_age, of_topics.topic_figures, unique, _exact(exact))
 
 
 def rates(
@@ -100,9 +100,9 @@ def rates(
     the dead letters of all groups. ``span``: a timedelta or seconds, at most 31 days. ``points``: up to 500. A step
     is at least one second.
     """
-    wanted = _pairs_or_topics(pairs)
+    targets = _pairs_or_topics(pairs)
     ms, points = _span(span, points)
-    return _cached(using, max_age, lately.rates, wanted, ms, points, _exact(exact))
+    return _cached(using, max_age, lately.rates, targets, ms, points, _exact(exact))
 
 
 def latency(
@@ -171,23 +171,23 @@ def _topic(topic: object) -> str:
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    wanted = []
+    checked = []
     for topic, group in _pairs_or_topics(pairs):
         if group is None:
             raise TypeError("group must be a str: each group has figures of its own")
-        wanted.append((topic, group))
-    return tuple(wanted)
+        checked.append((topic, group))
+    return tuple(checked)
 
 
 def _pairs_or_topics(pairs: Iterable[tuple[str, str | None]]) -> tuple[tuple[str, str | None], ...]:
-    wanted: dict[tuple[str, str | None], None] = {}
+    checked: dict[tuple[str, str | None], None] = {}
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise TypeError(f"pairs must be tuples of topic and group, not {pair!r}")
         topic, group = pair
-        wanted[_topic(topic), None if group is None else check_group(group)] = None
-    _check_number("pairs", len(wanted))
-    return tuple(wanted)
+        checked[_topic(topic), None if group is None else check_group(group)] = None
+    _check_number("pairs", len(checked))
+    return tuple(checked)
 
 
 def _check_number(argument: str, number: int) -> None:

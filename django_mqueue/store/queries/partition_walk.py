@@ -52,11 +52,12 @@ Walk = Iterator[Chunk]
 class PartitionWalk:
     """A walk over partitions in the order of their names.
 
-    * ``listed(after, limit)`` returns the next partition names.
-    * ``worth(names)`` returns the partitions that may hold matching rows, each with the place after which to read.
-    * ``read(places, limit)`` returns up to ``limit`` rows of each partition, in order.
+    * ``next_names(after, limit)`` returns the next partition names.
+    * ``with_messages(names)`` returns the partitions that may hold matching rows, each with the position after which
+      to read.
+    * ``read(starts, limit)`` returns up to ``limit`` rows of each partition, in order.
     * ``key``: the only partition to read, or None for all.
-    * ``width``: the number of integers in a place. The position of a row is ``(partition, *place)``.
+    * ``width``: the number of integers in a ``PartitionPosition``. The position of a row is ``(partition, *numbers)``.
     """
 
     next_names: Callable[[str, int], list[str]]
