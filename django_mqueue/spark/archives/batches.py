@@ -46,15 +46,17 @@ class Planner:
             "dead_letters": settled(using, options.suffixes.letters(topic), options),
         }
 
-    def reaches(self, using: str, states: Sequence[TopicState]) -> list[TopicState]:
+    def next_states(self, using: str, states: Sequence[TopicState]) -> list[TopicState]:
         """Return the states of the topics after the next batch. Leave out topics that have nothing new."""
         goals = self.goals
         messages = self._ends(using, "messages", states, [goals[s.topic]["messages"] for s in states])
-        letters = self._ends(using, "dead_letters", states, [goals[s.topic]["dead_letters"] for s in states])
+        dead_letters = self._ends(
+            using, "dead_letters", states, [goals[s.topic]["dead_letters"] for s in states]
+        )
         finished = [self._finished(using, s, upto) for s, upto in zip(states, messages, strict=True)]
         history = self._ends(using, "deliveries", states, finished)
         found = []
-        for state, *offsets in zip(states, messages, letters, history, strict=True):
+        for state, *offsets in zip(states, messages, dead_letters, history, strict=True):
             upto: dict[Table, int] = {
                 "messages": offsets[0], "dead_letters": offsets[1], "deliveries": offsets[2],
             }  # fmt: skip
@@ -65,19 +67,19 @@ class Planner:
                 found.append(replace(state, upto=upto, position=position, begun=True, last=last))
         return found
 
-    def tasks(self, using: str, state: TopicState, reached: TopicState) -> list[Task]:
+    def tasks(self, using: str, before: TopicState, after: TopicState) -> list[Task]:
         """Return the tasks that read a topic from its current state to the state after this batch."""
-        found = []
+        tasks = []
         for table, options in self._options.items():
-            above, upto = state.upto[table], reached.upto[table]
+            above, upto = before.upto[table], after.upto[table]
             if table == "deliveries":
-                groups = tuple(sorted(unfinished.groups(using, state.topic))) if above < upto else ()
+                groups = tuple(sorted(unfinished.groups(using, before.topic))) if above < upto else ()
                 if not groups:
                     continue
                 options = replace(options, groups=groups)
-            task_ranges = ranges(using, options, [(self._in_log(table, state.topic), above, upto)])
-            found += [Task(state.topic, table, range) for range in task_ranges]
-        return found
+            task_ranges = ranges(using, options, [(self._in_log(table, before.topic), above, upto)])
+            tasks += [Task(before.topic, table, range) for range in task_ranges]
+        return tasks
 
     def _in_log(self, table: Table, topic: str) -> str:
         """Return the topic of the log that has the rows of a table."""

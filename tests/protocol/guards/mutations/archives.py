@@ -144,9 +144,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a run moves the group after its batch is committed",
         "after a kill between the two, messages are deleted that are not archived",
         "spark/archives/archive_run.py",
-        "        reached = replace(reached, generation=self._check_group_unchanged(before, reached))\n",
-        "        reached = replace(reached, generation=self._check_group_unchanged(before, reached))\n"
-        "        self._move(reached)\n",
+        "        after = replace(after, generation=self._check_group_unchanged(before, after))\n",
+        "        after = replace(after, generation=self._check_group_unchanged(before, after))\n"
+        "        self._move(after)\n",
         f"{_RUNS}::test_a_run_that_ended_anywhere_is_gone_on_with[before any commit]",
     ),
     mutation(
@@ -210,25 +210,25 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an archive accepts only the database with which it began",
         "it mixes messages of two databases that have the same offsets",
-        "spark/archives/archive_run.py",
-        "        if found.properties.get(INSTALLATION) != database.id:\n",
-        "        if not found.properties.get(INSTALLATION):\n",
+        "spark/archives/opening.py",
+        "    if archive.properties.get(INSTALLATION) != database.id:\n",
+        "    if not archive.properties.get(INSTALLATION):\n",
         f"{_RUNS}::test_another_database_and_another_group_are_refused",
     ),
     mutation(
         "a run refuses a copy of the database until the caller confirms the move",
         "the archive mixes messages of the database and of its copy",
-        "spark/archives/archive_run.py",
-        "        if found.properties.get(SERVER) != database.server and not self._request.moved:\n",
-        "        if not found.properties.get(SERVER):\n",
+        "spark/archives/opening.py",
+        "    if server != database.server and not moved:\n",
+        "    if not server:\n",
         f"{_RUNS}::test_a_copy_of_the_database_is_refused_until_it_has_taken_its_place",
     ),
     mutation(
         "a run refuses an object store that replaces existing files",
         "two runs that commit at once both report success, and one batch is lost",
-        "spark/archives/archive_run.py",
-        '                raise ArchiveError("it overwrote an existing',
-        '                str("it overwrote an existing',
+        "spark/archives/opening.py",
+        '            raise ArchiveError("it overwrote an existing',
+        '            str("it overwrote an existing',
         "spark/test_archive_store.py::test_a_store_without_conditional_writes_is_refused",
     ),
     mutation(
