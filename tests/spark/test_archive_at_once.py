@@ -298,7 +298,7 @@ def test_cleaning_leaves_what_was_committed_while_verification_was_reading(
 ) -> None:
     """Reading takes long. When cleaning begins, the new files are old enough to be deleted."""
     killed = data(folder, "orders", [10])
-    real, once = verifying._twice, [True]
+    real, once = verifying._duplicate_rows, [True]
 
     def meanwhile(*given: Any) -> Any:
         if once:
@@ -308,7 +308,7 @@ def test_cleaning_leaves_what_was_committed_while_verification_was_reading(
             age(folder)
         return real(*given)
 
-    monkeypatch.setattr(verifying, "_twice", meanwhile)
+    monkeypatch.setattr(verifying, "_duplicate_rows", meanwhile)
     (found,) = verify(spark, str(folder), clean=True)
     assert found.problems == []
     assert not (folder / killed.path).exists()

@@ -53,15 +53,15 @@ def test_the_tables_tell_what_belongs_to_an_archive(folder: Path) -> None:
         assert (folder / entry.path).stat().st_size == entry.bytes
     assert found.entries("orders", "deliveries") == found.entries("none") == []
     assert (found.last("orders"), found.last("none")) == (Last(9, "id-9"), None)
-    assert found.chosen(None) == found.topics()
-    assert found.chosen(["orders"]) == found.chosen("orders") == ["orders"]
+    assert found.select_topics(None) == found.topics()
+    assert found.select_topics(["orders"]) == found.select_topics("orders") == ["orders"]
 
 
 def test_a_topic_without_any_row_is_known(folder: Path) -> None:
     """All its messages were deleted before they could be archived."""
     add(folder, "orders", [], upto=7)
     found = Archive.open(folder)
-    assert (found.topics(), found.chosen("orders"), found.upto("orders")) == ([], ["orders"], 7)
+    assert (found.topics(), found.select_topics("orders"), found.upto("orders")) == ([], ["orders"], 7)
 
 
 def test_what_was_opened_stays_as_it_was_until_it_is_opened_again(folder: Path, spark: SparkSession) -> None:

@@ -142,7 +142,7 @@ class Run:
                 archive.snapshots["messages"].set_properties({SERVER: database.server})
                 archive = Archive.open(self._storage.uri)
             self._snapshots = {
-                table: snapshot.with_columns_of_now() for table, snapshot in archive.snapshots.items()
+                table: snapshot.with_current_columns() for table, snapshot in archive.snapshots.items()
             }
             for topic in topics:
                 self._settle(topic)

@@ -83,13 +83,13 @@ class Archive:
         """Return the names of all topics that have rows in the archive, sorted."""
         return sorted(set(chain.from_iterable(snapshot.files for snapshot in self.snapshots.values())))
 
-    def chosen(self, topics: str | Sequence[str] | None) -> list[str]:
+    def select_topics(self, topics: str | Sequence[str] | None) -> list[str]:
         """Return the given topics (a name or several names) as a list, or all topics for None.
 
         Raises ``NoSuchTopic`` if the archive does not have one of them.
         """
         names = self.topics() if topics is None else [topics] if isinstance(topics, str) else list(topics)
-        unknown = [t for t in names if not any(snap.knows(t) for snap in self.snapshots.values())]
+        unknown = [t for t in names if not any(snap.has_topic(t) for snap in self.snapshots.values())]
         if unknown:
             raise NoSuchTopic(
                 f"the archive {self.storage.uri} has no topic {', '.join(map(repr, sorted(set(unknown))))}; it has"
@@ -111,7 +111,7 @@ class Archive:
         It has all columns that ``format("mqueue")`` has for the table. A column that an older file does not have is
         null. Raises ``NoSuchTopic``, or ``ArchiveError`` if files of the state ``as_of`` were deleted since.
         """
-        entries = [entry for topic in self.chosen(topics) for entry in self.entries(topic, table)]
+        entries = [entry for topic in self.select_topics(topics) for entry in self.entries(topic, table)]
         if self._as_of is not None and (gone := [e for e in entries if not self.storage.exists(e.path)]):
             raise ArchiveError(
                 f"{self.storage.uri} cannot be read as of {self._as_of}: {gone[0].path} was deleted after its rows"

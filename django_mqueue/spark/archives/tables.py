@@ -70,7 +70,7 @@ class Snapshot:
     def number(self, kind: Kind, topic: str) -> int:
         return self._delta.transaction_version(f"{kind}/{topic}") or 0
 
-    def knows(self, topic: str) -> bool:
+    def has_topic(self, topic: str) -> bool:
         """Return whether a batch of the topic was ever committed to this table."""
         return self._delta.transaction_version(f"upto/{topic}") is not None
 
@@ -111,18 +111,18 @@ class Snapshot:
         """
         from deltalake import CommitProperties, Transaction
 
-        named = {f"{kind}/{topic}": number for (kind, topic), number in numbers.items()}
+        by_name = {f"{kind}/{topic}": number for (kind, topic), number in numbers.items()}
         # The caller may have planned from an earlier snapshot than this one.
-        if len(self._named(remove)) < len(remove):
+        if len(self._present(remove)) < len(remove):
             raise ArchiveError(
                 f"{self._storage.uri}: table {self.table} was not changed: another compaction or erasure replaced the"
                 " same files. Run this again"
             )
         self.check_files_exist(add)
         if remove:
-            named[MAINTENANCE] = (self._delta.transaction_version(MAINTENANCE) or 0) + 1
+            by_name[MAINTENANCE] = (self._delta.transaction_version(MAINTENANCE) or 0) + 1
         actions = [*map(_removed, remove), *(_added(entry, changes=not remove) for entry in add)]
-        transactions = [Transaction(name, number) for name, number in named.items()]
+        transactions = [Transaction(name, number) for name, number in by_name.items()]
         failed: Exception | None = None
         try:
             self._delta.create_write_transaction(
@@ -132,7 +132,7 @@ class Snapshot:
         except Exception as error:
             failed = error
         found = self.reloaded()  # After an error, it shows whether the commit succeeded.
-        if failed and not found.has(named, add, remove):
+        if failed and not found.has(by_name, add, remove):
             raise ArchiveError(
                 f"{self._storage.uri}: table {self.table} was not changed: {reason(failed)}. If another run works on"
                 " the same topic, wait until it ends. Then run this again"
@@ -141,12 +141,12 @@ class Snapshot:
             self._storage.sync(f"{self.table}/_delta_log/{version:020d}.json")
         return found
 
-    def has(self, named: Mapping[str, int], add: Sequence[FileEntry], remove: Sequence[FileEntry]) -> bool:
+    def has(self, by_name: Mapping[str, int], add: Sequence[FileEntry], remove: Sequence[FileEntry]) -> bool:
         """Return whether the table has the numbers and files of this commit."""
-        are_set = all(self._delta.transaction_version(name) == number for name, number in named.items())
-        return are_set and len(self._named(add)) == len(add) and not self._named(remove)
+        are_set = all(self._delta.transaction_version(name) == number for name, number in by_name.items())
+        return are_set and len(self._present(add)) == len(add) and not self._present(remove)
 
-    def with_columns_of_now(self) -> Snapshot:
+    def with_current_columns(self) -> Snapshot:
         """Add the columns of this package's version that the table does not have. In older files they are null."""
         names = {field.name for field in self._delta.schema().fields}
         if missing := [field for field in _schema(self.table) if field.name not in names]:
@@ -192,7 +192,7 @@ class Snapshot:
         assert found
         return found
 
-    def _named(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
+    def _present(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
         """Return the given files that this version names."""
         return [entry for entry in entries if entry.path in self._paths]
 

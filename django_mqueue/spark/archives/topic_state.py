@@ -49,7 +49,7 @@ def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:
     messages = archive.snapshots["messages"]
     upto: dict[Table, int] = {table: archive.upto(topic, table) for table in TABLES}
     return TopicState(
-        topic, group, upto, messages.number("position", topic), messages.knows(topic),
+        topic, group, upto, messages.number("position", topic), messages.has_topic(topic),
         messages.number("life", topic), messages.number("lowest", topic), archive.last(topic),
     )  # fmt: skip
 

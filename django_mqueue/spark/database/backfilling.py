@@ -64,32 +64,32 @@ def find_backfill(using: str, topic: str, group: str) -> BackfillState | None:
     """Return the state of an earlier run; None if the group is not registered. Raises like ``begin``."""
     run = CopyRun(KIND, group, topic)
     registration = offsets.registration(using, group, topic)
-    return _known(using, run, copying.head(using, run), registration) if registration else None
+    return _earlier_state(using, run, copying.head(using, run), registration) if registration else None
 
 
-def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> BackfillState:
+def begin(using: str, topic: str, group: str, settled: int, lanes: int, source: int = 0) -> BackfillState:
     """Register the group, paused, at the settled offset. If an earlier run has done so, return its state.
 
-    ``known``: a settled offset that the caller has found. ``source``: the caller's number for the archive. If an
+    ``settled``: a settled offset that the caller has found. ``source``: the caller's number for the archive. If an
     unsubscribe has left rows of the group, this function deletes them first.
 
     Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
     """
     while True:
-        found = session.run(using, lambda cursor: _begin(using, cursor, topic, group, known, lanes, source))
+        found = session.run(using, lambda cursor: _begin(using, cursor, topic, group, settled, lanes, source))
         if found:
             return found
         removing.finish(using, topic, group)
 
 
 def _begin(
-    using: str, cursor: CursorWrapper, topic: str, group: str, known: int, lanes: int, source: int
+    using: str, cursor: CursorWrapper, topic: str, group: str, settled: int, lanes: int, source: int
 ) -> BackfillState | None:
     run = CopyRun(KIND, group, topic, lanes, group)
-    settled = max(offsets.lock_topic(using, cursor, topic), known)
+    settled = max(offsets.lock_topic(using, cursor, topic), settled)
     head = copies.locked_mark(cursor, topic, run.mark("head"))
     if registration := offsets.registration(using, group, topic):
-        return _known(using, run, head, registration)
+        return _earlier_state(using, run, head, registration)
     if removing.begin(cursor, topic, group):
         return None
     offsets.raise_settled(cursor, topic, settled)
@@ -104,7 +104,7 @@ def _begin(
     return BackfillState(run, settled, False, source)
 
 
-def _known(
+def _earlier_state(
     using: str, run: CopyRun, head: Progress | None, registration: offsets.Registration
 ) -> BackfillState:
     if head is None or head.number != registration.generation:
@@ -118,26 +118,29 @@ def _known(
     return BackfillState(run, head.position, head.finished, source.number if source else 0)
 
 
-def stored_to_border(using: str, border: BackfillState) -> bool:
+def stored_to_border(using: str, state: BackfillState) -> bool:
     """Return whether all messages up to the border are copied."""
-    return copies.mark(using, border.run.topic, border.run.mark("seam")) is not None
+    return copies.mark(using, state.run.topic, state.run.mark("seam")) is not None
 
 
-def note_stored(using: str, border: BackfillState) -> None:
+def note_stored(using: str, state: BackfillState) -> None:
     """Record that all messages up to the border are copied. Only the seam remains."""
-    run = border.run
+    run = state.run
 
     def work(cursor: CursorWrapper) -> None:
         copying.check_group(cursor, run)
-        copies.begin_marks(cursor, run.topic, [(run.mark("seam"), border.upto, 0)])
+        copies.begin_marks(cursor, run.topic, [(run.mark("seam"), state.upto, 0)])
 
     session.run(using, work)
 
 
-def copy_of(one: Original, run: CopyRun) -> Copy:
+def copy_of(original: Original, run: CopyRun) -> Copy:
     """Return the copy of a message for the run's group. Handlers see the id of the original."""
-    id, content = copy_id(f"{run.kind}-{run.generation}", one.offset), copied(one, run.topic, run.kind)
-    return Copy(one.offset, NewRow(one.partition, id, content, run.group), one.id)
+    id, content = (
+        copy_id(f"{run.kind}-{run.generation}", original.offset),
+        copied(original, run.topic, run.kind),
+    )
+    return Copy(original.offset, NewRow(original.partition, id, content, run.group), original.id)
 
 
 @dataclass
@@ -156,13 +159,13 @@ class _Step:
 class Seam:
     """Copies the messages that lie below copies of older messages. Several processes may run the same seam at once."""
 
-    def __init__(self, using: str, border: BackfillState) -> None:
-        self.using, self.run = using, border.run
+    def __init__(self, using: str, state: BackfillState) -> None:
+        self.using, self.run = using, state.run
         self._settler = Settler(using, self.run.topic)
         self._mark = self.run.mark("seam")
         self._newest_copies: dict[str, int] = {}
         mark = copies.mark(using, self.run.topic, self._mark)
-        self._done = max(border.upto, mark.position if mark else 0)
+        self._done = max(state.upto, mark.position if mark else 0)
         self._newest = log.newest(using, self.run.topic)
         """The offset of the newest copy, or a higher one."""
         self._copied_by_partition: Counter[str] = Counter()
@@ -202,12 +205,12 @@ class Seam:
         self._copied_by_partition.clear()
         self._is_blocked = settled < self._newest
         while self._done < settled:
-            copied += self._do(partial(self._page, settled=settled))
+            copied += self._apply(partial(self._page, settled=settled))
         if not self.is_whole:
-            copied += self._do(self._tail)
+            copied += self._apply(self._tail)
         return copied
 
-    def _do(self, work: Callable[[CursorWrapper], _Step]) -> int:
+    def _apply(self, work: Callable[[CursorWrapper], _Step]) -> int:
         step = session.run(self.using, work)
         self._done, self._newest = step.done, max([self._newest, *step.last.values()])
         self._newest_copies |= step.last
@@ -277,9 +280,9 @@ class Seam:
             step.last |= {copy.row.partition: first + number for number, copy in enumerate(copied)}
 
 
-def finish(using: str, border: BackfillState, *, resume: bool) -> None:
+def finish(using: str, state: BackfillState, *, resume: bool) -> None:
     """Record that the backfill is complete, and resume the group if ``resume`` is true. Raises as ``check_group``."""
-    run = border.run
+    run = state.run
 
     def work(cursor: CursorWrapper) -> None:
         head = copying.lock_head(using, cursor, run)

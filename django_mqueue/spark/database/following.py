@@ -34,7 +34,7 @@ READER_PREFIX = "spark-"
 Alive = dict[tuple[str, str], int]
 """The last heartbeat of each other live subscriber, by topic and name."""
 
-LOOK_EVERY = 0.2
+CHECK_EVERY = 0.2
 FORGET_DEAD_MS = 86_400_000
 
 
@@ -62,17 +62,17 @@ def follow(
 
 
 def follow_all(
-    wanted: Mapping[str, tuple[int, int]], group: str, *, using: str, lower: bool = False
+    targets: Mapping[str, tuple[int, int]], group: str, *, using: str, lower: bool = False
 ) -> dict[str, ReaderPosition]:
     """Call ``follow`` for several topics, in one transaction. If it refuses one topic, none is changed.
 
-    ``wanted``: by topic, its ``above`` and ``settled``. Returns the positions by topic.
+    ``targets``: by topic, its ``above`` and ``settled``. Returns the positions by topic.
     """
 
     def work(cursor: CursorWrapper) -> dict[str, ReaderPosition]:
         return {
-            topic: _follow(using, cursor, topic, group, *known, lower)
-            for topic, known in sorted(wanted.items())
+            topic: _follow(using, cursor, topic, group, *target, lower)
+            for topic, target in sorted(targets.items())
         }
 
     return session.run(using, work)
@@ -81,10 +81,10 @@ def follow_all(
 def _follow(
     using: str, cursor: CursorWrapper, topic: str, group: str, above: int, settled: int, lower: bool
 ) -> ReaderPosition:
-    known = max(offsets.lock_topic(using, cursor, topic), settled)
-    offsets.raise_settled(cursor, topic, known)
+    settled = max(offsets.lock_topic(using, cursor, topic), settled)
+    offsets.raise_settled(cursor, topic, settled)
     found = offsets.registration(using, group, topic)
-    start = min(above, known)
+    start = min(above, settled)
     if found:
         start = min(found.start, start) if lower else found.start
     if found and found.reads_log:
@@ -132,11 +132,11 @@ def move(
     """
 
     def work(cursor: CursorWrapper) -> None:
-        known = offsets.lock_topic(using, cursor, topic)
-        if to > known:
+        settled = offsets.lock_topic(using, cursor, topic)
+        if to > settled:
             raise LogGap(
                 f"group {group!r} was done with topic {topic!r} up to offset {to}, but this database has never"
-                f" settled anything above {known}: it was restored to an earlier state (from a backup, or by a"
+                f" settled anything above {settled}: it was restored to an earlier state (from a backup, or by a"
                 " failover to a server that was behind). It assigns the same offsets again"
             )
         if not offsets.move_start(cursor, group, topic, generation, to):
@@ -243,7 +243,7 @@ def _wait_until_alone(group: str, find_others: Callable[[], Alive]) -> None:
                 " query needs its own group",
                 names,
             )
-        time.sleep(LOOK_EVERY)
+        time.sleep(CHECK_EVERY)
         others = find_others()
 
 

@@ -104,7 +104,7 @@ class GuardedSource:
         topic, archive = self.topic, open_archive(self.source, self.as_of)
         archived = archive.upto(topic) if archive else 0
         if archive and not archived:
-            archive.chosen(topic)  # Perhaps mistyped: raise an error before any registration.
+            archive.select_topics(topic)  # Perhaps mistyped: raise an error before any registration.
         if not live:
             return Originals(topic, archive, archived, archived, live)
         if not archived:

@@ -82,7 +82,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a backfill reports a topic that the archive lacks before it registers a group",
         "it fails later, and its paused group holds back deletion forever",
         "spark/replays/originals.py",
-        "        if archive and not archived:\n            archive.chosen(topic)",
+        "        if archive and not archived:\n            archive.select_topics(topic)",
         "        if not archived:\n            pass",
         f"{_BORDER}::test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held",
     ),

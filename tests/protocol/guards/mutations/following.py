@@ -102,16 +102,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group that starts to read the log directly locks the topic",
         "garbage collection deletes messages that the new group was just promised",
         "spark/database/following.py",
-        "    known = max(offsets.lock_topic(using, cursor, topic), settled)\n"
-        "    offsets.raise_settled(cursor, topic, known)\n",
-        "    known = max(offsets.settled(using, topic), settled)\n",
+        "    settled = max(offsets.lock_topic(using, cursor, topic), settled)\n"
+        "    offsets.raise_settled(cursor, topic, settled)\n",
+        "    settled = max(offsets.settled(using, topic), settled)\n",
         f"{_RACES}::test_a_reader_registers_while_a_collection_is_under_way",
     ),
     mutation(
         "a group that reads the log directly starts at or below the settled offset",
         "a message that commits late below its start is not read, and is deleted",
         "spark/database/following.py",
-        "    start = min(above, known)\n",
+        "    start = min(above, settled)\n",
         "    start = above\n",
         f"{_FOLLOWING}::test_no_start_lies_above_what_is_settled",
     ),
@@ -198,7 +198,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "in a restored database, new messages count as settled before they are stored, and no group gets"
         " them",
         "spark/database/following.py",
-        "        if to > known:\n",
+        "        if to > settled:\n",
         "        offsets.raise_settled(cursor, topic, to)\n        if to < 0:\n",
         f"{_ONE}::test_a_query_of_a_database_that_was_set_back_settles_nothing[False]",
         f"{_ONE}::test_a_query_of_a_database_that_was_set_back_settles_nothing[True]",
@@ -228,8 +228,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "spark/database/following.py",
         "    return session.run(using, work)\n\n\ndef _follow(",
         "    return {\n"
-        "        topic: session.run(using, lambda cursor: _follow(using, cursor, topic, group, *known, lower))\n"
-        "        for topic, known in sorted(wanted.items())\n"
+        "        topic: session.run(using, lambda cursor: _follow(using, cursor, topic, group, *target, lower))\n"
+        "        for topic, target in sorted(targets.items())\n"
         "    }\n\n\ndef _follow(",
         f"{_ONE}::test_a_start_that_is_refused_for_one_topic_changes_none[registered]",
         f"{_ONE}::test_new_topics_of_which_one_is_refused_change_none",
