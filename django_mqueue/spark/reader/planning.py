@@ -58,7 +58,7 @@ def _no_match(using: str, options: ReadOptions) -> str:
     return f"no topic matches {options.pattern!r} as a whole: there is {named or 'none'}"
 
 
-def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
+def resolve_bound(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
     """Return the offset above which (for a start) or up to which (for an end) a topic is read; None if not given.
 
     ``last``: the last offset that is settled, or readable. ``name``: the topic as the user named it.
@@ -82,8 +82,8 @@ def batch(using: str, options: ReadOptions) -> list[Range]:
         warnings.warn(f"subscribePattern: {_no_match(using, named)}. Nothing is read", stacklevel=2)
     for topic, last in readable(using, topics, options).items():
         name = options.named(topic)
-        above = resolved(using, topic, options.start, last, name) or 0
-        upto = resolved(using, topic, options.end, last, name)
+        above = resolve_bound(using, topic, options.start, last, name) or 0
+        upto = resolve_bound(using, topic, options.end, last, name)
         found.append((topic, above, last if upto is None else upto))
     return ranges(using, options, found)
 

@@ -27,8 +27,8 @@ HOW_TO_CONTINUE = "To continue with the remaining messages, set 'failOnDataLoss'
 class GroupReader:
     """One query's membership in its group, on all its topics."""
 
-    def __init__(self, options: ReadOptions, made: float | None = None) -> None:
-        """``made``: when this process was created, by ``incarnations.clock``. Default: now."""
+    def __init__(self, options: ReadOptions, created: float | None = None) -> None:
+        """``created``: when this process was created, by ``incarnations.clock``. Default: now."""
         assert options.group is not None
         self.group, self.options = options.group, options
         self._positions: dict[str, ReaderPosition] = {}
@@ -36,10 +36,10 @@ class GroupReader:
         self._resumed: set[str] = set()
         self._checkpoint = Checkpoint(options.checkpoint) if options.checkpoint else None
         self._query = ""
-        self._made = incarnations.clock() if made is None else made
+        self._created = incarnations.clock() if created is None else created
         self._created_at: CreationTime | None = None
         self._planned: Offsets | None = None
-        self._is_ours = False
+        self._is_checkpoint_checked = False
         self._stop = threading.Event()
         self._beating: threading.Thread | None = None
 
@@ -71,7 +71,7 @@ class GroupReader:
             self._resume(using, topic, start)
             self._resumed.add(topic)
 
-    def holds(self, using: str, topic: str, start: Offsets) -> bool:
+    def holds_back_deletion(self, using: str, topic: str, start: Offsets) -> bool:
         """Return whether no message above ``start`` may be deleted, for a topic that is no longer read."""
         return self._gap(using, topic, start)[1] is None
 
@@ -88,15 +88,15 @@ class GroupReader:
         for topic in self._read(upto):
             self._done(using, topic, upto.above(topic))
 
-    def planned(self, ended: Offsets) -> None:
+    def note_planned(self, ended: Offsets) -> None:
         """Note the end of a planned batch. From now on, look into the checkpoint for it."""
         self._planned = ended
 
     def check_checkpoint(self) -> None:
         """Raise ``OptionError`` if the named checkpoint shows no batch of this query. Call it when a batch is done."""
-        if self._checkpoint is not None and not self._is_ours:
+        if self._checkpoint is not None and not self._is_checkpoint_checked:
             self._checkpoint.check(self._query)
-            self._is_ours = True
+            self._is_checkpoint_checked = True
 
     def stop(self) -> None:
         """Move the group up to the last durable batch, and leave it, so that another reader can join at once."""
@@ -192,7 +192,7 @@ class GroupReader:
         the checkpoint is behind the group and ``fail_on_data_loss`` is set.
         """
         name = f"{following.READER_PREFIX}{start.query[:12]}"
-        created_at = self._created_at = self._created_at or CreationTime.of(self._made, using)
+        created_at = self._created_at = self._created_at or CreationTime.of(self._created, using)
         new = {topic: Holder(self.group, topic, name, created_at.incarnation) for topic in topics}
 
         def before() -> None:
