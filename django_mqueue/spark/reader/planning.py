@@ -96,20 +96,22 @@ def ranges(using: str, options: ReadOptions, spans: Sequence[tuple[str, int, int
         for topic, above, upto in spans
     ]
     each = rows_each(sum(piece.rows for pieces in counted for piece in pieces), most, options.min_partitions)
-    found = [piece for pieces in counted for piece in _even(using, pieces, each, options.targets)]
+    found = [piece for pieces in counted for piece in _even_pieces(using, pieces, each, options.targets)]
     if options.table != "deliveries":
         return [Range(piece) for piece in found]
     groups = {topic: options.groups or groups_of(using, topic) for topic, _, _ in spans}
     return [Range(piece, group) for piece in found for group in groups[piece.topic]]
 
 
-def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None) -> Iterator[Piece]:
+def _even_pieces(
+    using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None
+) -> Iterator[Piece]:
     """Cut a topic's pieces again, so that all have about equally many rows, at most ``each``."""
     total = sum(piece.rows for piece in pieces)
     number = math.ceil(total / each)
     above = pieces[0].above if pieces else 0
-    for cut, (place, rows) in enumerate(cuts([piece.rows for piece in pieces], number), 1):
-        piece = pieces[place]
+    for cut, (index, rows) in enumerate(cuts([piece.rows for piece in pieces], number), 1):
+        piece = pieces[index]
         upto = None
         if rows < piece.rows:
             upto = bulk.nth_above(using, piece.topic, piece.above, piece.upto, rows, targets)

@@ -40,8 +40,8 @@ def rows_each(total: int, most: int, pieces: int) -> int:
 def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
     """Return the ends of ``number`` ranges that cover pieces with these numbers of rows.
 
-    The sizes of the ranges differ by at most one row. An end (place, rows) lies after the first ``rows`` rows of the
-    piece at index ``index``.
+    The sizes of the ranges differ by at most one row. An end (index, rows) lies after the first ``rows`` rows of the
+    piece at ``index``.
     """
     total, found, index, before = sum(pieces), list[tuple[int, int]](), 0, 0
     for cut in range(1, number + 1):

@@ -79,22 +79,26 @@ class Reader:
 
     def page(self, using: str) -> pa.RecordBatch | None:
         """Return the next rows; None if this call found none. After an error the next call reads the same rows."""
-        if not self._large:
-            upto = self._above + self._step()
-            block = self._pages.block(using, self._above, upto, separate=self._separate)
-            try:
-                page = self._maker.of_block(block) if block.rows else None
-            except UnparsableBlock:
-                if block.rows > 2 * self._limit:  # Too many rows for one block. Now the number is known.
-                    self._planned.append(Planned(upto, block.rows))
-                    return None
-                if not self._separate and self._maker.binaries:
-                    self._separate = True
-                    return None
-                self._large, self._limit = True, max(1, self._limit // GROWTH)
+        return self._single_rows(using) if self._large else self._block(using)
+
+    def _block(self, using: str) -> pa.RecordBatch | None:
+        """Read many rows as one block. If it cannot be parsed, change how the next call reads the same rows."""
+        upto = self._above + self._step()
+        block = self._pages.block(using, self._above, upto, separate=self._separate)
+        try:
+            page = self._maker.of_block(block) if block.rows else None
+        except UnparsableBlock:
+            if block.rows > 2 * self._limit:  # Too many rows for one block. Now the number is known.
+                self._planned.append(Planned(upto, block.rows))
+            elif not self._separate and self._maker.binaries:
+                self._separate = True
             else:
-                self._note(upto, block.rows, block.size)
-                return page
+                self._large, self._limit = True, max(1, self._limit // GROWTH)
+            return None
+        self._note(upto, block.rows, block.size)
+        return page
+
+    def _single_rows(self, using: str) -> pa.RecordBatch | None:
         rows, size = self._pages.rows(using, self._above, self._upto, self._limit, BUDGET)
         page = self._maker.of_rows(rows) if rows else None
         more = len(rows) == self._limit or size > BUDGET

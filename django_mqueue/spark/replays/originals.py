@@ -26,7 +26,7 @@ from ..reader.options import read_options
 from ..reader.planning import topics_of
 from ..reader.settling import settled
 from .message_filter import MessageFilter
-from .storing import CopyTask, computed, stored
+from .storing import CopyTask, compute, storing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,14 +54,14 @@ class Originals:
         if self.archive is not None:
             found = self.archive.frame(spark, self.topic).where(f"`offset` <= {self.upto:d}")
         if self.live and self.upto > self.archived:
-            more = {
+            log_options = {
                 "topic": self.topic,
                 "startingOffsets": str(self.archived + 1),
                 "endingOffsets": str(self.upto + 1),
                 "includeHeaders": "true",
                 "includeTargeted": "true" if targeted else "false",
             }
-            rest = spark.read.format("mqueue").options(**options, **more).load()
+            rest = spark.read.format("mqueue").options(**options, **log_options).load()
             found = rest if found is None else found.unionByName(rest)
         if found is None:
             from ..archives.parquet import schema
@@ -129,7 +129,9 @@ class GuardedSource:
         topic, group = self.topic, self.guard
         first = self.find(using, live=True)
         if begun and gap_is_error:
-            _check_still(following.position(topic, group, using=using), topic, group, first.archived)
+            _check_deletion_was_held_back(
+                following.position(topic, group, using=using), topic, group, first.archived
+            )
         generation = following.follow(
             topic, group, first.archived, first.settled, using=using, lower=True
         ).generation
@@ -163,8 +165,8 @@ class GuardedSource:
         frame = originals.frame(self.spark, self.options, targeted=message_filter.targeted)
         with message_filter.evaluated(self.spark):
             # Build the table in this block: a Spark Connect server may keep its analysis of the condition.
-            copies = stored(message_filter.of(frame), CopyTask(self.how, run, self.topic, self.rate))
-            numbers = computed(self.spark, copies, self.stopping, report)
+            copies = storing(message_filter.of(frame), CopyTask(self.how, run, self.topic, self.rate))
+            numbers = compute(self.spark, copies, self.stopping, report)
         return None if numbers is None else sum(numbers)
 
     def copied(self, run: CopyRun) -> int:
@@ -172,7 +174,9 @@ class GuardedSource:
         return self.connection.run(partial(copying.copied, run=run))
 
 
-def _check_still(found: ReaderPosition | None, topic: str, group: str, archived: int) -> None:
+def _check_deletion_was_held_back(
+    found: ReaderPosition | None, topic: str, group: str, archived: int
+) -> None:
     """Raise ``LogGap`` unless this group has held back deletion above the archive since the run began."""
     if found is None:
         raise LogGap(

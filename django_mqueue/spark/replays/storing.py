@@ -47,7 +47,7 @@ class CopyTask:
     rate: float | None = None  # The maximum number of messages a second, of all tasks together.
 
     def copy_of(self, row: Mapping[str, Any]) -> Copy:
-        one = Original(
+        original = Original(
             offset=row["offset"],
             partition=row["partition"],
             id=row["id"],
@@ -58,9 +58,9 @@ class CopyTask:
             published_at=row["published_ms"],
         )
         if self.run.kind == backfilling.KIND:
-            return backfilling.copy_of(one, self.run)
-        new_id, content = copy_id(self.run.name, one.offset), copied(one, self.topic, self.run.name)
-        return Copy(one.offset, NewRow(one.partition, new_id, content, self.run.group))
+            return backfilling.copy_of(original, self.run)
+        new_id, content = copy_id(self.run.name, original.offset), copied(original, self.topic, self.run.name)
+        return Copy(original.offset, NewRow(original.partition, new_id, content, self.run.group))
 
     def store(self, connection: RetryingConnection, lane: int, copies: list[Copy]) -> int:
         """Store the next copies of a lane, in one statement. Return how many are new."""
@@ -75,11 +75,11 @@ class CopyTask:
         return connection.run(lambda using: copying.append(using, run, lane, copies))
 
 
-def stored(frame: DataFrame, copy_task: CopyTask) -> DataFrame:
+def storing(frame: DataFrame, copy_task: CopyTask) -> DataFrame:
     """Return a frame that stores the messages when Spark computes it. Its rows: how many messages each task stored."""
     from pyspark.sql import functions as f
 
-    chosen = (
+    by_lane = (
         frame.withColumn("published_ms", f.unix_millis("published_at"))
         .withColumn(LANE, f.pmod(f.hash("partition"), f.lit(copy_task.run.lanes)))
         .select(LANE, *COLUMNS)
@@ -87,7 +87,7 @@ def stored(frame: DataFrame, copy_task: CopyTask) -> DataFrame:
         .sortWithinPartitions("offset")
     )
     most = ROWS_PER_STATEMENT if copy_task.rate is None else int(copy_task.rate * STEP)
-    at_once = max(1, min(ROWS_PER_STATEMENT, most))
+    copies_per_statement = max(1, min(ROWS_PER_STATEMENT, most))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # Only executors need it here.
@@ -97,11 +97,11 @@ def stored(frame: DataFrame, copy_task: CopyTask) -> DataFrame:
         with closing(RetryingConnection(copy_task.connecting)) as connection:
             for lane, some in groupby(rows, itemgetter(LANE)):
                 copies = map(copy_task.copy_of, some)
-                for batch in batches_by_weight(copies, _size, BYTES_PER_STATEMENT, at_once):
+                for batch in batches_by_weight(copies, _size, BYTES_PER_STATEMENT, copies_per_statement):
                     new += copy_task.store(connection, lane, batch)
         yield pa.RecordBatch.from_pydict({"stored": pa.array([new], pa.int64())})
 
-    return chosen.mapInArrow(work, "stored BIGINT")
+    return by_lane.mapInArrow(work, "stored BIGINT")
 
 
 def _size(copy: Copy) -> int:
@@ -115,7 +115,7 @@ def lanes_of(spark: SparkSession) -> int:
     return max(1, min(copying.LANES_MAX, parallelism(spark, "spark.sql.shuffle.partitions")))
 
 
-def computed(
+def compute(
     spark: SparkSession,
     frame: DataFrame,
     stopping: threading.Event | None,

@@ -125,7 +125,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a run begins only under the registration generation that checked for a gap",
         "messages that were deleted between two registrations are missing, without an error",
         "spark/replays/replay_run.py",
-        "(position is not None and position.generation == found.generation)\n",
+        "(position is not None and position.generation == originals.generation)\n",
         "(position is not None)\n",
         f"{_AGAIN}::test_what_was_given_up_meanwhile_is_not_begun[registered anew]",
     ),
