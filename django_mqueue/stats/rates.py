@@ -13,7 +13,7 @@ from ..store.connection import session
 from ..store.offsets import Registration
 from ..store.queries import group_positions, topic_index
 from ..store.queries.group_rows import Row
-from .recent import Recent, Slice, in_steps, spread
+from .recent import Recent, Slice, count_by_step, estimated_times
 from .results import ABOUT, AT_LEAST, EXACT, Figure, Latency, LatencyStep, Rates, Series, percentiles
 
 Pair = tuple[str, str | None]
@@ -42,7 +42,7 @@ class _Steps:
             for part in slices
         )
         how = ABOUT if is_part else AT_LEAST if known_from > self.start else EXACT
-        values = in_steps(spread(slices, test, time_of), self.start, self.step, self.points)
+        values = count_by_step(estimated_times(slices, test, time_of), self.start, self.step, self.points)
         return Series(values, Figure(sum(values), how))
 
 
@@ -147,22 +147,22 @@ def latency(using: str, topic: str, group: str, span: int, points: int, exact: i
     """Return the latency of the messages that a group finished in each step of the last ``span`` milliseconds."""
     with session.migration_errors(using):
         recent = Recent(using, [topic], exact or limit_for(1), 1)
-        time = _Steps(recent.now, span, points)
+        steps = _Steps(recent.now, span, points)
         registration = group_positions.registrations(using, [topic], [group]).get((topic, group))
-        slices = recent.read(topic, group, registration.start if registration else 0, time.start)
+        slices = recent.read(topic, group, registration.start if registration else 0, steps.start)
     rows = [
         (row, 1 + one.rest / len(one.rows))
         for one in slices
         for row in one.rows
-        if _is_done(row) and row.delivered_at is not None and _done_at(row) >= time.start
+        if _is_done(row) and row.delivered_at is not None and _done_at(row) >= steps.start
     ]
-    steps = []
-    for begin in range(time.start, time.start + points * time.step, time.step):
-        done = [(row, weight) for row, weight in rows if begin <= _done_at(row) < begin + time.step]
-        steps.append(_latency_step(begin, done))
+    by_step = []
+    for begin in range(steps.start, steps.start + points * steps.step, steps.step):
+        done = [(row, weight) for row, weight in rows if begin <= _done_at(row) < begin + steps.step]
+        by_step.append(_latency_step(begin, done))
     return Latency(
-        topic, group, moment(time.start), timedelta(milliseconds=time.step), tuple(steps),
-        _latency_step(time.start, rows), ABOUT if any(one.rest for one in slices) else EXACT,
+        topic, group, moment(steps.start), timedelta(milliseconds=steps.step), tuple(by_step),
+        _latency_step(steps.start, rows), ABOUT if any(one.rest for one in slices) else EXACT,
     )  # fmt: skip
 
 
