@@ -152,6 +152,6 @@ class Redriven:
 
 def append_redriven(cursor: CursorWrapper, topic: str, messages: Sequence[Redriven]) -> None:
     """Append messages to the log, each for its group only."""
-    end = f"%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s)"
-    rows = [(end, message.params()) for message in messages]
+    values = f"%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s"
+    rows = [(values, message.params()) for message in messages]
     insert_values(cursor, topic, rows, f"{INSERT_COLUMNS}, original_id")

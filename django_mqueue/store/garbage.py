@@ -17,15 +17,13 @@ from .connection.session import Row
 from .offsets import READS_LOG, REMOVING
 from .queries.skip_scan import NEWEST
 
-_INDEX = "FORCE INDEX (queue_offsets_partition)"
-_TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
-
 
 def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tuple[int, int] | None:
     """Lock the topic's row if its next pass is due. Return (settled offset, cursor); None if not due, or locked."""
     cursor.execute(
-        f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s FROM queue_offsets {_INDEX}"
-        f"{_TOPIC_ROW} FOR UPDATE SKIP LOCKED",
+        f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s"
+        " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE SKIP LOCKED",
         [interval_ms, topic],
     )
     row = cursor.fetchone()
@@ -34,9 +32,11 @@ def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tu
 
 def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> None:
     """Store the offset where the next batch begins. ``done`` ends the pass and starts the wait for the next one."""
-    at = NOW_MS if done else "updated_at"
     cursor.execute(
-        f"UPDATE queue_offsets {_INDEX} SET scan_offset = %s, updated_at = {at}{_TOPIC_ROW}", [to, topic]
+        "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" SET scan_offset = %s, updated_at = {NOW_MS if done else 'updated_at'}"
+        " WHERE consumer_group = '' AND topic = %s AND partition_key = ''",
+        [to, topic],
     )
 
 

@@ -58,7 +58,7 @@ class NewRow:
     @property
     def sql(self) -> str:
         """Return the SQL of the row's values after the topic."""
-        return f"%s, %s, {self.target}, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS})"
+        return f"%s, %s, {self.target}, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}"
 
     def params(self, topic: str) -> list[str | bytes]:
         target = [self.group, topic] if self.group else []
@@ -82,7 +82,7 @@ def insert_values(
 ) -> int:
     """Append rows through the gate. A row: the SQL of its values after the topic, and their parameters."""
     gate, gate_params = locking_topic(topic)
-    values = ", ".join(f"({'%s' if number else gate}, {sql}" for number, (sql, _) in enumerate(rows))
+    values = ", ".join(f"({'%s' if number else gate}, {sql})" for number, (sql, _) in enumerate(rows))
     params = flat([topic, *row] for _, row in rows)[1:]  # The gate yields the first row's topic.
     cursor.execute(f"INSERT INTO queue_messages ({columns}) VALUES {values}", [*gate_params, *params])
     return int(cursor.lastrowid)
@@ -96,7 +96,7 @@ def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bo
             return stored, False
     gate, gate_params = locking_topic(topic)
     cursor.execute(
-        f"{INSERT} ({gate}, {row.sql} ON DUPLICATE KEY UPDATE"
+        f"{INSERT} ({gate}, {row.sql}) ON DUPLICATE KEY UPDATE"
         f" available_at = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), available_at, available_at)",
         [*gate_params, *row.params(topic)],
     )
@@ -224,8 +224,8 @@ def unleased_partitions_with_backlog(
         f" WHERE l.id IS NULL AND ({NEWEST}) > GREATEST(COALESCE(o.offset_acked, 0), %s)",
         [json.dumps(names), group, topic, group, topic, topic, start],
     )
-    wanted = {partition for (partition,) in rows}
-    return [name for name in names if name in wanted], names[-1] if len(names) == limit else ""
+    with_backlog = {partition for (partition,) in rows}
+    return [name for name in names if name in with_backlog], names[-1] if len(names) == limit else ""
 
 
 def first_rows(
