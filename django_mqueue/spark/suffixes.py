@@ -55,7 +55,7 @@ class Suffixes:
 BY_DEFAULT = Suffixes()
 
 
-def suffixes_of(options: Mapping[str, str], how: ConnectionParameters) -> Suffixes:
+def suffixes_of(options: Mapping[str, str], parameters: ConnectionParameters) -> Suffixes:
     """Return the suffixes of the option, else of Django's settings if these name the database, else the default.
 
     Option names are case-insensitive. Raises ``OptionError``.
@@ -63,7 +63,7 @@ def suffixes_of(options: Mapping[str, str], how: ConnectionParameters) -> Suffix
     text = next((value for name, value in options.items() if name.lower() == OPTION.lower()), None)
     if text is not None:
         return _parsed(text)
-    if how.by_django and (settings.configured or os.environ.get("DJANGO_SETTINGS_MODULE")):
+    if parameters.by_django and (settings.configured or os.environ.get("DJANGO_SETTINGS_MODULE")):
         return suffixes_of_settings()
     return BY_DEFAULT
 

@@ -178,8 +178,8 @@ def check_backfill(
 
 
 def _check(to: str, group: str | None, rate: float | None, options: Mapping[str, str]) -> None:
-    how = connecting(options)
-    names.check_publish_topic(to, suffixes_of(options, how).all)
+    parameters = connecting(options)
+    names.check_publish_topic(to, suffixes_of(options, parameters).all)
     if group is not None:
         registration.check_group(group)
     if rate is not None and not rate > 0:

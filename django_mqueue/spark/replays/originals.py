@@ -88,8 +88,8 @@ class GuardedSource:
     watch: Callable[[int], object] | None = None
 
     def __post_init__(self) -> None:
-        self.how = connecting(self.options)
-        self.connection = RetryingConnection(self.how)
+        self.parameters = connecting(self.options)
+        self.connection = RetryingConnection(self.parameters)
 
     @cached_property
     def archive_id(self) -> str:
@@ -165,7 +165,7 @@ class GuardedSource:
         frame = originals.frame(self.spark, self.options, targeted=message_filter.targeted)
         with message_filter.evaluated(self.spark):
             # Build the table in this block: a Spark Connect server may keep its analysis of the condition.
-            copies = storing(message_filter.of(frame), CopyTask(self.how, run, self.topic, self.rate))
+            copies = storing(message_filter.of(frame), CopyTask(self.parameters, run, self.topic, self.rate))
             numbers = compute(self.spark, copies, self.stopping, report)
         return None if numbers is None else sum(numbers)
 
