@@ -246,14 +246,11 @@ def _delivered(
         is_partial = position.is_capped and len(found) <= cap
         return Figure(len(found), AT_LEAST) if is_partial else capped(len(found), cap)
 
-    return {
-        pair: (
-            figure(position, taken),
-            figure(position, put_back),
-            [*map(_delivery, taken), *map(_delivery, put_back)],
-        )
-        for (pair, position), taken, put_back in zip(positions.items(), in_flight, waiting, strict=True)
-    }
+    found = {}
+    for (pair, position), running, retrying in zip(positions.items(), in_flight, waiting, strict=True):
+        rows = [_delivery(row) for row in (*running, *retrying)]
+        found[pair] = figure(position, running), figure(position, retrying), rows
+    return found
 
 
 def _delivery(row: dict[str, Any]) -> Row:
@@ -283,12 +280,10 @@ class _PendingCount:
     def add(self, counted: Sequence[Counted]) -> None:
         """Add the counts of the partitions that ``next`` returned."""
         read, self.above = self.above[: len(counted)], self.above[len(counted) :]
-        for above, rows in zip(read, counted, strict=True):
-            self.count, self.left = self.count + rows.pending, self.left - rows.looked
-            if (
-                rows.looked == self.each
-            ):  # There may be more rows, which are counted after the other partitions.
-                self.above.append(above._replace(offset=rows.last))
+        for above, count in zip(read, counted, strict=True):
+            self.count, self.left = self.count + count.pending, self.left - count.rows_read
+            if count.rows_read == self.each:  # There may be more rows. Count them after the other partitions.
+                self.above.append(above._replace(offset=count.last))
         self.each = max(self.each, self.left // max(len(self.above), 1))
 
     @property

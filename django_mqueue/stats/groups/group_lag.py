@@ -49,7 +49,7 @@ def _counted(using: str, topic: str, group: str, behind: Sequence[Progress], row
     searches = [(Above(topic, group, one.partition, one.acked), each) for one in behind]
     found = {}
     for one, count in zip(behind, partition_progress.count_open(using, searches), strict=True):
-        is_more = count.looked == each and count.last < one.newest
+        is_more = count.rows_read == each and count.last < one.newest
         found[one.partition] = Figure(count.opened, AT_LEAST) if is_more else Figure(count.opened)
     return found
 

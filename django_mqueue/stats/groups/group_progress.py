@@ -90,7 +90,7 @@ def _progress(alias: str, topic: str, group: str, start: int, names: list[str]) 
     rows = []
     for name, count in zip(names, counted, strict=True):
         state = states[name]
-        lag = Figure(count.opened, AT_LEAST if count.looked == limit else EXACT)
+        lag = Figure(count.opened, AT_LEAST if count.rows_read == limit else EXACT)
         rows.append(
             PartitionPlace(
                 topic, group, name, key_of(name), lag, acked[name], max(state.scanned, acked[name]),

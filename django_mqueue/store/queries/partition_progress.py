@@ -160,11 +160,11 @@ def partition_states(using: str, group: str, topic: str, names: Sequence[str]) -
 class Counted(NamedTuple):
     """Counts of the first rows of a partition above an offset.
 
-    ``looked``: rows that were read, up to the offset ``last``. ``opened``: messages for the group that are not done.
+    ``rows_read``: rows that were read, up to the offset ``last``. ``opened``: messages for the group that are not done.
     ``pending``: those among them that were never delivered.
     """
 
-    looked: int = 0
+    rows_read: int = 0
     opened: int = 0
     pending: int = 0
     last: int = 0

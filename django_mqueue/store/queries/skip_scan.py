@@ -107,13 +107,14 @@ def _next(using: str, sources: Sequence[Names], after: str, limit: int) -> list[
 
     Sources differ only in their parameters, and several sources have one parameter.
     """
-    one = sources[0]
+    first = sources[0]
     # With ORDER BY on all columns, or with GROUP BY, MariaDB would read all names before it applies the limit.
     distinct = (
-        f"SELECT DISTINCT {one.columns}{one.source}{one.column} > %s ORDER BY {one.column} LIMIT {limit:d}"
+        f"SELECT DISTINCT {first.columns}{first.source}{first.column} > %s"
+        f" ORDER BY {first.column} LIMIT {limit:d}"
     )
     loose = _with_loose_scan(using, union(distinct, len(sources)), flat([*s.params, after] for s in sources))
-    scanned = [source for place, source in enumerate(sources) if place in loose]
+    scanned = [source for number, source in enumerate(sources) if number in loose]
     found: dict[tuple[str, ...], list[str]] = {source.params: [] for source in scanned}
     if scanned:
         params = flat([*source.params, after] for source in scanned)
