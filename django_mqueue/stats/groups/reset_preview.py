@@ -82,12 +82,12 @@ def _is_open(row: Row) -> bool:
 class _Side:
     """The messages on one side of the new start: all, or those at both ends."""
 
-    def __init__(self, using: str, of: Range) -> None:
-        (self.rows,) = group_rows.rows(using, [of], ROWS + 1)
+    def __init__(self, using: str, log_range: Range) -> None:
+        (self.rows,) = group_rows.rows(using, [log_range], ROWS + 1)
         self.is_partial = len(self.rows) > ROWS
         if self.is_partial:
             seen: dict[int, Row] = {row.offset: row for row in self.rows}
-            (newest,) = group_rows.rows(using, [of._replace(newest_first=True)], ROWS)
+            (newest,) = group_rows.rows(using, [log_range._replace(newest_first=True)], ROWS)
             self.rows = [*self.rows, *(row for row in newest if row.offset not in seen)]
 
     def stretch(self, test: Callable[[Row], bool]) -> Stretch:
