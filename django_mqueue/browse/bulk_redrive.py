@@ -21,8 +21,8 @@ from .dead_letters import END, walk
 
 STEP = 1.0
 """Seconds after which a step ends."""
-STEP_LETTERS = 2_500
-STEP_LOOK = 20_000
+STEP_DEAD_LETTERS = 2_500
+STEP_ROWS = 20_000
 """A step ends after it has read this number of dead letters, whether they match or not."""
 
 
@@ -59,11 +59,11 @@ def step(
     up_to: int,
     *,
     redrives: bool,
-    limit: int = STEP_LETTERS,
+    limit: int = STEP_DEAD_LETTERS,
 ) -> Progress:
     """Redrive or purge the next selected dead letters above the offset ``above``, up to and including ``up_to``.
 
-    The step ends when it has moved about ``limit`` or read ``STEP_LOOK`` dead letters, or after ``STEP`` seconds.
+    The step ends when it has moved about ``limit`` or read ``STEP_ROWS`` dead letters, or after ``STEP`` seconds.
     """
     selection = DeadLetterSelection(using, query.topic, query.dead_topic, query.group, query.fits, redrives)
     begun = time.monotonic()
@@ -72,31 +72,31 @@ def step(
     with session.migration_errors(using):
         for part in walk(using, query, bounds, newest_first=False, chunk=chunk, sized=True):
             looked, position = part.looked, part.next
-            for heads in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
-                page = [head.offset for head in heads]
+            for summaries in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
+                page = [summary.offset for summary in summaries]
                 done = selection.batch(page)
                 moved, locked, homeless = moved + done.moved, locked + done.locked, homeless + done.homeless
                 if time.monotonic() - begun >= STEP and page[-1] < part.found[-1].offset:
                     return Progress(moved, locked, homeless, looked, page[-1])
-            if moved >= limit or looked >= STEP_LOOK or time.monotonic() - begun >= STEP:
+            if moved >= limit or looked >= STEP_ROWS or time.monotonic() - begun >= STEP:
                 return Progress(moved, locked, homeless, looked, position)
     return Progress(moved, locked, homeless, looked, None)
 
 
-def edit(using: str, letter: DeadLetterRow, payload: Any) -> None:
+def edit(using: str, dead_letter: DeadLetterRow, payload: Any) -> None:
     """Redrive one dead letter with another payload.
 
     Raises ``LetterChanged`` if the dead letter has changed since it was read, ``MQueueError`` if its group is not
     registered, and ``TypeError`` or ``ValueError`` if the payload cannot be published. Then nothing is changed.
     """
-    row, offset = letter.row, int(letter.row["offset"])
-    query = DeadLetterQuery(row["original_topic"], letter.topic, offsets=frozenset({offset}))
+    row, offset = dead_letter.row, int(dead_letter.row["offset"])
+    query = DeadLetterQuery(row["original_topic"], dead_letter.topic, offsets=frozenset({offset}))
 
     def edited(found: Message) -> Any:
         return payload
 
     selection = _Unchanged(using, query.topic, query.dead_topic, None, query.fits, True, edited)
-    selection.seen = fingerprint(letter)
+    selection.seen = fingerprint(dead_letter)
     with session.migration_errors(using):
         result = selection.batch([offset])
     if not result.moved:
@@ -105,14 +105,14 @@ def edit(using: str, letter: DeadLetterRow, payload: Any) -> None:
                 f"group {row['failed_group']!r} is no longer registered for topic {query.topic!r}: subscribe it, or"
                 " publish the message again"
             )
-        raise LetterChanged(letter.topic, offset)
+        raise LetterChanged(dead_letter.topic, offset)
 
 
-def fingerprint(letter: DeadLetterRow) -> str:
+def fingerprint(dead_letter: DeadLetterRow) -> str:
     """Return a hash that differs between two dead letters, and between two states of one dead letter."""
     parts = hashlib.sha256()
     for part in ("id", "payload", "metadata", "original_topic", "failed_group"):
-        value = letter.row[part]
+        value = dead_letter.row[part]
         parts.update(value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass"))
         parts.update(b"\0")
     return parts.hexdigest()
@@ -123,5 +123,5 @@ class _Unchanged(DeadLetterSelection):
 
     seen: str
 
-    def matches(self, letter: DeadLetterRow) -> bool:
-        return super().matches(letter) and fingerprint(letter) == self.seen
+    def matches(self, dead_letter: DeadLetterRow) -> bool:
+        return super().matches(dead_letter) and fingerprint(dead_letter) == self.seen

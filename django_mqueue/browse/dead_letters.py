@@ -238,7 +238,7 @@ def walk(
         matching = [
             summary for summary in found if low < summary.offset < high and query.fits_summary(summary)
         ]
-        matching = _by_payload(using, query, matching)
+        matching = _filter_by_payload(using, query, matching)
         yield Step(matching[::-1] if newest_first else matching, len(found), None)
         return
     chunk = chunk or (CHUNK if query.test is None else CHUNK_OF_PAYLOADS)
@@ -257,7 +257,7 @@ def walk(
         )
         looked += len(summaries) if last is None else chunk
         matching = [summary for summary in summaries if query.fits_summary(summary)]
-        yield Step(_by_payload(using, query, matching), looked, last)
+        yield Step(_filter_by_payload(using, query, matching), looked, last)
         if last is None:
             return
         low, high = (low, last) if newest_first else (last, high)
@@ -287,16 +287,16 @@ def _by_time(using: str, query: DeadLetterQuery, bounds: tuple[int, int]) -> tup
     return low, high
 
 
-def _by_payload(
+def _filter_by_payload(
     using: str, query: DeadLetterQuery, summaries: list[DeadLetterSummary]
 ) -> list[DeadLetterSummary]:
     if query.test is None:
         return summaries
     parts = batches_by_weight(summaries, attrgetter("size"), BYTES_AT_ONCE)
-    return [summary for part in parts for summary in _tested(using, query, part)]
+    return [summary for part in parts for summary in _with_matching_payload(using, query, part)]
 
 
-def _tested(
+def _with_matching_payload(
     using: str, query: DeadLetterQuery, summaries: list[DeadLetterSummary]
 ) -> list[DeadLetterSummary]:
     offsets = [summary.offset for summary in summaries]

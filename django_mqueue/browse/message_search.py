@@ -42,7 +42,7 @@ PAGE_BYTES = 32 * 1_048_576
 """The size of the payloads after which a page ends, in bytes. The next page continues there."""
 READ_BYTES = 32 * 1_048_576
 """The size of the payloads read after which a page ends, in bytes, even if they do not match the filter."""
-WEIGHED = 250
+SIZES_AT_ONCE = 250
 """The maximum number of messages whose payload sizes one statement reads, before the payloads are read."""
 
 Row = dict[str, Any]
@@ -146,15 +146,15 @@ class Search:
         self, chosen: Sequence[tuple[Found, Row]], most: int | None
     ) -> Iterator[list[tuple[Found, Row]]]:
         """Split the rows into parts with up to ``BYTES_AT_ONCE`` bytes of payloads. ``most``: bytes read of each."""
-        at_once = WEIGHED if most is None else max(1, BYTES_AT_ONCE // most)
-        for first in range(0, len(chosen), at_once):
-            part = chosen[first : first + at_once]
+        rows_at_once = SIZES_AT_ONCE if most is None else max(1, BYTES_AT_ONCE // most)
+        for first in range(0, len(chosen), rows_at_once):
+            part = chosen[first : first + rows_at_once]
             if most is not None:
                 yield list(part)
                 continue
             sizes = message_pages.sizes(self.using, [found.offset for found, _ in part])
-            weighed = [(each, sizes.get(each[0].offset, 0)) for each in part]
-            for some in batches_by_weight(weighed, itemgetter(1), BYTES_AT_ONCE):
+            with_sizes = [(each, sizes.get(each[0].offset, 0)) for each in part]
+            for some in batches_by_weight(with_sizes, itemgetter(1), BYTES_AT_ONCE):
                 yield [each for each, _ in some]
 
     def _cut(self, message: Inspected, body: bytes) -> Inspected:

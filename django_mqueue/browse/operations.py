@@ -79,7 +79,13 @@ TO_FRONT = Operation(
 
 
 def move(
-    using: str, verb: Operation, query: MessageQuery, status: str | None, *, limit: int | None, dry_run: bool
+    using: str,
+    operation: Operation,
+    query: MessageQuery,
+    status: str | None,
+    *,
+    limit: int | None,
+    dry_run: bool,
 ) -> int:
     """Change all messages that match the query and have this status. Return how many.
 
@@ -88,9 +94,9 @@ def move(
     """
     total = 0
     with session.migration_errors(using):
-        for group, one in _parts(using, query, status):
+        for group, each in _parts(using, query, status):
             left = None if limit is None else limit - total
-            total += _Move(using, verb, replace(query, group=group, status=one)).run(left, dry_run)
+            total += _Move(using, operation, replace(query, group=group, status=each)).run(left, dry_run)
             if total == limit:
                 break
     return total
@@ -105,16 +111,16 @@ def _parts(using: str, query: MessageQuery, status: str | None) -> Iterator[tupl
             None,
         ]
     for group in groups:
-        for one in MOVABLE if status is None else (status,):
-            if (one in (SCHEDULED, DEAD)) == (group is None) or query.group is not None:
-                yield group, one
+        for each in MOVABLE if status is None else (status,):
+            if (each in (SCHEDULED, DEAD)) == (group is None) or query.group is not None:
+                yield group, each
 
 
 class _Move:
     """The operation on messages of one status, for one group."""
 
-    def __init__(self, using: str, verb: Operation, query: MessageQuery) -> None:
-        self.using, self.verb, self.query = using, verb, query
+    def __init__(self, using: str, operation: Operation, query: MessageQuery) -> None:
+        self.using, self.operation, self.query = using, operation, query
         self.search = Search(using, query, newest_first=False)
 
     def run(self, limit: int | None, dry_run: bool) -> int:
@@ -155,7 +161,7 @@ class _Move:
             return self._change_of_group(cursor, batch)
         locked = _lock(cursor, batch)
         if locked:
-            self.verb.elsewhere(cursor, self._topic, locked)
+            self.operation.elsewhere(cursor, self._topic, locked)
         return len(locked)
 
     @property
@@ -176,10 +182,10 @@ class _Move:
         waiting = moving.lock_waiting(cursor, group, topic, [(f.partition, f.offset) for f, _ in locked])
         if waiting:
             retries = [(f.partition, f.offset) for f, _ in locked if f.offset in waiting]
-            self.verb.waiting(cursor, group, topic, retries)
+            self.operation.waiting(cursor, group, topic, retries)
         others = [_initial_state(f, row) for f, row in locked if f.offset not in waiting]
         if others and self.query.status == PENDING:
-            waiting |= self.verb.pending(cursor, group, topic, others)
+            waiting |= self.operation.pending(cursor, group, topic, others)
         return len(waiting)
 
 

@@ -175,11 +175,10 @@ class DeadLetterSelection:
 
     def batch(self, page: Sequence[int], left: int | None = None, *, dry_run: bool = False) -> Batch:
         """Redrive or purge these dead letters: at most ``left``, in one transaction."""
-        one = partial(self._move, page=page, left=left, dry_run=dry_run)
-        done = session.run(self.using, one)
-        batch, moved = done
+        work = partial(self._move, page=page, left=left, dry_run=dry_run)
+        batch, moved = session.run(self.using, work)
         if self.redrives and not dry_run:
-            events.redriven(self.using, self.topic, [letter.row for letter in moved])
+            events.redriven(self.using, self.topic, [dead_letter.row for dead_letter in moved])
         return batch
 
     def _pages(self, search: DeadLetterSearch) -> Iterator[list[int]]:
@@ -201,31 +200,33 @@ class DeadLetterSelection:
         found = (
             [DeadLetterRow(row, self.dead_topic) for row in dead_letters.read(cursor, free)] if free else []
         )
-        matching = moved = [letter for letter in found if self.matches(letter)][:left]
+        matching = moved = [dead_letter for dead_letter in found if self.matches(dead_letter)][:left]
         if matching and self.redrives:
-            groups = {letter.row["failed_group"] for letter in matching}
+            groups = {dead_letter.row["failed_group"] for dead_letter in matching}
             registered = offsets.registered_among(cursor, self.topic, groups, locking=True)
-            moved = [letter for letter in matching if letter.row["failed_group"] in registered]
+            moved = [dead_letter for dead_letter in matching if dead_letter.row["failed_group"] in registered]
         if moved and not dry_run:
             if self.redrives:
-                dead_letters.append_redriven(cursor, self.topic, [self._redriven(letter) for letter in moved])
+                dead_letters.append_redriven(
+                    cursor, self.topic, [self._redriven(dead_letter) for dead_letter in moved]
+                )
             consumers = sorted(garbage.starts(cursor, self.dead_topic))
-            rows = [(letter.row["partition"], letter.row["offset"]) for letter in moved]
+            rows = [(dead_letter.row["partition"], dead_letter.row["offset"]) for dead_letter in moved]
             garbage.delete(cursor, self.dead_topic, consumers, rows)
         return Batch(len(moved), len(page) - len(free), len(matching) - len(moved)), moved
 
-    def _redriven(self, letter: DeadLetterRow) -> Redriven:
-        row = letter.row
+    def _redriven(self, dead_letter: DeadLetterRow) -> Redriven:
+        row = dead_letter.row
         payload, metadata = bytes(row["payload"]), dead_letters.without_failures(row["metadata"])
         if self.edit is not None:
             limit = conf.get("MAX_PAYLOAD_BYTES", self.topic)
-            edited, kind = self.edit(letter.message), letter.message.kind
-            content = encoding.encode(edited, kind, letter.metadata["headers"], limit)
+            edited, kind = self.edit(dead_letter.message), dead_letter.message.kind
+            content = encoding.encode(edited, kind, dead_letter.metadata["headers"], limit)
             payload, metadata = content.body, content.metadata
         return Redriven(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)
 
-    def matches(self, letter: DeadLetterRow) -> bool:
-        return self.fits(letter.message)
+    def matches(self, dead_letter: DeadLetterRow) -> bool:
+        return self.fits(dead_letter.message)
 
 
 class DeadLetterRow:
