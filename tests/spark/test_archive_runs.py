@@ -292,14 +292,14 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
 def test_a_run_that_was_killed_when_it_began_the_archive_is_gone_on_with(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    from django_mqueue.spark.archives import archive_run
+    from django_mqueue.spark.archives import opening
     from django_mqueue.spark.archives.tables import create_table
 
     publish_many("orders", range(3))
     wanted = in_log("orders")
     with monkeypatch.context() as patch:
         patch.setattr(
-            archive_run,
+            opening,
             "create_table",
             lambda storage, name, properties: (kill if name == table else create_table)(
                 storage, name, properties
