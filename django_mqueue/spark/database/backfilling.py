@@ -31,7 +31,7 @@ from ...store import log, moving, offsets
 from ...store.connection import session
 from ...store.log import NewRow
 from ..sql import copies
-from ..sql.copies import Copy, Native, Progress
+from ..sql.copies import Copy, OpenMessage, Progress
 from . import copying
 from .copied_content import Original, copied, copy_id
 from .copying import CopyRun
@@ -227,7 +227,7 @@ class Seam:
     def _page(self, cursor: CursorWrapper, settled: int) -> _Step:
         self._lock(cursor)
         upto = min(settled, self._done + WINDOW)
-        found = copies.natives(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
+        found = copies.open_messages(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
         step = _Step(found[-1].offset if len(found) == PAGE else upto)
         self._copy(cursor, self._out_of_order(cursor, found), step)
         copies.move_mark(cursor, self.run.topic, self._mark, step.done, step.copied.total())
@@ -237,9 +237,9 @@ class Seam:
         """Copy messages above the settled offset that are out of order, if they all fit into one transaction."""
         self._lock(cursor)
         step = _Step(self._done)
-        found = copies.natives(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
+        found = copies.open_messages(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
         misplaced = self._out_of_order(cursor, found)
-        if len(found) <= TAIL and sum(native.size for native in misplaced) <= BYTES_AT_ONCE:
+        if len(found) <= TAIL and sum(message.size for message in misplaced) <= BYTES_AT_ONCE:
             self._copy(cursor, misplaced, step)
             copies.move_mark(cursor, self.run.topic, self._mark, step.done, step.copied.total())
         return step
@@ -252,29 +252,29 @@ class Seam:
         if copies.locked_mark(cursor, self.run.topic, self._mark) is None:
             raise Superseded(f"another process has ended the backfill of group {self.run.group!r}")
 
-    def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:
+    def _out_of_order(self, cursor: CursorWrapper, found: Sequence[OpenMessage]) -> list[OpenMessage]:
         """Return all messages of each partition whose first one lies below a copy, because its copy goes to the end."""
-        keyed = [native for native in found if key_of(native.partition) is not None]
-        firsts = {native.partition: native.offset for native in reversed(keyed)}
+        keyed = [message for message in found if key_of(message.partition) is not None]
+        firsts = {message.partition: message.offset for message in reversed(keyed)}
         if len(self._newest_copies) > REMEMBERED:
             self._newest_copies.clear()
         if unknown := sorted(firsts.keys() - self._newest_copies.keys()):
             last_copies = copies.last_copies(cursor, self.run.topic, self.run.group, unknown)
             self._newest_copies |= {name: last_copies.get(name, 0) for name in unknown}
         late = {name for name, offset in firsts.items() if offset < self._newest_copies[name]}
-        return [native for native in keyed if native.partition in late]
+        return [message for message in keyed if message.partition in late]
 
-    def _copy(self, cursor: CursorWrapper, misplaced: Sequence[Native], step: _Step) -> None:
-        if delivered := [native for native in misplaced if native.has_state]:
+    def _copy(self, cursor: CursorWrapper, misplaced: Sequence[OpenMessage], step: _Step) -> None:
+        if delivered := [message for message in misplaced if message.has_state]:
             raise Superseded(
                 f"group {self.run.group!r} received the message at offset {delivered[0].offset} while its past was"
                 " being stored: the group was resumed. Unsubscribe it, and start again"
             )
         for some in batches_by_weight(misplaced, attrgetter("size"), BYTES, PAGE):
-            rows = copies.contents(cursor, [native.offset for native in some])
+            rows = copies.contents(cursor, [message.offset for message in some])
             copied = [copy_of(_original(row), self.run) for row in rows]
             first = copies.insert(cursor, self.run.topic, copied)
-            done = [(native.partition, native.offset) for native in some]
+            done = [(message.partition, message.offset) for message in some]
             copies.acknowledge(cursor, self.run.group, self.run.topic, done)
             step.copied.update(copy.row.partition for copy in copied)
             step.last |= {copy.row.partition: first + number for number, copy in enumerate(copied)}

@@ -11,7 +11,7 @@ from ...store import log
 from ...store.connection import session
 from ...store.log import MessageIdentity
 from ...store.queries import topic_index
-from .pages import only
+from .pages import targets_condition
 
 PAGE = 10_000
 """Maximum rows of a statement of ``oldest_uncommitted``."""
@@ -25,12 +25,12 @@ _RANGE = (
 
 def topics(using: str, topic: str | None = None) -> set[str]:
     """Return all topics that hold a message or ever had a subscription. ``topic``: check only this topic."""
-    only, params = ("= %s", [topic]) if topic is not None else ("> ''", [])
+    which, params = ("= %s", [topic]) if topic is not None else ("> ''", [])
     found = topic_index.in_log(using) if topic is None else [topic] if log.newest(using, topic) else []
     rows = session.fetch(
         using,
         "SELECT topic FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group = '' AND topic {only} AND partition_key = ''",
+        f" WHERE consumer_group = '' AND topic {which} AND partition_key = ''",
         params,
     )
     return {*found, *(str(topic) for (topic,) in rows)}
@@ -42,7 +42,7 @@ def nth_above(
     """Return the offset of the ``number``-th row in a range, from the index alone; None if there are fewer rows."""
     rows = session.fetch(
         using,
-        f"SELECT m.`offset` {_RANGE}{only(targets)} ORDER BY m.`offset` LIMIT 1 OFFSET {number - 1:d}",
+        f"SELECT m.`offset` {_RANGE}{targets_condition(targets)} ORDER BY m.`offset` LIMIT 1 OFFSET {number - 1:d}",
         [topic, above, upto, *(targets or ())],
     )
     return int(rows[0][0]) if rows else None
@@ -51,7 +51,7 @@ def nth_above(
 def count(using: str, topic: str, above: int, upto: int, targets: Sequence[str] | None) -> int:
     """Return the number of rows in a range, which should be short: the server reads an index entry for each row."""
     params = [topic, above, upto, *(targets or ())]
-    return int(session.fetch(using, f"SELECT COUNT(*) {_RANGE}{only(targets)}", params)[0][0])
+    return int(session.fetch(using, f"SELECT COUNT(*) {_RANGE}{targets_condition(targets)}", params)[0][0])
 
 
 def last(using: str, topic: str, above: int, upto: int) -> tuple[int, str] | None:

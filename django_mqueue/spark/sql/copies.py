@@ -134,7 +134,7 @@ def _mark(row: Row) -> Progress:
 
 
 @dataclass(frozen=True)
-class Native:
+class OpenMessage:
     """A message that a group has not acknowledged, and that is no copy. ``has_state``: it has delivery state."""
 
     offset: int
@@ -147,9 +147,9 @@ _IS_COPY = "(m.consumer_group <> '' AND m.original_id IS NOT NULL)"
 """True for copies. It is also true for redriven messages, but a group in a backfill has none."""
 
 
-def natives(
+def open_messages(
     cursor: CursorWrapper, topic: str, group: str, above: int, upto: int | None, limit: int
-) -> list[Native]:
+) -> list[OpenMessage]:
     """Return the first ``limit`` messages for the group above an offset that it has not acknowledged; no copies.
 
     One statement reads all. So if a message was committed before another was sent, and the result has the second, it
@@ -166,7 +166,7 @@ def natives(
         [group, topic, above, *params, group],
     )
     return [
-        Native(int(offset), name, int(size), bool(has_state))
+        OpenMessage(int(offset), name, int(size), bool(has_state))
         for offset, name, size, has_state in cursor.fetchall()
     ]
 

@@ -120,12 +120,12 @@ class Pages:
         parts = ["m.`offset`", *(part for field in fields for part in _line_parts(field, separate)), "0"]
         line = f"CONCAT_WS({_literal(BETWEEN)}, {', '.join(parts)})"
         binaries = [field.sql for field in fields if field.binary and separate]
-        wanted = ", ".join(
+        columns = ", ".join(
             ["COUNT(*)", _joined(line, "0x0a"), *(_joined(binary, "''") for binary in binaries)]
         )
         from_, params = self._from(above, upto)
         _prepare(using)
-        ((rows, found, *joined),) = session.fetch(using, f"SELECT {wanted} {from_}", params)
+        ((rows, found, *joined),) = session.fetch(using, f"SELECT {columns} {from_}", params)
         return Block(int(rows), found or b"", [binary or b"" for binary in joined] if separate else None)
 
     def rows(
@@ -135,9 +135,9 @@ class Pages:
 
         Returns at most ``limit`` rows, and stops soon after ``budget`` bytes.
         """
-        wanted = ", ".join(["m.`offset`", *(self._field(name).sql for name in self.columns)])
+        columns = ", ".join(["m.`offset`", *(self._field(name).sql for name in self.columns)])
         from_, params = self._from(above, upto)
-        sql = f"SELECT {wanted} {from_} ORDER BY m.`offset` LIMIT {limit:d}"
+        sql = f"SELECT {columns} {from_} ORDER BY m.`offset` LIMIT {limit:d}"
         connection = connections[using]
         connection.ensure_connection()
         rows: list[tuple[bytes | None, ...]] = []
@@ -170,7 +170,7 @@ class Pages:
             )
         index = "PRIMARY" if self.dense else "queue_messages_tail"
         return (
-            f"FROM queue_messages m FORCE INDEX ({index}) {where}{only(self.targets)}",
+            f"FROM queue_messages m FORCE INDEX ({index}) {where}{targets_condition(self.targets)}",
             [self.topic, above, upto, *(self.targets or ())],
         )
 
@@ -205,6 +205,6 @@ def _literal(text: str) -> str:
     return f"0x{text.encode().hex()}"
 
 
-def only(targets: Sequence[str] | None) -> str:
+def targets_condition(targets: Sequence[str] | None) -> str:
     """Return a condition for rows with these target groups ('' for all groups); an empty one for None."""
     return "" if targets is None else f" AND m.consumer_group IN ({marks(targets)})"
