@@ -69,7 +69,7 @@ def head(using: str, run: CopyRun) -> store.Progress | None:
 
 
 def lock_head(using: str, cursor: CursorWrapper, run: CopyRun) -> store.Progress | None:
-    """Lock the topic. Return the run's head mark, also locked; None if stored is none."""
+    """Lock the topic. Return the run's head mark, also locked; None if there is none."""
     offsets.lock_topic(using, cursor, run.topic)
     return store.locked_mark(cursor, run.topic, run.mark("head"))
 

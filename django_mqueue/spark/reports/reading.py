@@ -41,7 +41,7 @@ _ORIGIN = f"""CASE
     WHEN original_id IS NULL THEN 'new'
     WHEN id RLIKE '{COPY_IDS}' THEN 'copy'
     ELSE 'redriven' END"""
-"""How a message origin into the log.
+"""How a message came into the log.
 
 ``new``: published. ``retry``: a parked retry that was moved into the log. ``copy``: a copy that a backfill stored.
 ``redriven``: redriven from the dead letters.
@@ -151,7 +151,7 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
             parked |= parked_retries(using, extents)
     if archive is not None and request.live:
         check_unmoved(open_archive(request), extents)
-        gaps = gaps_of(request, archive, extents)  # What was held back until now was there.
+        gaps = gaps_of(request, archive, extents)  # Deletion that is held back now was held back during the read.
     return Read(extents, at, tables, rows, parked, gaps, overlap)
 
 
