@@ -154,7 +154,7 @@ class _TimelineReader:
         if self.location == SCHEDULED:
             return []
         dead = conf.dead_letter_topic(self.stored_in)
-        found = store.letters(self.using, dead, self.partition, self.offset, RELATED)
+        found = store.dead_letters(self.using, dead, self.partition, self.offset, RELATED)
         return [Related(offset, dead, group) for offset, group in found]
 
     def _group_views(

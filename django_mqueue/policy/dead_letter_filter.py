@@ -26,20 +26,20 @@ def dead_letter_filter(filter: Mapping[str, Any] | Callable[[Message], Any] | No
     """
     if not isinstance(filter, Mapping):
         found = filter_of(filter)
-        return (lambda letter: True) if found is None else found
-    others = dict(filter)
+        return (lambda dead_letter: True) if found is None else found
+    rest = dict(filter)
     tests: list[Fits] = []
-    if "error" in others:
-        tests.append(_of_error(others.pop("error")))
+    if "error" in rest:
+        tests.append(_of_error(rest.pop("error")))
     for name, compare in (("failed_after", ge), ("failed_before", lt)):
-        if name in others:
-            tests.append(partial(_has_failed, compare, bound := others.pop(name)))
+        if name in rest:
+            tests.append(partial(_has_failed, compare, bound := rest.pop(name)))
             moment_ms(name, bound)
-    if others or not tests:
-        matches = filter_of(others)
+    if rest or not tests:
+        matches = filter_of(rest)
         assert matches is not None
         tests.append(matches)
-    return lambda letter: all(test(letter) for test in tests)
+    return lambda dead_letter: all(test(dead_letter) for test in tests)
 
 
 def _of_error(error: Any) -> Fits:
@@ -47,15 +47,15 @@ def _of_error(error: Any) -> Fits:
     if not names or not all(isinstance(name, str) and name for name in names):
         raise TypeError(f"error must be the name of an exception, or a set of names, not {error!r}")
 
-    def test(letter: Message) -> bool:
-        name = error_name(letter.last_error)
+    def test(dead_letter: Message) -> bool:
+        name = error_name(dead_letter.last_error)
         return name in names or name.rpartition(".")[2] in names
 
     return test
 
 
-def _has_failed(compare: Callable[[Any, Any], bool], bound: datetime, letter: Message) -> bool:
-    return letter.failed_at is not None and compare(letter.failed_at, bound)
+def _has_failed(compare: Callable[[Any, Any], bool], bound: datetime, dead_letter: Message) -> bool:
+    return dead_letter.failed_at is not None and compare(dead_letter.failed_at, bound)
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,14 @@ class DeadLetterQuery:
             and self._fits_error(summary.error)
         )
 
-    def fits(self, letter: Message) -> bool:
+    def fits(self, dead_letter: Message) -> bool:
         """Return whether a complete dead letter matches."""
-        at = moment_ms("failed_at", letter.failed_at) if letter.failed_at is not None else 0
+        at = moment_ms("failed_at", dead_letter.failed_at) if dead_letter.failed_at is not None else 0
         summary = DeadLetterSummary(
-            letter.offset, letter.key or "", letter.id, letter.original_topic or "", letter.failed_group or "", at, 0,
-            letter.last_error, letter.kind,
+            dead_letter.offset, dead_letter.key or "", dead_letter.id, dead_letter.original_topic or "",
+            dead_letter.failed_group or "", at, 0, dead_letter.last_error, dead_letter.kind,
         )  # fmt: skip
-        return self.fits_summary(summary) and (self.test is None or self.test(letter))
+        return self.fits_summary(summary) and (self.test is None or self.test(dead_letter))
 
     def _fits_error(self, error: str) -> bool:
         if self.name is None and self.line is None:

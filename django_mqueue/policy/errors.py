@@ -34,8 +34,8 @@ class Alike:
 
 def alike(error: str | None) -> Alike:
     """Return the common part of an error. It is equal for errors that differ only in numbers and ids."""
-    head = plain((error or "")[:HEAD])
-    line = " ".join(head.lstrip().splitlines()[0].split()) if head.strip() else ""
+    beginning = plain((error or "")[:HEAD])
+    line = " ".join(beginning.lstrip().splitlines()[0].split()) if beginning.strip() else ""
     return Alike(error_name(line), _WORDS.sub(_masked, line)[:LINE].rstrip() or NO_TEXT)
 
 
@@ -52,8 +52,8 @@ def plain(text: str) -> str:
 
 def error_name(error: str) -> str:
     """Return the exception's name, with its module, at the beginning of an error's text; '' if there is none."""
-    head = error.partition("\n")[0].partition(":")[0].strip()
-    return head if head.replace(".", "").replace("_", "").isalnum() else ""
+    name = error.partition("\n")[0].partition(":")[0].strip()
+    return name if name.replace(".", "").replace("_", "").isalnum() else ""
 
 
 def is_class(name: str) -> bool:

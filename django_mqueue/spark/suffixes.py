@@ -33,15 +33,15 @@ class Suffixes:
         """Return all suffixes. Publishing to a topic that ends in one of them is not allowed."""
         return tuple(sorted({self.common, *self.own.values()}))
 
-    def letters(self, topic: str) -> str:
+    def dead_letter_topic(self, topic: str) -> str:
         """Return the dead-letter topic of a topic."""
         return topic + self.own.get(topic, self.common)
 
-    def original(self, letters: str) -> str | None:
+    def original(self, dead_letter_topic: str) -> str | None:
         """Return the topic to which this dead-letter topic belongs; None if this is no dead-letter topic."""
         for suffix in self.all:
-            topic = letters.removesuffix(suffix)
-            if topic and self.letters(topic) == letters:
+            topic = dead_letter_topic.removesuffix(suffix)
+            if topic and self.dead_letter_topic(topic) == dead_letter_topic:
                 return topic
         return None
 

@@ -38,7 +38,7 @@ def mixed() -> Iterator[None]:
 
 
 def places(found: Suffixes) -> dict[str, str]:
-    return {topic: found.letters(topic) for topic in PLACES}
+    return {topic: found.dead_letter_topic(topic) for topic in PLACES}
 
 
 def test_djangos_settings_say_it_where_they_say_where_the_database_is(mixed: None) -> None:

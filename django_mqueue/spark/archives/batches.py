@@ -43,7 +43,7 @@ class Planner:
         options = self._options["messages"]
         self.goals[topic] = {
             "messages": settled(using, topic, options, shared=True),
-            "dead_letters": settled(using, options.suffixes.letters(topic), options),
+            "dead_letters": settled(using, options.suffixes.dead_letter_topic(topic), options),
         }
 
     def next_states(self, using: str, states: Sequence[TopicState]) -> list[TopicState]:
@@ -83,7 +83,7 @@ class Planner:
 
     def _in_log(self, table: Table, topic: str) -> str:
         """Return the topic of the log that has the rows of a table."""
-        return self._options[table].suffixes.letters(topic) if table == "dead_letters" else topic
+        return self._options[table].suffixes.dead_letter_topic(topic) if table == "dead_letters" else topic
 
     def _finished(self, using: str, state: TopicState, upto: int) -> int:
         """Return the offset up to which the next batch archives the delivery history."""

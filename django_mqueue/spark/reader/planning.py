@@ -28,20 +28,20 @@ def topics_of(using: str, options: ReadOptions) -> list[str]:
         known = bulk.topics(using)
         originals = filter(None, map(suffixes.original, known)) if dead_letters else known
         return sorted(
-            suffixes.letters(topic) if dead_letters else topic
+            suffixes.dead_letter_topic(topic) if dead_letters else topic
             for topic in originals
             if options.matches(topic) and not topic.endswith(derived)
         )
     for topic in options.topics:
         if not bulk.topics(using, topic) and not (
-            dead_letters and bulk.topics(using, suffixes.letters(topic))
+            dead_letters and bulk.topics(using, suffixes.dead_letter_topic(topic))
         ):
             near = get_close_matches(topic, bulk.topics(using), 3)
             hint = f"Did you mean {', '.join(map(repr, near))}?" if near else "Publish to it first"
             raise NoSuchTopic(
                 f"there is no topic {topic!r}: nothing was ever published to it, and no group registered for it. {hint}"
             )
-    return [suffixes.letters(topic) if dead_letters else topic for topic in options.topics]
+    return [suffixes.dead_letter_topic(topic) if dead_letters else topic for topic in options.topics]
 
 
 def some_topics(using: str, options: ReadOptions) -> list[str]:

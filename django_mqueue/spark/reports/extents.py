@@ -154,7 +154,7 @@ def _live_topics(using: str, request: ReportRequest, archived: Collection[str]) 
 
 def _read_live_extent(using: str, request: ReportRequest, topic: str, extent: Extent) -> None:
     options = read_options({**request.options, "topic": topic})
-    dead_topic = options.suffixes.letters(topic)
+    dead_topic = options.suffixes.dead_letter_topic(topic)
     last = readable(using, [topic, dead_topic], options)
     extent.live = {"messages": last[topic], "deliveries": last[topic], "dead_letters": last[dead_topic]}
     for group in groups_of(using, topic):

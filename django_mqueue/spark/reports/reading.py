@@ -151,7 +151,8 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
             parked |= parked_retries(using, extents)
     if archive is not None and request.live:
         check_unmoved(open_archive(request), extents)
-        gaps = gaps_of(request, archive, extents)  # Deletion that is held back now was held back during the read.
+        # If deletion is held back now, it was held back during the read.
+        gaps = gaps_of(request, archive, extents)
     return Read(extents, at, tables, rows, parked, gaps, overlap)
 
 

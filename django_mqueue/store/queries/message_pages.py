@@ -148,7 +148,7 @@ _MESSAGE = (
     "m.`offset`, m.partition_key, m.id, m.original_id, m.consumer_group, m.metadata, m.available_at, m.published_at,"
     " m.failed_at, m.failure_count, m.last_error, m.failed_group, m.original_topic"
 )
-_WANTED = (
+_AT_OFFSETS = (
     f" FROM {numbers_table('wanted', 'o')}"
     " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = wanted.o"
 )
@@ -164,7 +164,7 @@ CAME_BACK = (
 
 def rows(using: str, offsets: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Return all columns except the payloads: for each offset a mapping by ``MESSAGE_COLUMNS``."""
-    found = session.fetch(using, f"SELECT {_MESSAGE}{_WANTED}", [json.dumps(offsets)])
+    found = session.fetch(using, f"SELECT {_MESSAGE}{_AT_OFFSETS}", [json.dumps(offsets)])
     return {int(row[0]): dict(zip(MESSAGE_COLUMNS, row, strict=True)) for row in found}
 
 
@@ -180,7 +180,7 @@ def rows_of_group(
         using,
         f"SELECT {_MESSAGE}, s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed,"
         f" s.delivered_to, s.delivered_at, s.acked_at, s.errors, d.`offset`,"
-        f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {CAME_BACK}{_WANTED}"
+        f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {CAME_BACK}{_AT_OFFSETS}"
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
         " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
         " LEFT JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON s.acked = 1 AND d.topic = %s"
@@ -193,7 +193,7 @@ def rows_of_group(
 
 def sizes(using: str, offsets: Sequence[int]) -> dict[int, int]:
     """Return the size of each payload in bytes. The server reads long payloads for this."""
-    found = session.fetch(using, f"SELECT m.`offset`, LENGTH(m.payload){_WANTED}", [json.dumps(offsets)])
+    found = session.fetch(using, f"SELECT m.`offset`, LENGTH(m.payload){_AT_OFFSETS}", [json.dumps(offsets)])
     return {int(offset): int(size) for offset, size in found}
 
 
@@ -201,7 +201,7 @@ def payloads(using: str, offsets: Sequence[int], most: int | None = None) -> dic
     """Return (payload, full size in bytes) for each offset. ``most`` limits the bytes of each payload."""
     column = "m.payload" if most is None else f"LEFT(m.payload, {most:d})"
     found = session.fetch(
-        using, f"SELECT m.`offset`, {column}, LENGTH(m.payload){_WANTED}", [json.dumps(offsets)]
+        using, f"SELECT m.`offset`, {column}, LENGTH(m.payload){_AT_OFFSETS}", [json.dumps(offsets)]
     )
     return {int(offset): (bytes(payload), int(size)) for offset, payload, size in found}
 

@@ -54,7 +54,9 @@ def groups(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
     return [(group, bool(paused)) for group, paused in rows]
 
 
-def letters(using: str, dead_topic: str, partition: str, offset: int, limit: int) -> list[tuple[int, str]]:
+def dead_letters(
+    using: str, dead_topic: str, partition: str, offset: int, limit: int
+) -> list[tuple[int, str]]:
     """Return (offset, group) of a message's dead letters. Their ids are ``<offset of the message>:<group>``."""
     rows = session.fetch(
         using,

@@ -235,7 +235,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a report on archive and log checks after reading that deletion was held back",
         "messages that were deleted during the read are missing, without an error",
         "spark/reports/reading.py",
-        "        gaps = gaps_of(request, archive, extents)  # What was held back until now was there.\n",
+        "        gaps = gaps_of(request, archive, extents)\n",
         "",
         "spark/test_report.py::test_deletion_that_is_let_go_while_a_report_reads_is_told",
     ),
