@@ -34,27 +34,27 @@ def backlog(
 ) -> Backlog:
     """Return a group's backlog above a position in each partition, up to ``settled``, from one snapshot."""
     names = [partition for partition, _ in above]
-    places = (
+    positions_query = (
         "SELECT partition_key, offset_acked, scan_offset, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)})"
     )
-    own = (
+    settled_query = (
         "SELECT partition_key, offset_acked, 0, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
     )
     cursor.execute(
-        f"{union(_OPEN, len(above))} UNION ALL ({places}) UNION ALL ({own})",
+        f"{union(_OPEN, len(above))} UNION ALL ({positions_query}) UNION ALL ({settled_query})",
         [*_params(group, topic, above, settled), group, topic, *names, topic],
     )
-    opens, found, known = dict[str, tuple[int, bool]](), dict[str, Position](), 0
+    opens, positions, stored_settled = dict[str, tuple[int, bool]](), dict[str, Position](), 0
     for partition, offset, more, is_open in cursor.fetchall():
         if is_open:
             opens[partition] = (int(offset), bool(more))
         elif partition:
-            found[partition] = position(start, offset, more)
+            positions[partition] = position(start, offset, more)
         else:
-            known = int(offset)
-    return Backlog(opens, found, known)
+            stored_settled = int(offset)
+    return Backlog(opens, positions, stored_settled)
 
 
 def first_undelivered(
@@ -78,14 +78,14 @@ def _params(group: str, topic: str, above: Sequence[tuple[str, int]], settled: i
 
 
 def advance(
-    using: str, cursor: CursorWrapper, group: str, topic: str, places: Sequence[tuple[str, Position]]
+    using: str, cursor: CursorWrapper, group: str, topic: str, positions: Sequence[tuple[str, Position]]
 ) -> None:
     """Move positions forward, never back."""
-    rows = ", ".join([f"(%s, %s, %s, %s, %s, 0, {NOW_MS})"] * len(places))
+    rows = ", ".join([f"(%s, %s, %s, %s, %s, 0, {NOW_MS})"] * len(positions))
     cursor.execute(
         f"INSERT INTO queue_offsets {COLUMNS} VALUES {rows} {upsert(using)}"
         f" offset_acked = GREATEST(queue_offsets.offset_acked, {fresh(using, 'offset_acked')}),"
         f" scan_offset = GREATEST(queue_offsets.scan_offset, {fresh(using, 'scan_offset')}),"
         f" updated_at = {fresh(using, 'updated_at')}",
-        flat([group, topic, partition, place.acked, place.scanned] for partition, place in sorted(places)),
+        flat([group, topic, partition, one.acked, one.scanned] for partition, one in sorted(positions)),
     )
