@@ -15,7 +15,7 @@ from ...store.log import NewRow
 from ..connecting import RetryingConnection
 from .write_options import WriteOptions
 
-HELD = 16 * 1_048_576
+WAITING_BYTES_MAX = 16 * 1_048_576
 """The maximum number of bytes that wait to be stored, over all topics."""
 
 
@@ -34,7 +34,7 @@ class Outbox:
             len(waiting) == ROWS_PER_STATEMENT or self._sizes[topic] + size > BYTES_PER_STATEMENT
         ):
             self._store(topic)
-        if self._size + size > HELD:
+        if self._size + size > WAITING_BYTES_MAX:
             self.flush()
         self._waiting[topic].append(row)
         self._sizes[topic] += size

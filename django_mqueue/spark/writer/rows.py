@@ -7,7 +7,7 @@ kinds of writes differ:
 - A ``save`` without a ``writeId``: Spark repeats only single tasks, with the same rows. The ids contain the partition.
 - A ``save`` with a ``writeId``: the user may repeat the write, and its rows may then be in other partitions. So the ids
   contain no partition. Equal rows in several tasks would have the same id, so the driver raises an error for them
-  (``check_apart``). Content that may differ when it is computed again causes an error or a warning (``unstable``).
+  (``check_distinct``). Content that may differ when it is computed again causes an error or a warning (``unstable``).
 - A batch of a stream: Spark may repeat the batch. Equal rows in several tasks must not stop a stream, so ids contain
   the partition. Rows without ids are refused if adaptive execution is on, because it may change the partitions.
 """
