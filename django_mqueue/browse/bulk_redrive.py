@@ -40,15 +40,15 @@ class LetterChanged(MQueueError):
 class Progress:
     """The result of a step.
 
-    ``looked``: how many dead letters the step has read, whether they match or not. ``position``: the next step
-    continues above this offset; None: this was the last step. ``moved``, ``locked`` and ``homeless`` are as in
+    ``examined``: how many dead letters the step has read, whether they match or not. ``position``: the next step
+    continues above this offset; None: this was the last step. ``moved``, ``locked`` and ``unregistered`` are as in
     ``Batch``.
     """
 
     moved: int
     locked: int
-    homeless: int
-    looked: int
+    unregistered: int
+    examined: int
     position: int | None
 
 
@@ -67,20 +67,22 @@ def step(
     """
     selection = DeadLetterSelection(using, query.topic, query.dead_topic, query.group, query.fits, redrives)
     begun = time.monotonic()
-    moved = locked = homeless = looked = 0
+    moved = locked = unregistered = examined = 0
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
     with session.migration_errors(using):
         for part in walk(using, query, bounds, newest_first=False, chunk=chunk, sized=True):
-            looked, position = part.looked, part.next
+            examined, position = part.examined, part.next
             for summaries in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
                 page = [summary.offset for summary in summaries]
                 done = selection.batch(page)
-                moved, locked, homeless = moved + done.moved, locked + done.locked, homeless + done.homeless
+                moved += done.moved
+                locked += done.locked
+                unregistered += done.unregistered
                 if time.monotonic() - begun >= STEP and page[-1] < part.found[-1].offset:
-                    return Progress(moved, locked, homeless, looked, page[-1])
-            if moved >= limit or looked >= STEP_ROWS or time.monotonic() - begun >= STEP:
-                return Progress(moved, locked, homeless, looked, position)
-    return Progress(moved, locked, homeless, looked, None)
+                    return Progress(moved, locked, unregistered, examined, page[-1])
+            if moved >= limit or examined >= STEP_ROWS or time.monotonic() - begun >= STEP:
+                return Progress(moved, locked, unregistered, examined, position)
+    return Progress(moved, locked, unregistered, examined, None)
 
 
 def edit(using: str, dead_letter: DeadLetterRow, payload: Any) -> None:
@@ -100,7 +102,7 @@ def edit(using: str, dead_letter: DeadLetterRow, payload: Any) -> None:
     with session.migration_errors(using):
         result = selection.batch([offset])
     if not result.moved:
-        if result.homeless:
+        if result.unregistered:
             raise MQueueError(
                 f"group {row['failed_group']!r} is no longer registered for topic {query.topic!r}: subscribe it, or"
                 " publish the message again"

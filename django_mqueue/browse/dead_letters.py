@@ -55,12 +55,12 @@ class ErrorGroups:
     """Dead letters by error.
 
     ``errors``: (name of the exception, number of dead letters, groups of similar errors), the largest number first.
-    ``looked``: how many dead letters were read, the newest first. ``next``: the offset below which more follow; None at
-    the end.
+    ``examined``: how many dead letters were read, the newest first. ``next``: the offset below which more follow; None
+    at the end.
     """
 
     errors: list[tuple[str, int, list[ErrorGroup]]]
-    looked: int
+    examined: int
     next: int | None
 
 
@@ -70,10 +70,10 @@ def by_error(using: str, query: DeadLetterQuery, below: int = END, *, most: int 
     The search ends after about ``most`` dead letters, or after ``SEARCH_SECONDS`` seconds.
     """
     found: dict[Alike, ErrorGroup] = {}
-    looked, next_offset = 0, None
+    examined, next_offset = 0, None
     with session.migration_errors(using):
         for step in _until(using, query, (0, below), most):
-            looked, next_offset = step.looked, step.next
+            examined, next_offset = step.examined, step.next
             for summary in step.found:
                 similar = found.setdefault(summary.alike, ErrorGroup(summary.alike, summary.error))
                 similar.add(summary)
@@ -81,7 +81,7 @@ def by_error(using: str, query: DeadLetterQuery, below: int = END, *, most: int 
     for group in sorted(found.values(), key=lambda group: -group.count):
         names.setdefault(group.alike.name, []).append(group)
     errors = [(name, sum(group.count for group in groups), groups) for name, groups in names.items()]
-    return ErrorGroups(sorted(errors, key=lambda error: -error[1]), looked, next_offset)
+    return ErrorGroups(sorted(errors, key=lambda error: -error[1]), examined, next_offset)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class DeadLetterPage:
 
     summaries: list[DeadLetterSummary]
     next: int | None
-    looked: int
+    examined: int
 
 
 def page(using: str, query: DeadLetterQuery, below: int = END, *, limit: int = 50) -> DeadLetterPage:
@@ -99,19 +99,19 @@ def page(using: str, query: DeadLetterQuery, below: int = END, *, limit: int = 5
     If few dead letters match, a page may be empty and still have a ``next``.
     """
     found: list[DeadLetterSummary] = []
-    looked, next_offset = 0, None
+    examined, next_offset = 0, None
     chunk = limit + 1 if query.is_group_or_all else None
     with session.migration_errors(using):
         for step in _until(using, query, (0, below), SEARCH_ROWS, chunk=chunk):
             found += step.found
-            looked, next_offset = step.looked, step.next
+            examined, next_offset = step.examined, step.next
             if len(found) >= limit:
                 break
         if len(found) > limit:
             found, next_offset = found[:limit], found[limit - 1].offset
         shown = [summary.offset for summary in found]
         summaries = dead_letter_summaries.at_offsets(using, query.dead_topic, shown, sizes=False)
-        return DeadLetterPage(summaries[::-1], next_offset, looked)
+        return DeadLetterPage(summaries[::-1], next_offset, examined)
 
 
 @dataclass(frozen=True)
@@ -193,12 +193,12 @@ def ids(using: str, query: DeadLetterQuery) -> list[str]:
 class Step:
     """The result of one statement.
 
-    ``looked``: how many dead letters the walk has read so far. ``next``: the offset of the last row that was read; None
-    at the end.
+    ``examined``: how many dead letters the walk has read so far. ``next``: the offset of the last row that was read;
+    None at the end.
     """
 
     found: list[DeadLetterSummary]
-    looked: int
+    examined: int
     next: int | None
 
 
@@ -215,7 +215,7 @@ def _until(
     begun = time.monotonic()
     for step in walk(using, query, bounds, newest_first=newest_first, chunk=chunk):
         yield step
-        if step.looked >= most or time.monotonic() - begun >= SEARCH_SECONDS:
+        if step.examined >= most or time.monotonic() - begun >= SEARCH_SECONDS:
             return
 
 
@@ -243,7 +243,7 @@ def walk(
         return
     chunk = chunk or (CHUNK if query.test is None else CHUNK_OF_PAYLOADS)
     kinds, sizes = query.kind is not None, sized or query.test is not None
-    looked = 0
+    examined = 0
     while low + 1 < high:
         summaries, last = dead_letter_summaries.page(
             using,
@@ -255,9 +255,9 @@ def walk(
             kinds=kinds,
             sizes=sizes,
         )
-        looked += len(summaries) if last is None else chunk
+        examined += len(summaries) if last is None else chunk
         matching = [summary for summary in summaries if query.fits_summary(summary)]
-        yield Step(_filter_by_payload(using, query, matching), looked, last)
+        yield Step(_filter_by_payload(using, query, matching), examined, last)
         if last is None:
             return
         low, high = (low, last) if newest_first else (last, high)

@@ -120,12 +120,12 @@ class Batch:
     """The result of one transaction.
 
     ``moved``: how many dead letters were redriven or purged. ``locked``: how many another transaction had locked.
-    ``homeless``: how many have a group that is not registered.
+    ``unregistered``: how many have a group that is not registered.
     """
 
     moved: int
     locked: int
-    homeless: int
+    unregistered: int
 
 
 @dataclass
