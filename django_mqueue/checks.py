@@ -31,7 +31,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 def check_required_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Warn if TLS is required, but the client library can send the password in the clear."""
     alias, parameters = _remote()
-    if encryption.wanted(parameters) != "required" or encryption.required_is_enforced():
+    if encryption.required(parameters) != "required" or encryption.required_is_enforced():
         return []
     text = (
         f"database {alias!r}: ssl_mode is REQUIRED, but mysqlclient uses MariaDB's client library "
@@ -46,7 +46,7 @@ def check_required_encryption(app_configs: Sequence[AppConfig] | None, **kwargs:
 def check_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Warn if the database server is on another machine and the connection may be unencrypted."""
     alias, parameters = _remote()
-    if not parameters or encryption.wanted(parameters) != "optional" or "read_default_file" in parameters:
+    if not parameters or encryption.required(parameters) != "optional" or "read_default_file" in parameters:
         return []
     text = (
         f"database {alias!r} is at {parameters['host']}, and its connection may be unencrypted: others on the"

@@ -53,7 +53,7 @@ class Message(models.Model):
             models.CheckConstraint(condition=~models.Q(topic=""), name="queue_messages_topic_set"),
         ]
         indexes = [
-            # log.first_rows, watermarks.first_open: one partition in offset order.
+            # log.first_rows, watermarks.backlog: one partition in offset order.
             models.Index(
                 fields=["topic", "partition_key", "offset", "consumer_group"], name="queue_messages_partition"
             ),

@@ -15,14 +15,14 @@ from ..exceptions import MQueueError
 from ..messages import Message
 from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery
-from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterSelection, Letter
+from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterRow, DeadLetterSelection
 from ..store.connection import session
 from .dead_letters import END, walk
 
 STEP = 1.0
 """Seconds after which a step ends."""
-STEP_LETTERS = 2_500
-STEP_LOOK = 20_000
+STEP_DEAD_LETTERS = 2_500
+STEP_ROWS = 20_000
 """A step ends after it has read this number of dead letters, whether they match or not."""
 
 
@@ -40,79 +40,81 @@ class LetterChanged(MQueueError):
 class Progress:
     """The result of a step.
 
-    ``looked``: how many dead letters the step has read, whether they match or not. ``position``: the next step
-    continues above this offset; None: this was the last step. ``moved``, ``locked`` and ``homeless`` are as in
+    ``examined``: how many dead letters the step has read, whether they match or not. ``position``: the next step
+    continues above this offset; None: this was the last step. ``moved``, ``locked`` and ``unregistered`` are as in
     ``Batch``.
     """
 
     moved: int
     locked: int
-    homeless: int
-    looked: int
+    unregistered: int
+    examined: int
     position: int | None
 
 
 def step(
     using: str,
-    choice: DeadLetterQuery,
+    query: DeadLetterQuery,
     above: int,
     up_to: int,
     *,
     redrives: bool,
-    limit: int = STEP_LETTERS,
+    limit: int = STEP_DEAD_LETTERS,
 ) -> Progress:
     """Redrive or purge the next selected dead letters above the offset ``above``, up to and including ``up_to``.
 
-    The step ends when it has moved about ``limit`` or read ``STEP_LOOK`` dead letters, or after ``STEP`` seconds.
+    The step ends when it has moved about ``limit`` or read ``STEP_ROWS`` dead letters, or after ``STEP`` seconds.
     """
-    work = DeadLetterSelection(using, choice.topic, choice.dead_topic, choice.group, choice.fits, redrives)
+    selection = DeadLetterSelection(using, query.topic, query.dead_topic, query.group, query.fits, redrives)
     begun = time.monotonic()
-    moved = locked = homeless = looked = 0
+    moved = locked = unregistered = examined = 0
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
     with session.migration_errors(using):
-        for part in walk(using, choice, bounds, newest_first=False, chunk=chunk, sized=True):
-            looked, position = part.looked, part.next
-            for heads in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
-                page = [head.offset for head in heads]
-                done = work.batch(page)
-                moved, locked, homeless = moved + done.moved, locked + done.locked, homeless + done.homeless
+        for part in walk(using, query, bounds, newest_first=False, chunk=chunk, sized=True):
+            examined, position = part.examined, part.next
+            for summaries in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
+                page = [summary.offset for summary in summaries]
+                done = selection.batch(page)
+                moved += done.moved
+                locked += done.locked
+                unregistered += done.unregistered
                 if time.monotonic() - begun >= STEP and page[-1] < part.found[-1].offset:
-                    return Progress(moved, locked, homeless, looked, page[-1])
-            if moved >= limit or looked >= STEP_LOOK or time.monotonic() - begun >= STEP:
-                return Progress(moved, locked, homeless, looked, position)
-    return Progress(moved, locked, homeless, looked, None)
+                    return Progress(moved, locked, unregistered, examined, page[-1])
+            if moved >= limit or examined >= STEP_ROWS or time.monotonic() - begun >= STEP:
+                return Progress(moved, locked, unregistered, examined, position)
+    return Progress(moved, locked, unregistered, examined, None)
 
 
-def edit(using: str, letter: Letter, payload: Any) -> None:
+def edit(using: str, dead_letter: DeadLetterRow, payload: Any) -> None:
     """Redrive one dead letter with another payload.
 
     Raises ``LetterChanged`` if the dead letter has changed since it was read, ``MQueueError`` if its group is not
     registered, and ``TypeError`` or ``ValueError`` if the payload cannot be published. Then nothing is changed.
     """
-    row, offset = letter.row, int(letter.row["offset"])
-    choice = DeadLetterQuery(row["original_topic"], letter.topic, offsets=frozenset({offset}))
+    row, offset = dead_letter.row, int(dead_letter.row["offset"])
+    query = DeadLetterQuery(row["original_topic"], dead_letter.topic, offsets=frozenset({offset}))
 
     def edited(found: Message) -> Any:
         return payload
 
-    work = _Unchanged(using, choice.topic, choice.dead_topic, None, choice.fits, True, edited)
-    work.seen = fingerprint(letter)
+    selection = _Unchanged(using, query.topic, query.dead_topic, None, query.fits, True, edited)
+    selection.seen = fingerprint(dead_letter)
     with session.migration_errors(using):
-        done = work.batch([offset])
-    if not done.moved:
-        if done.homeless:
+        result = selection.batch([offset])
+    if not result.moved:
+        if result.unregistered:
             raise MQueueError(
-                f"group {row['failed_group']!r} is no longer registered for topic {choice.topic!r}: subscribe it, or"
+                f"group {row['failed_group']!r} is no longer registered for topic {query.topic!r}: subscribe it, or"
                 " publish the message again"
             )
-        raise LetterChanged(letter.topic, offset)
+        raise LetterChanged(dead_letter.topic, offset)
 
 
-def fingerprint(letter: Letter) -> str:
+def fingerprint(dead_letter: DeadLetterRow) -> str:
     """Return a hash that differs between two dead letters, and between two states of one dead letter."""
     parts = hashlib.sha256()
     for part in ("id", "payload", "metadata", "original_topic", "failed_group"):
-        value = letter.row[part]
+        value = dead_letter.row[part]
         parts.update(value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass"))
         parts.update(b"\0")
     return parts.hexdigest()
@@ -123,5 +125,5 @@ class _Unchanged(DeadLetterSelection):
 
     seen: str
 
-    def wanted(self, letter: Letter) -> bool:
-        return super().wanted(letter) and fingerprint(letter) == self.seen
+    def matches(self, dead_letter: DeadLetterRow) -> bool:
+        return super().matches(dead_letter) and fingerprint(dead_letter) == self.seen

@@ -36,13 +36,13 @@ class Operation:
     """An operation on messages.
 
     ``waiting``: changes messages that wait for a retry. ``pending``: changes messages that were never delivered;
-    returns the offsets of those messages that had no delivery state until then. ``apart``: changes messages in other
-    topics, which are scheduled messages and dead letters. ``statuses``: the statuses that the operation accepts.
+    returns the offsets of those messages that had no delivery state until then. ``elsewhere``: changes messages in
+    other topics, which are scheduled messages and dead letters. ``statuses``: the statuses that the operation accepts.
     """
 
     waiting: Callable[[CursorWrapper, str, str, Sequence[moving.Message]], None]
     pending: Callable[[CursorWrapper, str, str, Sequence[PendingMessage]], set[int]]
-    apart: Callable[[CursorWrapper, str, Batch], None]
+    elsewhere: Callable[[CursorWrapper, str, Batch], None]
     statuses: tuple[str, ...]
 
 
@@ -65,19 +65,27 @@ REMOVE = Operation(
     pending=lambda cursor, group, topic, rows: moving.insert_acknowledged(
         cursor, group, topic, rows, new_token()
     ),
-    apart=_delete,
+    elsewhere=_delete,
     statuses=(*MOVABLE, DEAD),
 )
 TO_FRONT = Operation(
     waiting=moving.send_to_front,
     pending=_make_wait,
-    apart=lambda cursor, topic, batch: moving.hurry_scheduled(cursor, [found.offset for found, _ in batch]),
+    elsewhere=lambda cursor, topic, batch: moving.hurry_scheduled(
+        cursor, [found.offset for found, _ in batch]
+    ),
     statuses=MOVABLE,
 )
 
 
 def move(
-    using: str, verb: Operation, wanted: MessageQuery, status: str | None, *, limit: int | None, dry_run: bool
+    using: str,
+    operation: Operation,
+    query: MessageQuery,
+    status: str | None,
+    *,
+    limit: int | None,
+    dry_run: bool,
 ) -> int:
     """Change all messages that match the query and have this status. Return how many.
 
@@ -86,34 +94,34 @@ def move(
     """
     total = 0
     with session.migration_errors(using):
-        for group, one in _parts(using, wanted, status):
+        for group, each in _parts(using, query, status):
             left = None if limit is None else limit - total
-            total += _Move(using, verb, replace(wanted, group=group, status=one)).run(left, dry_run)
+            total += _Move(using, operation, replace(query, group=group, status=each)).run(left, dry_run)
             if total == limit:
                 break
     return total
 
 
-def _parts(using: str, wanted: MessageQuery, status: str | None) -> Iterator[tuple[str | None, str]]:
+def _parts(using: str, query: MessageQuery, status: str | None) -> Iterator[tuple[str | None, str]]:
     """Yield (group, status) for each search. One search covers scheduled messages or dead letters of all groups."""
-    groups: list[str | None] = [wanted.group]
-    if wanted.group is None:
+    groups: list[str | None] = [query.group]
+    if query.group is None:
         groups = [
-            *sorted(session.single(using, lambda cursor: set(garbage.starts(cursor, wanted.topic)))),
+            *sorted(session.single(using, lambda cursor: set(garbage.starts(cursor, query.topic)))),
             None,
         ]
     for group in groups:
-        for one in MOVABLE if status is None else (status,):
-            if (one in (SCHEDULED, DEAD)) == (group is None) or wanted.group is not None:
-                yield group, one
+        for each in MOVABLE if status is None else (status,):
+            if (each in (SCHEDULED, DEAD)) == (group is None) or query.group is not None:
+                yield group, each
 
 
 class _Move:
     """The operation on messages of one status, for one group."""
 
-    def __init__(self, using: str, verb: Operation, wanted: MessageQuery) -> None:
-        self.using, self.verb, self.wanted = using, verb, wanted
-        self.look = Search(using, wanted, newest_first=False)
+    def __init__(self, using: str, operation: Operation, query: MessageQuery) -> None:
+        self.using, self.operation, self.query = using, operation, query
+        self.search = Search(using, query, newest_first=False)
 
     def run(self, limit: int | None, dry_run: bool) -> int:
         """Change the messages, a few hundred in each transaction. Return how many.
@@ -123,7 +131,7 @@ class _Move:
         total = 0
         for batch in self._batches(limit):
             chosen = batch[: None if limit is None else limit - total]
-            total += len(chosen) if dry_run else session.run(self.using, partial(self._one, batch=chosen))
+            total += len(chosen) if dry_run else session.run(self.using, partial(self._change, batch=chosen))
             if total == limit:
                 break
         return total
@@ -132,55 +140,59 @@ class _Move:
         """Yield lists of messages, each for one transaction. With a ``limit``, yield as soon as it is reached."""
         batch: list[tuple[Found, Row]] = []
         enough = CHUNK if limit is None else min(CHUNK, limit)
-        for step in self.look.source.walk(None, CHUNK):
-            rows = self.look.read(step, payloads=False)
-            batch += [(found, row) for found, row, _ in rows if self._mine(row)]
+        for step in self.search.source.walk(None, CHUNK):
+            rows = self.search.read(step, payloads=False)
+            batch += [(found, row) for found, row, _ in rows if self._may_change(row)]
             while len(batch) >= enough:
                 yield batch[:CHUNK]
                 batch = batch[CHUNK:]
-            if self.look.past_its_time:
+            if self.search.is_past_time:
                 break
         if batch:
             yield batch
 
-    def _mine(self, row: Row) -> bool:
+    def _may_change(self, row: Row) -> bool:
         """Return False for a scheduled message that other groups also receive: this group must not change it."""
-        return self.wanted.status != SCHEDULED or self.wanted.group in (None, row["target"])
+        return self.query.status != SCHEDULED or self.query.group in (None, row["target"])
 
-    def _one(self, cursor: CursorWrapper, *, batch: Batch) -> int:
+    def _change(self, cursor: CursorWrapper, *, batch: Batch) -> int:
         """Change the messages that no other transaction has locked. Return how many."""
-        if self.wanted.status in (PENDING, WAITING):
-            return self._of_group(cursor, batch)
-        free = garbage.lock_free(cursor, [found.offset for found, _ in batch])
-        mine = [(found, row) for found, row in batch if found.offset in free]
-        if mine:
-            self.verb.apart(cursor, self._topic, mine)
-        return len(mine)
+        if self.query.status in (PENDING, WAITING):
+            return self._change_of_group(cursor, batch)
+        locked = _lock(cursor, batch)
+        if locked:
+            self.operation.elsewhere(cursor, self._topic, locked)
+        return len(locked)
 
     @property
     def _topic(self) -> str:
-        topic = self.wanted.topic
-        return topic + SCHEDULED_SUFFIX if self.wanted.status == SCHEDULED else conf.dead_letter_topic(topic)
+        topic = self.query.topic
+        return topic + SCHEDULED_SUFFIX if self.query.status == SCHEDULED else conf.dead_letter_topic(topic)
 
-    def _of_group(self, cursor: CursorWrapper, batch: Batch) -> int:
+    def _change_of_group(self, cursor: CursorWrapper, batch: Batch) -> int:
         """Change messages of one group. Its registration is locked, so that no worker claims them meanwhile."""
-        group, topic, registration = self.wanted.group, self.wanted.topic, self.look.registration
+        group, topic, registration = self.query.group, self.query.topic, self.search.registration
         assert group is not None
         assert registration is not None
         if not moving.lock_group(cursor, group, topic, registration.generation):
             raise NotRegistered(topic, group)
-        there = garbage.lock_free(cursor, [found.offset for found, _ in batch])
-        mine = [(found, row) for found, row in batch if found.offset in there]
-        if not mine:
+        locked = _lock(cursor, batch)
+        if not locked:
             return 0
-        waiting = moving.lock_waiting(cursor, group, topic, [(f.partition, f.offset) for f, _ in mine])
+        waiting = moving.lock_waiting(cursor, group, topic, [(f.partition, f.offset) for f, _ in locked])
         if waiting:
-            some = [(f.partition, f.offset) for f, _ in mine if f.offset in waiting]
-            self.verb.waiting(cursor, group, topic, some)
-        rest = [_initial_state(f, row) for f, row in mine if f.offset not in waiting]
-        if rest and self.wanted.status == PENDING:
-            waiting |= self.verb.pending(cursor, group, topic, rest)
+            retries = [(f.partition, f.offset) for f, _ in locked if f.offset in waiting]
+            self.operation.waiting(cursor, group, topic, retries)
+        others = [_initial_state(f, row) for f, row in locked if f.offset not in waiting]
+        if others and self.query.status == PENDING:
+            waiting |= self.operation.pending(cursor, group, topic, others)
         return len(waiting)
+
+
+def _lock(cursor: CursorWrapper, batch: Batch) -> Batch:
+    """Lock the log rows of the messages that no other transaction has locked. Return these messages."""
+    free = garbage.lock_free(cursor, [found.offset for found, _ in batch])
+    return [(found, row) for found, row in batch if found.offset in free]
 
 
 def _initial_state(found: Found, row: Row) -> PendingMessage:

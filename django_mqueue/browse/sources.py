@@ -20,7 +20,7 @@ from ..policy.message_query import (
 from ..policy.names import SCHEDULED_SUFFIX
 from ..service.registration import last_before, newest_before
 from ..store import dead_letters, log
-from ..store.queries import message_pages
+from ..store.queries import message_pages, partition_progress
 from ..store.queries.partition_walk import OFFSET_END, Chunk, Found, PartitionPosition, PartitionWalk, Walk
 
 IDS = 500
@@ -31,62 +31,62 @@ IDS = 500
 class Source:
     """A walk that finds messages, and its name.
 
-    ``name`` is part of each cursor, so that the cursor of another walk is refused. ``place``: ``"log"``,
+    ``name`` is part of each cursor, so that the cursor of another walk is refused. ``location``: ``"log"``,
     ``"scheduled"`` or ``"dead"``. ``by_time``: the topic, if the walk returns its rows in the order of publication;
     else None.
     """
 
     name: str
-    place: str
+    location: str
     walk: Callable[[Position | None, int], Walk]
     by_time: str | None = None
 
 
-def source_of(using: str, wanted: MessageQuery, start: int, *, newest_first: bool) -> Source:
+def source_of(using: str, query: MessageQuery, start: int, *, newest_first: bool) -> Source:
     """Return the cheapest source that finds the wanted messages.
 
     ``start``: the offset above which the group's registration starts. Raises ``ValueError`` if ``newest_first`` is
     combined with the status in flight or waiting: their walk is in the order of keys and due times.
     """
-    topic, status = wanted.topic, wanted.status
-    ways = _Walks(using, wanted, start, newest_first)
+    topic, status = query.topic, query.status
+    walks = _Walks(using, query, start, newest_first)
     order = "newest" if newest_first else "oldest"
-    if wanted.offset is not None:
+    if query.offset is not None:
         topics = {SCHEDULED: topic + SCHEDULED_SUFFIX, DEAD: conf.dead_letter_topic(topic)}
-        walk = ways.through(topics.get(status or "", topic), wanted.offset)
+        walk = walks.through(topics.get(status or "", topic), query.offset)
         return Source("offset", str(status) if status in topics else "log", walk)
     if status == SCHEDULED:
         scheduled = topic + SCHEDULED_SUFFIX
-        return Source(f"scheduled-{order}", SCHEDULED, ways.through(scheduled), by_time=scheduled)
+        return Source(f"scheduled-{order}", SCHEDULED, walks.through(scheduled), by_time=scheduled)
     if status == DEAD:
         dead = conf.dead_letter_topic(topic)
-        if wanted.id is not None:
-            return Source("dead-id", DEAD, ways.letters_by_id)
-        return Source(f"dead-{order}", DEAD, ways.through(dead), by_time=dead)
-    if wanted.id is not None:
-        return Source("id", "log", ways.by_id)
+        if query.id is not None:
+            return Source("dead-id", DEAD, walks.dead_letters_by_id)
+        return Source(f"dead-{order}", DEAD, walks.through(dead), by_time=dead)
+    if query.id is not None:
+        return Source("id", "log", walks.by_id)
     if status in (IN_FLIGHT, WAITING):
         if newest_first:
             raise ValueError(
                 f"newest_first is not available with status {status!r}: these messages are ordered by key and time"
             )
-        return Source(status, "log", ways.open_ones().walk)
+        return Source(status, "log", walks.open_deliveries().walk)
     if status == PENDING and not newest_first:
-        return Source(status, "log", ways.pending().walk)
-    return Source(order, "log", ways.through(topic), by_time=topic)
+        return Source(status, "log", walks.pending().walk)
+    return Source(order, "log", walks.through(topic), by_time=topic)
 
 
 @dataclass(frozen=True)
 class _Walks:
     using: str
-    wanted: MessageQuery
+    query: MessageQuery
     start: int
     newest_first: bool
 
     @property
     def group(self) -> str:
-        assert self.wanted.group is not None
-        return self.wanted.group
+        assert self.query.group is not None
+        return self.query.group
 
     def through(self, topic: str, offset: int | None = None) -> Callable[[Position | None, int], Walk]:
         """Return a walk over a topic, or over one of its partitions, in the order of offsets.
@@ -100,12 +100,12 @@ class _Walks:
             if position is not None:
                 (at,) = check_position(position, int)
                 low, high = (low, min(at, high)) if self.newest_first else (max(at, low), high)
-            elif offset is None and self.newest_first and self.wanted.before is not None:
-                high = below_by_time(self.using, topic, self.wanted.before)
-            elif offset is None and not self.newest_first and self.wanted.after is not None:
-                low = above_by_time(self.using, topic, self.wanted.after)
+            elif offset is None and self.newest_first and self.query.before is not None:
+                high = below_by_time(self.using, topic, self.query.before)
+            elif offset is None and not self.newest_first and self.query.after is not None:
+                low = above_by_time(self.using, topic, self.query.after)
             while rows := message_pages.log_page(
-                self.using, topic, self.wanted.key, (low, high), chunk, newest_first=self.newest_first
+                self.using, topic, self.query.key, (low, high), chunk, newest_first=self.newest_first
             ):
                 last = rows[-1][0]
                 yield Chunk([Found(*row, position=(row[0],)) for row in rows], (last,))
@@ -122,7 +122,7 @@ class _Walks:
         key, these rows come first. Then all partitions are searched, ``chunk`` at a time, because an id is unique only
         within a partition.
         """
-        topic, id, key = self.wanted.topic, self.wanted.id, self.wanted.key
+        topic, id, key = self.query.topic, self.query.id, self.query.key
         assert id is not None
         stage, after, above = (0, "", 0) if position is None else check_position(position, int, str, int)
         if stage == 0:
@@ -139,58 +139,60 @@ class _Walks:
             after, above = names[-1], 0
             yield Chunk(found, (1, after, 0), len(names))
 
-    def letters_by_id(self, position: Position | None, chunk: int) -> Walk:
-        dead, id, key = conf.dead_letter_topic(self.wanted.topic), self.wanted.id, self.wanted.key
+    def dead_letters_by_id(self, position: Position | None, chunk: int) -> Walk:
+        dead, id, key = conf.dead_letter_topic(self.query.topic), self.query.id, self.query.key
         assert id is not None
         (above,) = (0,) if position is None else check_position(position, int)
-        groups = {self.group} if self.wanted.group is not None else dead_letters.groups(self.using, dead)
+        groups = {self.group} if self.query.group is not None else dead_letters.groups(self.using, dead)
         rows = message_pages.by_original_id(self.using, dead, sorted(groups), id, IDS) if groups else []
         chosen = [row for row in rows if key in (None, row[1]) and row[0] > above]
         yield Chunk([Found(*row, position=(row[0],)) for row in chosen], (OFFSET_END,))
 
     def pending(self) -> PartitionWalk:
         """Return a walk over each partition, above the offset up to which everything was delivered."""
-        topic, low = self.wanted.topic, self.start
-        if self.wanted.after is not None:
-            low = max(low, above_by_time(self.using, topic, self.wanted.after))
+        topic, low = self.query.topic, self.start
+        if self.query.after is not None:
+            low = max(low, above_by_time(self.using, topic, self.query.after))
 
-        def listed(after: str, limit: int) -> list[str]:
+        def next_names(after: str, limit: int) -> list[str]:
             return message_pages.partitions(self.using, topic, after, limit)
 
-        def worth(names: list[str]) -> list[tuple[str, PartitionPosition]]:
-            found = message_pages.news(self.using, self.group, topic, low, names)
+        def with_messages(names: list[str]) -> list[tuple[str, PartitionPosition]]:
+            (found,) = partition_progress.progress(self.using, [(topic, self.group, low, names)])
             return [(one.partition, (one.scanned,)) for one in found if one.newest > one.scanned]
 
-        def read(places: Sequence[tuple[str, PartitionPosition]], limit: int) -> list[Found]:
+        def read(starts: Sequence[tuple[str, PartitionPosition]], limit: int) -> list[Found]:
             rows = message_pages.undelivered(
-                self.using, topic, [(name, place[0]) for name, place in places], limit
+                self.using, topic, [(name, start[0]) for name, start in starts], limit
             )
             return sorted((Found(*row, position=(row[1], row[0])) for row in rows), key=lambda f: f.position)
 
-        return PartitionWalk(listed, worth, read, self.wanted.key, 1)
+        return PartitionWalk(next_names, with_messages, read, self.query.key, 1)
 
-    def open_ones(self) -> PartitionWalk:
+    def open_deliveries(self) -> PartitionWalk:
         """Return a walk over the open messages of each partition, in the order of due times.
 
         It reads only messages that are in flight, or only messages that wait for a retry.
         """
-        topic, in_flight = self.wanted.topic, self.wanted.status == IN_FLIGHT
+        topic, in_flight = self.query.topic, self.query.status == IN_FLIGHT
 
-        def listed(after: str, limit: int) -> list[str]:
+        def next_names(after: str, limit: int) -> list[str]:
             return message_pages.leased(self.using, self.group, topic, after, limit)
 
-        def worth(names: list[str]) -> list[tuple[str, PartitionPosition]]:
-            found = message_pages.with_open_ones(
+        def with_messages(names: list[str]) -> list[tuple[str, PartitionPosition]]:
+            found = message_pages.with_open_deliveries(
                 self.using, self.group, topic, names[0], names[-1], in_flight
             )
             return [(name, (0, 0)) for name in found]
 
-        def read(places: Sequence[tuple[str, PartitionPosition]], limit: int) -> list[Found]:
-            above = [(name, place[0], place[1]) for name, place in places]
-            rows = sorted(message_pages.open_ones(self.using, self.group, topic, above, in_flight, limit))
+        def read(starts: Sequence[tuple[str, PartitionPosition]], limit: int) -> list[Found]:
+            above = [(name, start[0], start[1]) for name, start in starts]
+            rows = sorted(
+                message_pages.open_deliveries(self.using, self.group, topic, above, in_flight, limit)
+            )
             return [Found(offset, name, "", (name, due, offset)) for name, due, offset in rows]
 
-        return PartitionWalk(listed, worth, read, self.wanted.key, 2)
+        return PartitionWalk(next_names, with_messages, read, self.query.key, 2)
 
 
 def above_by_time(using: str, topic: str, after: int) -> int:

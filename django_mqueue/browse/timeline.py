@@ -86,16 +86,16 @@ def message_timeline(
     returned. ``groups``: the maximum number of groups whose state is returned.
     """
     with session.migration_errors(using):
-        place = store.place(using, offset)
-        if place is None:
+        origin = store.origin(using, offset)
+        if origin is None:
             return None
-        stored_in, original_topic, created_at = place
+        stored_in, original_topic, created_at = origin
         rows = message_pages.rows(using, [offset])
         bodies = message_pages.payloads(using, [offset], payload_limit(stored_in))
         if offset not in rows or offset not in bodies:
             return None
         body, rows[offset]["size"] = bodies[offset]
-        return _TimelineReader(using, rows[offset], stored_in, original_topic, groups).tell(body, created_at)
+        return _TimelineReader(using, rows[offset], stored_in, original_topic, groups).read(body, created_at)
 
 
 def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
@@ -113,21 +113,22 @@ class _TimelineReader:
     def __init__(self, using: str, row: Row, stored_in: str, original_topic: str | None, groups: int) -> None:
         self.using, self.row, self.stored_in, self.limit = using, row, stored_in, groups
         self.offset, self.partition = int(row["offset"]), str(row["partition"])
-        self.place = LOG
+        self.location = LOG
         self.topic = stored_in
         if row["failed_group"] is not None:
-            self.place, self.topic = DEAD, original_topic or conf.original_topic(stored_in)
+            self.location, self.topic = DEAD, original_topic or conf.original_topic(stored_in)
         elif stored_in.endswith(SCHEDULED_SUFFIX):
-            self.place, self.topic = SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
+            self.location, self.topic = SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
 
-    def tell(self, body: bytes, created_at: int) -> MessageTimeline:
+    def read(self, body: bytes, created_at: int) -> MessageTimeline:
         row, topic = self.row, self.topic
-        message_views.decode_row(row, self.place)
-        message = message_views.to_inspected(row, body, topic=topic, group=None, place=self.place)
-        letters = self._letters()
+        message_views.decode_row(row, self.location)
+        message = message_views.to_inspected(row, body, topic=topic, group=None, location=self.location)
+        dead_letters = self._dead_letters()
         copies = self._copies(message)
-        stands, more = self._stands(
-            {letter.group: letter.offset for letter in letters}, {copy.group for copy in copies}
+        views, more = self._group_views(
+            {dead_letter.group: dead_letter.offset for dead_letter in dead_letters},
+            {copy.group for copy in copies},
         )
         original_offset = self._original_offset()
         return MessageTimeline(
@@ -139,60 +140,66 @@ class _TimelineReader:
             created_at=created_at,
             original_offset=original_offset,
             original=self._original(message, original_offset),
-            stands=stands,
+            stands=views,
             more_groups=more,
-            letters=letters,
+            letters=dead_letters,
             copies=copies,
         )
 
-    def _letters(self) -> list[Related]:
+    def _dead_letters(self) -> list[Related]:
         """Return the dead letters that were made from this row.
 
         A dead letter can itself be consumed and given up. The new dead letter is then in yet another topic.
         """
-        if self.place == SCHEDULED:
+        if self.location == SCHEDULED:
             return []
         dead = conf.dead_letter_topic(self.stored_in)
-        found = store.letters(self.using, dead, self.partition, self.offset, RELATED)
+        found = store.dead_letters(self.using, dead, self.partition, self.offset, RELATED)
         return [Related(offset, dead, group) for offset, group in found]
 
-    def _stands(self, letters: Mapping[str, int], came_back: Set[str]) -> tuple[list[GroupView], bool]:
+    def _group_views(
+        self, dead_letters: Mapping[str, int], copied_for: Set[str]
+    ) -> tuple[list[GroupView], bool]:
         """Return the message's state for the groups of the row's topic, and whether there are more groups.
 
         A dead-letter topic can also have groups, because workers may consume dead letters.
         """
-        if self.place == SCHEDULED or self.stored_in.endswith(REPLIES_SUFFIX):
+        if self.location == SCHEDULED or self.stored_in.endswith(REPLIES_SUFFIX):
             return [], False
         found = store.stands(self.using, self.stored_in, self.partition, self.offset, self.limit + 1)
-        aside = (
+        parked = (
             self._parked_retries()
-            if any(one["acked"] and one["group"] not in letters for one in found)
+            if any(one["acked"] and one["group"] not in dead_letters for one in found)
             else {}
         )
-        stands = [self._stand(one, letters, came_back, aside) for one in found[: self.limit]]
-        return stands, len(found) > self.limit
+        views = [self._group_view(one, dead_letters, copied_for, parked) for one in found[: self.limit]]
+        return views, len(found) > self.limit
 
-    def _stand(
-        self, state: Row, letters: Mapping[str, int], came_back: Set[str], aside: Mapping[str, Inspected]
+    def _group_view(
+        self,
+        state: Row,
+        dead_letters: Mapping[str, int],
+        copied_for: Set[str],
+        parked: Mapping[str, Inspected],
     ) -> GroupView:
         group, target = state["group"], self.row["target"]
         is_early = self.offset <= int(state["start"])
         row = {
             **self.row,
             **state,
-            "letter": letters.get(group),
-            "came_back": group in came_back,
+            "letter": dead_letters.get(group),
+            "came_back": group in copied_for,
             "is_early": is_early,
         }
         if state["acked"] is None:
             row["status"] = DONE if is_early or self.offset <= int(state["done_to"]) else PENDING
-            if group in letters:
+            if group in dead_letters:
                 row["status"] = DEAD
         elif state["acked"]:
-            row["status"] = DEAD if group in letters else DONE
+            row["status"] = DEAD if group in dead_letters else DONE
         else:
             row["status"] = IN_FLIGHT if state["in_flight"] else WAITING
-        view = message_views.to_inspected(row, None, topic=self.topic, group=group, place=LOG)
+        view = message_views.to_inspected(row, None, topic=self.topic, group=group, location=LOG)
         return GroupView(
             group=group,
             is_paused=bool(state["paused"]),
@@ -200,25 +207,25 @@ class _TimelineReader:
             is_early=is_early and state["acked"] is None,
             is_kept=state["acked"] is not None,
             view=view,
-            set_aside=aside.get(group),
+            set_aside=parked.get(group),
         )
 
     def _parked_retries(self) -> dict[str, Inspected]:
         """Return the parked retries of this message, by group."""
         topic = scheduled_topic(self.stored_in)
-        there = store.set_aside(self.using, topic, self.partition, self.offset, SCHEDULED_LOOKED_AT)
+        offsets = store.parked_retries(self.using, topic, self.partition, self.offset, SCHEDULED_LOOKED_AT)
         found = {}
-        for row in (message_pages.rows(self.using, there) if there else {}).values():
+        for row in (message_pages.rows(self.using, offsets) if offsets else {}).values():
             message_views.decode_row(row, SCHEDULED)
             found[row["target"]] = message_views.to_inspected(
-                row, None, topic=self.topic, group=None, place=SCHEDULED
+                row, None, topic=self.topic, group=None, location=SCHEDULED
             )
         return found
 
     def _original_offset(self) -> int | None:
         """Return the offset where the message was in the log before, if its row records it."""
         retry: Any = self.row["retry"].get("offset")
-        if self.place == DEAD:
+        if self.location == DEAD:
             return message_views.original_offset(self.row["id"])
         return retry if isinstance(retry, int) else None
 
@@ -226,7 +233,7 @@ class _TimelineReader:
         """Return the row that this row was made from, if the log still holds it."""
         topic, found = self.topic, []
         if offset is not None:
-            found = store.log_place(self.using, topic, offset)
+            found = store.log_entry(self.using, topic, offset)
         elif self.row["original_id"] is not None:
             found = message_pages.by_id(self.using, topic, [self.partition], message.id)
         return next((Related(one, topic, target) for one, _, target in found), None)

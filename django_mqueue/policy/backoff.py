@@ -75,7 +75,7 @@ class Delays:
     """
 
     def __init__(self, delays: Iterable[float | timedelta]) -> None:
-        self.seconds = [to_ms(f"delays[{place}]", delay) / 1000 for place, delay in enumerate(delays)]
+        self.seconds = [to_ms(f"delays[{number}]", delay) / 1000 for number, delay in enumerate(delays)]
         if not self.seconds:
             raise ValueError("delays must hold at least one time to wait; for none at all give NoRetry()")
 

@@ -17,17 +17,17 @@ from .filters import filter_of
 Fits = Callable[[Message], bool]
 
 
-def letter_filter(wanted: Mapping[str, Any] | Callable[[Message], Any] | None) -> Fits:
+def dead_letter_filter(filter: Mapping[str, Any] | Callable[[Message], Any] | None) -> Fits:
     """Return a test of a dead letter from a mapping or a callable. None matches all dead letters.
 
     In a mapping, ``error``, ``failed_after`` (included) and ``failed_before`` (not included) are about the failure.
     ``error`` is the exception's name, with or without its module, or a set of names. Other entries are the same as in a
     handler's filter. Raises ``TypeError`` or ``ValueError``.
     """
-    if not isinstance(wanted, Mapping):
-        found = filter_of(wanted)
-        return (lambda letter: True) if found is None else found
-    rest = dict(wanted)
+    if not isinstance(filter, Mapping):
+        found = filter_of(filter)
+        return (lambda dead_letter: True) if found is None else found
+    rest = dict(filter)
     tests: list[Fits] = []
     if "error" in rest:
         tests.append(_of_error(rest.pop("error")))
@@ -39,23 +39,23 @@ def letter_filter(wanted: Mapping[str, Any] | Callable[[Message], Any] | None) -
         matches = filter_of(rest)
         assert matches is not None
         tests.append(matches)
-    return lambda letter: all(test(letter) for test in tests)
+    return lambda dead_letter: all(test(dead_letter) for test in tests)
 
 
-def _of_error(wanted: Any) -> Fits:
-    given = wanted if isinstance(wanted, (set, frozenset)) else {wanted}
-    if not given or not all(isinstance(name, str) and name for name in given):
-        raise TypeError(f"error must be the name of an exception, or a set of names, not {wanted!r}")
+def _of_error(error: Any) -> Fits:
+    names = error if isinstance(error, (set, frozenset)) else {error}
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise TypeError(f"error must be the name of an exception, or a set of names, not {error!r}")
 
-    def test(letter: Message) -> bool:
-        name = error_name(letter.last_error)
-        return name in given or name.rpartition(".")[2] in given
+    def test(dead_letter: Message) -> bool:
+        name = error_name(dead_letter.last_error)
+        return name in names or name.rpartition(".")[2] in names
 
     return test
 
 
-def _has_failed(compare: Callable[[Any, Any], bool], bound: datetime, letter: Message) -> bool:
-    return letter.failed_at is not None and compare(letter.failed_at, bound)
+def _has_failed(compare: Callable[[Any, Any], bool], bound: datetime, dead_letter: Message) -> bool:
+    return dead_letter.failed_at is not None and compare(dead_letter.failed_at, bound)
 
 
 @dataclass(frozen=True)
@@ -109,28 +109,28 @@ class DeadLetterQuery:
         """Return whether an index is enough to count the dead letters: at most the group is given."""
         return self == DeadLetterQuery(self.topic, self.dead_topic, self.group)
 
-    def fits_head(self, head: DeadLetterSummary) -> bool:
+    def fits_summary(self, summary: DeadLetterSummary) -> bool:
         """Return whether a dead letter matches, without its payload."""
         return (
-            head.original_topic == self.topic
-            and self.group in (None, head.group)
-            and self.key in (None, head.partition)
-            and self.id in (None, head.id)
-            and self.kind in (None, head.kind)
-            and (self.after is None or head.failed_at >= self.after)
-            and (self.before is None or head.failed_at < self.before)
-            and (self.offsets is None or head.offset in self.offsets)
-            and self._fits_error(head.error)
+            summary.original_topic == self.topic
+            and self.group in (None, summary.group)
+            and self.key in (None, summary.partition)
+            and self.id in (None, summary.id)
+            and self.kind in (None, summary.kind)
+            and (self.after is None or summary.failed_at >= self.after)
+            and (self.before is None or summary.failed_at < self.before)
+            and (self.offsets is None or summary.offset in self.offsets)
+            and self._fits_error(summary.error)
         )
 
-    def fits(self, letter: Message) -> bool:
+    def fits(self, dead_letter: Message) -> bool:
         """Return whether a complete dead letter matches."""
-        at = moment_ms("failed_at", letter.failed_at) if letter.failed_at is not None else 0
-        head = DeadLetterSummary(
-            letter.offset, letter.key or "", letter.id, letter.original_topic or "", letter.failed_group or "", at, 0,
-            letter.last_error, letter.kind,
+        at = moment_ms("failed_at", dead_letter.failed_at) if dead_letter.failed_at is not None else 0
+        summary = DeadLetterSummary(
+            dead_letter.offset, dead_letter.key or "", dead_letter.id, dead_letter.original_topic or "",
+            dead_letter.failed_group or "", at, 0, dead_letter.last_error, dead_letter.kind,
         )  # fmt: skip
-        return self.fits_head(head) and (self.test is None or self.test(letter))
+        return self.fits_summary(summary) and (self.test is None or self.test(dead_letter))
 
     def _fits_error(self, error: str) -> bool:
         if self.name is None and self.line is None:

@@ -12,7 +12,7 @@ HEAD = 200
 LINE = 120
 """Maximum length of ``Alike.line``. It is less than ``HEAD``, because a ``#`` in place of an id shortens the text."""
 
-NOTHING = "(no text)"
+NO_TEXT = "(no text)"
 """The ``line`` of errors without text."""
 
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b[@-_]")
@@ -34,15 +34,15 @@ class Alike:
 
 def alike(error: str | None) -> Alike:
     """Return the common part of an error. It is equal for errors that differ only in numbers and ids."""
-    head = plain((error or "")[:HEAD])
-    line = " ".join(head.lstrip().splitlines()[0].split()) if head.strip() else ""
-    return Alike(error_name(line), _WORDS.sub(_blurred, line)[:LINE].rstrip() or NOTHING)
+    beginning = plain((error or "")[:HEAD])
+    line = " ".join(beginning.lstrip().splitlines()[0].split()) if beginning.strip() else ""
+    return Alike(error_name(line), _WORDS.sub(_masked, line)[:LINE].rstrip() or NO_TEXT)
 
 
 @lru_cache(maxsize=64)
 def part_of_line(text: str) -> str:
     """Return a search text in the form of ``Alike.line``: with ``#`` for numbers and ids."""
-    return _WORDS.sub(_blurred, " ".join(plain(text).split()))[:LINE].rstrip()
+    return _WORDS.sub(_masked, " ".join(plain(text).split()))[:LINE].rstrip()
 
 
 def plain(text: str) -> str:
@@ -52,8 +52,8 @@ def plain(text: str) -> str:
 
 def error_name(error: str) -> str:
     """Return the exception's name, with its module, at the beginning of an error's text; '' if there is none."""
-    head = error.partition("\n")[0].partition(":")[0].strip()
-    return head if head.replace(".", "").replace("_", "").isalnum() else ""
+    name = error.partition("\n")[0].partition(":")[0].strip()
+    return name if name.replace(".", "").replace("_", "").isalnum() else ""
 
 
 def is_class(name: str) -> bool:
@@ -62,7 +62,7 @@ def is_class(name: str) -> bool:
     return all(part.isidentifier() for part in parts) and parts[-1][:1].isupper()
 
 
-def _blurred(word: re.Match[str]) -> str:
+def _masked(word: re.Match[str]) -> str:
     text = word.group()
     if len(text) >= ID_LENGTH or _ID.fullmatch(text):
         return "#"

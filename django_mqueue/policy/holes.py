@@ -30,10 +30,10 @@ class MissingOffsets:
     def some(self, start: int, count: int) -> list[Range]:
         """Return up to ``count`` ranges, without the offsets below ``start``."""
         at = self._at(start)
-        chosen = self.ranges[at : at + count]
-        if chosen and chosen[0][0] < start:
-            chosen[0] = (start, chosen[0][1])
-        return chosen
+        ranges = self.ranges[at : at + count]
+        if ranges and ranges[0][0] < start:
+            ranges[0] = (start, ranges[0][1])
+        return ranges
 
     def drop_settled(self, settled: int) -> None:
         """Remove the offsets up to ``settled``. Call this only after a read that began when they were settled."""

@@ -16,10 +16,10 @@ ALONE_MAX = 3600.0
 
 
 class Mode(Enum):
-    CROWD = "claim as usual"
+    NORMAL = "claim as usual"
     WAIT = "claim nothing"
     ALONE = "claim one quarantined message and nothing else"
-    BESIDE = "claim one quarantined message with others; a crash does not count against it"
+    WITH_OTHERS = "claim one quarantined message with others; a crash does not count against it"
 
 
 def alone_for(attempt: int) -> float:
@@ -50,18 +50,18 @@ class Quarantine:
             return Mode.WAIT
         if not quarantined or not in_flight:
             self._window, self._quiet_since = self.quiet_for, None
-            return Mode.ALONE if quarantined else Mode.CROWD
+            return Mode.ALONE if quarantined else Mode.NORMAL
         if now < self._again_at:
-            return Mode.CROWD
+            return Mode.NORMAL
         if self._quiet_since is None:
             self._quiet_since = now
         if not self.quiet_for:
             if now - self._quiet_since < RUN_TOGETHER_AFTER:
-                return Mode.CROWD
+                return Mode.NORMAL
             self._quiet_since = now
-            return Mode.BESIDE
+            return Mode.WITH_OTHERS
         if now - self._quiet_since < self._window:
             return Mode.WAIT
         self._again_at, self._quiet_since = now + self._window, None
         self._window *= 2
-        return Mode.CROWD
+        return Mode.NORMAL

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from zlib import crc32
 
 
-def fair_share(partitions: int, members: Sequence[str], me: str) -> int:
-    """Return the number of partitions for ``me``: the quotient, plus 1 for the first members if there is a remainder.
+def fair_share(partitions: int, members: Sequence[str], member: str) -> int:
+    """Return the number of partitions for ``member``: the quotient, and 1 more for the first members.
 
     12 partitions for 5 members are 3, 3, 2, 2, 2: two members differ by at most 1. Members are sorted by name. A member
     that is not yet in ``members`` gets 0.
     """
     ranked = sorted(set(members))
-    if me not in ranked:
+    if member not in ranked:
         return 0
-    whole, rest = divmod(partitions, len(ranked))
-    return whole + (1 if ranked.index(me) < rest else 0)
+    quotient, remainder = divmod(partitions, len(ranked))
+    return quotient + (1 if ranked.index(member) < remainder else 0)
 
 
 def owner_of_new(partition: str, members: Sequence[str]) -> str | None:

@@ -51,7 +51,7 @@ class ClaimScheduler:
             quarantined=any(engine.has_quarantined for engine in self.engines),
             now=time.monotonic(),
         )
-        if mode in (Mode.ALONE, Mode.BESIDE) and free > 0:
+        if mode in (Mode.ALONE, Mode.WITH_OTHERS) and free > 0:
             for engine in self.engines:
                 with engine.resting_after_lock_wait(), engine.context.lock:
                     if engine.has_quarantined and (
@@ -59,7 +59,7 @@ class ClaimScheduler:
                     ):
                         return one
             return None
-        return None if mode is Mode.CROWD else []
+        return None if mode is Mode.NORMAL else []
 
     def claim(self, capacity: int) -> list[Delivery]:
         """Claim up to ``capacity`` deliveries that start at once. A batch counts as one."""

@@ -45,9 +45,9 @@ def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str 
 
 
 def reset_seen(
-    topic: str, group: str, to: Start, life: int | None, *, force: bool, using: str | None = None
+    topic: str, group: str, to: Start, generation: int | None, *, force: bool, using: str | None = None
 ) -> int:
-    """Call ``reset`` if ``life`` is the group's registration generation. With None, call it in any case.
+    """Call ``reset`` if ``generation`` is the group's registration generation. With None, call it in any case.
 
     Raises ``ValueError`` if the generation is another one: the group was reset or registered again meanwhile.
     """
@@ -65,20 +65,20 @@ def reset_seen(
             running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
             if running and not force:
                 raise GroupActive(topic, group, running)
-            if life is not None and registration_of(alias, topic, group).generation != life:
+            if generation is not None and registration_of(alias, topic, group).generation != generation:
                 raise ValueError(
                     f"group {group!r} on topic {topic!r} was moved or registered again meanwhile"
                 )
             paused = registration_of(alias, topic, group).paused
             offsets.unregister(cursor, group, topic, members_stay=True)
-            rest = removing.begin(cursor, topic, group)
+            has_rest = removing.begin(cursor, topic, group)
             offsets.raise_settled(cursor, topic, settled)
             start = min(above, settled)
-            offsets.register(cursor, group, topic, start, paused=paused, resetting=rest)
-            return start, rest
+            offsets.register(cursor, group, topic, start, paused=paused, resetting=has_rest)
+            return start, has_rest
 
-        start, rest = session.run(alias, work)
-        if rest:
+        start, has_rest = session.run(alias, work)
+        if has_rest:
             removing.finish(alias, topic, group)
         return start
 

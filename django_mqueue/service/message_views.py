@@ -15,36 +15,37 @@ from ..store.message_rows import common_fields, to_datetime
 Row = dict[str, Any]
 
 LOG = "log"
-"""The place of a row that is neither scheduled nor a dead letter."""
+"""The location of a row that is neither scheduled nor a dead letter."""
 
 
-def decode_row(row: Row, place: str) -> None:
-    """Decode the metadata of a row in place. Set its status if ``place`` determines it."""
-    row.setdefault("status", None if place == LOG else place)
+def decode_row(row: Row, location: str) -> None:
+    """Decode the metadata of a row in place. Set its status if ``location`` determines it."""
+    row.setdefault("status", None if location == LOG else location)
     row["metadata"] = metadata(row["metadata"])
     row["retry"] = row["metadata"].get("retry", {})
 
 
-def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None, place: str) -> Inspected:
+def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None, location: str) -> Inspected:
     """Return the message of a row.
 
     ``row``: a row that ``decode_row`` has decoded. ``body``: its payload, or None. ``group``: the group whose view is
     returned. A dead letter always has the view of the group that gave up the message.
     """
-    about, offset = {}, int(row["offset"])
-    if place == DEAD:
-        about, group, offset = _about_letter(row), row["failed_group"], original_offset(row["id"]) or offset
+    group_view, offset = {}, int(row["offset"])
+    if location == DEAD:
+        group_view, group = _dead_letter_fields(row), row["failed_group"]
+        offset = original_offset(row["id"]) or offset
     elif row.get("acked") is not None:
-        about = _about_group(row)
+        group_view = _delivery_fields(row)
         if row["acked"]:
             errors = _dicts(json.loads(row["errors"] or "[]"))
-            about["outcome"] = outcomes.outcome(
+            group_view["outcome"] = outcomes.outcome(
                 row, errors, has_letter=row["letter"] is not None, came_back=bool(row["came_back"])
             )
     elif row["status"] == DONE:
-        about["outcome"] = outcomes.BEFORE_START if row.get("is_early") else outcomes.NOT_RECORDED
+        group_view["outcome"] = outcomes.BEFORE_START if row.get("is_early") else outcomes.NOT_RECORDED
     elif row["retry"]:
-        about = _about_retry(row["retry"])
+        group_view = _retry_fields(row["retry"])
     metadata = row["metadata"]
     size = int(row.get("size", 0))
     fields = common_fields(row, metadata, payload(body, metadata["encoding"], size)) | {"offset": offset}
@@ -58,7 +59,7 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
         status=row["status"],
         size=size,
         original_topic=row["original_topic"],
-        **about,
+        **group_view,
     )
 
 
@@ -73,14 +74,14 @@ def metadata(text: str) -> dict[str, Any]:
     return content
 
 
-def payload(body: bytes | None, how: str, size: int) -> Any:
+def payload(body: bytes | None, encoded_as: str, size: int) -> Any:
     """Return the decoded payload. Return a ``Cut`` if ``body`` is shorter than ``size`` bytes, or ``Unreadable``."""
     if body is None:
         return None
     if len(body) < size:
-        return Cut(body, is_json=how != encoding.BYTES)
+        return Cut(body, is_json=encoded_as != encoding.BYTES)
     try:
-        return encoding.decode(body, how)
+        return encoding.decode(body, encoded_as)
     except (ValueError, RecursionError):
         return Unreadable(body)
 
@@ -91,7 +92,7 @@ def original_offset(row_id: str) -> int | None:
     return int(offset) if offset.isascii() and offset.isdecimal() and len(offset) < 19 else None
 
 
-def _about_group(row: Row) -> dict[str, Any]:
+def _delivery_fields(row: Row) -> dict[str, Any]:
     return {
         "attempts": int(row["retry_count"]) + int(row["handed"]),
         "failures": int(row["failure_count"]),
@@ -104,15 +105,15 @@ def _about_group(row: Row) -> dict[str, Any]:
     }
 
 
-def _about_letter(row: Row) -> dict[str, Any]:
+def _dead_letter_fields(row: Row) -> dict[str, Any]:
     """Return the fields of ``Inspected`` that describe a dead letter."""
     failed_at, failures = _time(row["failed_at"]), int(row["message_failures"] or 0)
-    brought = row["metadata"].get(FAILURES, {})
-    errors = _errors(brought.get("errors", []))
+    failures_of_row = row["metadata"].get(FAILURES, {})
+    errors = _errors(failures_of_row.get("errors", []))
     if not errors and failed_at:
         errors = (FailedAttempt(failed_at, failures, "", row["last_error"] or ""),)
     return {
-        "attempts": max(_whole(brought.get("attempts")), failures),
+        "attempts": max(_whole(failures_of_row.get("attempts")), failures),
         "failures": failures,
         "errors": errors,
         "done_at": failed_at,
@@ -120,7 +121,7 @@ def _about_letter(row: Row) -> dict[str, Any]:
     }
 
 
-def _about_retry(retry: Mapping[str, Any]) -> dict[str, Any]:
+def _retry_fields(retry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a parked retry, or of a message that returned to the log after one."""
     return {
         "attempts": int(retry.get("count", 0)),

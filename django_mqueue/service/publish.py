@@ -20,7 +20,14 @@ from ..protocol import events
 from ..store.connection import session
 from ..store.log import NewRow
 from ..store.scheduling.schedule import ScheduledRow
-from .storing import check_groups, checked_place, naming_unknown_group, store_many, store_now, store_scheduled
+from .storing import (
+    check_groups,
+    check_message_key,
+    naming_unknown_group,
+    store_many,
+    store_now,
+    store_scheduled,
+)
 
 OnDuplicate = Literal["ignore", "error", "replace"]
 
@@ -112,20 +119,20 @@ def publish_many(
     Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and ``NotRegistered`` for an unknown group.
     """
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
-    one = (str, bytes, bytearray, memoryview, Mapping)
-    if isinstance(messages, one) or not isinstance(messages, Iterable):
+    single = (str, bytes, bytearray, memoryview, Mapping)
+    if isinstance(messages, single) or not isinstance(messages, Iterable):
         kind = type(messages).__name__
         raise TypeError(f"messages must be an iterable of payloads or OutgoingMessage, not {kind}")
     rows: list[NewRow] = []
     dues: list[Due | None] = []
     given: list[bool] = []
-    for place, message in enumerate(messages):
+    for number, message in enumerate(messages):
         outgoing = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)
         try:
             dues.append(due_of(outgoing.delay, outgoing.at))
             rows.append(_row(topic, outgoing))
         except (TypeError, ValueError) as error:
-            raise type(error)(f"message {place}: {error}") from error
+            raise type(error)(f"message {number}: {error}") from error
         given.append(outgoing.id is not None)
     if not rows:
         return []
@@ -154,7 +161,7 @@ def _row(topic: str, message: OutgoingMessage, box: Box | None = None) -> NewRow
     id = message.id
     if id is None:
         id = uuid7() if box is None else box.message
-    partition, id, group = checked_place(topic, id, message.key, message.group)
+    partition, id, group = check_message_key(topic, id, message.key, message.group)
     limit, carried = conf.get("MAX_PAYLOAD_BYTES", topic), tracing.carried(message.headers)
     headers = message.headers if box is None else {**(message.headers or {}), REPLY_TO: str(box)}
     return NewRow(partition, id, encode(message.payload, message.kind, headers, limit, carried), group)

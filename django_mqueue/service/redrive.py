@@ -17,12 +17,12 @@ from ..exceptions import NotRegistered
 from ..messages import Message
 from ..policy import encoding, names
 from ..policy.batching import batches_by_weight
-from ..policy.dead_letter_filter import letter_filter
+from ..policy.dead_letter_filter import dead_letter_filter
 from ..policy.ids import uuid7
 from ..protocol import events
 from ..store import dead_letters, garbage, log, offsets
 from ..store.connection import session
-from ..store.dead_letters import Return, Wanted
+from ..store.dead_letters import DeadLetterSearch, Redriven
 from ..store.message_rows import message_fields
 from . import message_views
 from .registration import check_group, topic_limit
@@ -111,7 +111,7 @@ def _selection(
         check_group(group)
     dead_topic = conf.dead_letter_topic(topic)
     return DeadLetterSelection(
-        conf.database(using), topic, dead_topic, group, letter_filter(filter), redrives, edit
+        conf.database(using), topic, dead_topic, group, dead_letter_filter(filter), redrives, edit
     )
 
 
@@ -120,12 +120,12 @@ class Batch:
     """The result of one transaction.
 
     ``moved``: how many dead letters were redriven or purged. ``locked``: how many another transaction had locked.
-    ``homeless``: how many have a group that is not registered.
+    ``unregistered``: how many have a group that is not registered.
     """
 
     moved: int
     locked: int
-    homeless: int
+    unregistered: int
 
 
 @dataclass
@@ -151,20 +151,20 @@ class DeadLetterSelection:
         if limit is not None:
             check_count("limit", limit)
         with session.migration_errors(self.using):
-            chosen = dead_letters.groups(self.using, self.dead_topic)
+            groups = dead_letters.groups(self.using, self.dead_topic)
             if self.redrives:
                 registered = session.single(
                     self.using, lambda cursor: set(garbage.starts(cursor, self.topic))
                 )
                 if self.group is not None and self.group not in registered:
                     raise NotRegistered(self.topic, self.group)
-                chosen &= registered
+                groups &= registered
             if self.group is not None:
-                chosen &= {self.group}
-            if not chosen or ids == []:
+                groups &= {self.group}
+            if not groups or ids == []:
                 return 0
             total, begun = 0, time.monotonic()
-            for page in self._pages(Wanted(self.dead_topic, sorted(chosen), ids)):
+            for page in self._pages(DeadLetterSearch(self.dead_topic, sorted(groups), ids)):
                 left = None if limit is None else limit - total
                 total += self.batch(page, left, dry_run=dry_run).moved
                 if total == limit:
@@ -175,58 +175,61 @@ class DeadLetterSelection:
 
     def batch(self, page: Sequence[int], left: int | None = None, *, dry_run: bool = False) -> Batch:
         """Redrive or purge these dead letters: at most ``left``, in one transaction."""
-        one = partial(self._one, page=page, left=left, dry_run=dry_run)
-        done = session.run(self.using, one)
-        batch, moved = done
+        work = partial(self._move, page=page, left=left, dry_run=dry_run)
+        batch, moved = session.run(self.using, work)
         if self.redrives and not dry_run:
-            events.redriven(self.using, self.topic, [letter.row for letter in moved])
+            events.redriven(self.using, self.topic, [dead_letter.row for dead_letter in moved])
         return batch
 
-    def _pages(self, wanted: Wanted) -> Iterator[list[int]]:
+    def _pages(self, search: DeadLetterSearch) -> Iterator[list[int]]:
         """Yield lists of offsets. Each list is small enough for one transaction."""
         position, last = 0, log.newest(self.using, self.dead_topic)
-        while found := dead_letters.sizes(self.using, wanted, position, last, AT_ONCE):
+        while found := dead_letters.sizes(self.using, search, position, last, AT_ONCE):
             for page in batches_by_weight(found, itemgetter(1), BYTES_AT_ONCE):
                 yield [offset for offset, _ in page]
             position = found[-1][0]
 
-    def _one(
+    def _move(
         self, cursor: CursorWrapper, *, page: Sequence[int], left: int | None, dry_run: bool
-    ) -> tuple[Batch, list[Letter]]:
+    ) -> tuple[Batch, list[DeadLetterRow]]:
         """Redrive or purge the dead letters of a page, except those locked by another transaction.
 
         A redrive also skips dead letters whose group is not registered, because no group would receive the message.
         """
         free = page if dry_run else sorted(garbage.lock_free(cursor, page))
-        found = [Letter(row, self.dead_topic) for row in dead_letters.read(cursor, free)] if free else []
-        fitting = moved = [letter for letter in found if self.wanted(letter)][:left]
-        if fitting and self.redrives:
-            groups = {letter.row["failed_group"] for letter in fitting}
-            there = offsets.registered_among(cursor, self.topic, groups, locking=True)
-            moved = [letter for letter in fitting if letter.row["failed_group"] in there]
+        found = (
+            [DeadLetterRow(row, self.dead_topic) for row in dead_letters.read(cursor, free)] if free else []
+        )
+        matching = moved = [dead_letter for dead_letter in found if self.matches(dead_letter)][:left]
+        if matching and self.redrives:
+            groups = {dead_letter.row["failed_group"] for dead_letter in matching}
+            registered = offsets.registered_among(cursor, self.topic, groups, locking=True)
+            moved = [dead_letter for dead_letter in matching if dead_letter.row["failed_group"] in registered]
         if moved and not dry_run:
             if self.redrives:
-                dead_letters.send_back(cursor, self.topic, [self._return(letter) for letter in moved])
+                dead_letters.append_redriven(
+                    cursor, self.topic, [self._redriven(dead_letter) for dead_letter in moved]
+                )
             consumers = sorted(garbage.starts(cursor, self.dead_topic))
-            rows = [(letter.row["partition"], letter.row["offset"]) for letter in moved]
+            rows = [(dead_letter.row["partition"], dead_letter.row["offset"]) for dead_letter in moved]
             garbage.delete(cursor, self.dead_topic, consumers, rows)
-        return Batch(len(moved), len(page) - len(free), len(fitting) - len(moved)), moved
+        return Batch(len(moved), len(page) - len(free), len(matching) - len(moved)), moved
 
-    def _return(self, letter: Letter) -> Return:
-        row = letter.row
+    def _redriven(self, dead_letter: DeadLetterRow) -> Redriven:
+        row = dead_letter.row
         payload, metadata = bytes(row["payload"]), dead_letters.without_failures(row["metadata"])
         if self.edit is not None:
             limit = conf.get("MAX_PAYLOAD_BYTES", self.topic)
-            edited, kind = self.edit(letter.message), letter.message.kind
-            content = encoding.encode(edited, kind, letter.metadata["headers"], limit)
+            edited, kind = self.edit(dead_letter.message), dead_letter.message.kind
+            content = encoding.encode(edited, kind, dead_letter.metadata["headers"], limit)
             payload, metadata = content.body, content.metadata
-        return Return(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)
+        return Redriven(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)
 
-    def wanted(self, letter: Letter) -> bool:
-        return self.fits(letter.message)
+    def matches(self, dead_letter: DeadLetterRow) -> bool:
+        return self.fits(dead_letter.message)
 
 
-class Letter:
+class DeadLetterRow:
     """A dead letter: its row, and the message that filters and editors receive."""
 
     def __init__(self, row: dict[str, Any], topic: str) -> None:

@@ -80,15 +80,16 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
         settled = max(offsets.lock_topic(alias, cursor, topic), known)
         if offsets.is_registered(cursor, group, topic):
             return False, False
-        rest = removing.begin(cursor, topic, group)  # Rows that an unsubscribe has left would hide messages.
+        # Rows that an unsubscribe has left would hide messages.
+        has_rest = removing.begin(cursor, topic, group)
         offsets.raise_settled(cursor, topic, settled)
-        offsets.register(cursor, group, topic, min(above, settled), resetting=rest)
-        return True, rest
+        offsets.register(cursor, group, topic, min(above, settled), resetting=has_rest)
+        return True, has_rest
 
-    new, rest = session.run(alias, work)
-    if rest:
+    is_new, has_rest = session.run(alias, work)
+    if has_rest:
         removing.finish(alias, topic, group)
-    return new
+    return is_new
 
 
 def registration_of(using: str, topic: str, group: str) -> offsets.Registration:
@@ -124,13 +125,13 @@ def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
 
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         offsets.lock_topic(alias, cursor, topic)
-        was = offsets.unregister(cursor, group, topic)
-        return was, removing.begin(cursor, topic, group)
+        was_registered = offsets.unregister(cursor, group, topic)
+        return was_registered, removing.begin(cursor, topic, group)
 
-    was, rest = session.run(alias, work)
-    if rest:
+    was_registered, has_rest = session.run(alias, work)
+    if has_rest:
         removing.finish(alias, topic, group)
-    return was
+    return was_registered
 
 
 def start_above(using: str, topic: str, start: Start, settle_for: float | None = None) -> tuple[int, int]:
@@ -187,17 +188,17 @@ def _long_before(using: str, topic: str, moment: int, upto: int, spread: int) ->
     return _bisected(using, topic, upto, lambda earliest, latest: latest < moment - spread)[0]
 
 
-def _bisected(using: str, topic: str, upto: int, goes_on: Callable[[int, int], bool]) -> tuple[int, int]:
+def _bisected(using: str, topic: str, upto: int, is_below: Callable[[int, int], bool]) -> tuple[int, int]:
     """Bisect up to ``upto``. Return the two offsets, at most ``NEIGHBOURS`` apart, that enclose the result.
 
-    ``goes_on`` returns whether to search higher. It gets the earliest and latest time of the messages around an offset,
-    because single times may be wrong.
+    ``is_below`` returns whether to search higher. It gets the earliest and latest time of the messages around an
+    offset, because single times may be wrong.
     """
     low, high = 0, upto
     while high - low > NEIGHBOURS:
         middle = (low + high) // 2
         times = log.times_near(using, topic, middle, upto, NEIGHBOURS)
-        if times is not None and goes_on(*times):
+        if times is not None and is_below(*times):
             low = middle + 1
         else:
             high = middle

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from django.db.backends.utils import CursorWrapper
+from functools import partial
 
 from .. import conf
 from ..policy import names
@@ -85,7 +84,7 @@ def release(
     deadline = time.monotonic() + LOCK_WAIT_SECONDS
     while left:
         for some in batches(left):
-            free += _release(alias, some)
+            free += session.run(alias, partial(leases.set_free, seen=some))
         freed = set(free)
         held = [one for one in left if one not in freed]
         left = leases.still(alias, held)
@@ -95,13 +94,6 @@ def release(
         if left:
             time.sleep(0.05)
     return Released(_partitions(free), _partitions(left), _partitions(changed))
-
-
-def _release(alias: str, some: Sequence[leases.Seen]) -> list[leases.Seen]:
-    def work(cursor: CursorWrapper) -> list[leases.Seen]:
-        return leases.set_free(cursor, some)
-
-    return session.run(alias, work)
 
 
 def _partitions(found: Sequence[leases.Seen]) -> tuple[str, ...]:

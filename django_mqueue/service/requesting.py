@@ -30,9 +30,9 @@ from ..store.connection import session
 from .publish import check, publish_request
 
 FIRST_PAUSE, GROWTH = 0.005, 1.5
-LAST_LOOKS, LAST_PAUSE = 5, 0.02
+LAST_TRIES, LAST_PAUSE = 5, 0.02
 """At the deadline: the number of checks of a box that is being filled, and the seconds between two checks."""
-LOOKS_AFTER_A_LOSS = 150
+TRIES_AFTER_A_LOSS = 150
 
 inline_handlers: ContextVar[Callable[[str, str], object] | None] = ContextVar("inline_handlers", default=None)
 """For tests: a function that runs the handlers of (topic, database) in place of workers, so that no request waits."""
@@ -61,16 +61,16 @@ def request(
     worker would see the request before the commit. Raises ``NotRegistered`` for an unknown ``group``, and ``TypeError``
     or ``ValueError`` for bad arguments, before any SQL.
     """
-    question = PendingRequest(
+    pending = PendingRequest(
         topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using
     )
     try:
-        question.ask()
-        while (found := question.look()) is None:
-            sleep(question.pause)
+        pending.send()
+        while (found := pending.poll()) is None:
+            sleep(pending.pause)
         return found
     except BaseException:
-        question.abandon()
+        pending.abandon()
         raise
 
 
@@ -87,22 +87,22 @@ async def arequest(
     using: str | None = None,
 ) -> Reply:
     """Do the same as ``request``, for asynchronous callers. It holds no thread while it waits."""
-    question = PendingRequest(
+    pending = PendingRequest(
         topic, OutgoingMessage(payload, key, id, kind, headers, group=group), timeout, using
     )
-    look = sync_to_async(question.look)
+    poll = sync_to_async(pending.poll)
     try:
-        await sync_to_async(question.ask)()
-        while (found := await look()) is None:
-            await asyncio.sleep(question.pause)
+        await sync_to_async(pending.send)()
+        while (found := await poll()) is None:
+            await asyncio.sleep(pending.pause)
         return found
     except BaseException:
-        await asyncio.shield(sync_to_async(question.abandon)())
+        await asyncio.shield(sync_to_async(pending.abandon)())
         raise
 
 
 class PendingRequest:
-    """One request: ``ask`` publishes it, ``look`` checks for the reply, ``abandon`` deletes its box."""
+    """One request: ``send`` publishes it, ``poll`` checks for the reply, ``abandon`` deletes its box."""
 
     def __init__(
         self, topic: str, message: OutgoingMessage, timeout: float | timedelta, using: str | None
@@ -113,36 +113,36 @@ class PendingRequest:
         self.message = message
         self.id, self.pause = "", FIRST_PAUSE
         self._box: Box | None = None
-        self._here = inline_handlers.get()
+        self._inline_handler = inline_handlers.get()
 
-    def ask(self) -> None:
+    def send(self) -> None:
         """Open the box and publish the request, in one commit."""
-        if self._here is None and session.in_transaction(self.using):
+        if self._inline_handler is None and session.in_transaction(self.using):
             raise MQueueError(
                 f"cannot request inside a transaction on {self.using!r}: no worker sees the request before the"
                 " commit, so no reply can arrive. Request before or after the transaction; in tests use"
                 " django_mqueue.testing.requests_answered"
             )
-        atomic = nullcontext() if self._here is None else transaction.atomic(using=self.using)
+        atomic = nullcontext() if self._inline_handler is None else transaction.atomic(using=self.using)
         with session.migration_errors(self.using):
             _sweep(self.using, self.topic)
             with atomic:
                 self.id = session.run(self.using, self._publish).id
-        if self._here is not None:
-            self._here(self.topic, self.using)
+        if self._inline_handler is not None:
+            self._inline_handler(self.topic, self.using)
 
-    def look(self) -> Reply | None:
-        """Return the reply; None: look again after ``pause`` seconds. Raise an error if there will be none."""
+    def poll(self) -> Reply | None:
+        """Return the reply; None: call again after ``pause`` seconds. Raise an error if there will be none."""
         assert self._box is not None
-        found = replies.look(self.using, self._box)
+        found = replies.read(self.using, self._box)
         is_open = found is not None and found.failures is None
-        if found is not None and is_open and found.left_ms > 0 and self._here is None:
+        if found is not None and is_open and found.left_ms > 0 and self._inline_handler is None:
             self.pause = min(
                 self.pause * GROWTH, float(conf.get("POLL_INTERVAL", self.topic)), found.left_ms / 1000
             )
             return None
         if is_open:
-            found = self._last_look()
+            found = self._take_at_deadline()
         else:
             self.abandon()
         if found is None or found.failures is None:
@@ -171,9 +171,9 @@ class PendingRequest:
         self._box = replies.open_box(cursor, self.topic, id, uuid7(), self.timeout_ms)
         return publish_request(self.topic, message, self._box, self.using)
 
-    def _last_look(self) -> replies.Content | None:
+    def _take_at_deadline(self) -> replies.Content | None:
         """Take the box at the deadline. A reply counts if it is committed, or is just being committed."""
-        for _ in range(LAST_LOOKS):
+        for _ in range(LAST_TRIES):
             if (found := self._take()) is not None:
                 return found
             sleep(LAST_PAUSE)
@@ -181,8 +181,8 @@ class PendingRequest:
 
     def _take_when_free(self) -> None:
         """Take the box if it exists. Retry, because a killed connection may hold its locks a moment longer."""
-        for _ in range(LOOKS_AFTER_A_LOSS):
-            if self._take() is not None or self._box is None or replies.look(self.using, self._box) is None:
+        for _ in range(TRIES_AFTER_A_LOSS):
+            if self._take() is not None or self._box is None or replies.read(self.using, self._box) is None:
                 return
             sleep(LAST_PAUSE)
 

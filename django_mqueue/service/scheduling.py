@@ -14,7 +14,7 @@ from ..policy.durations import due_of, moment, moment_ms
 from ..store.connection import session
 from ..store.message_rows import common_fields
 from ..store.scheduling import schedule
-from .storing import checked_place
+from .storing import check_message_key
 
 PAGE = 500
 
@@ -42,9 +42,9 @@ def scheduled(
         raise ValueError("key and group select one message together with its id: give id also")
     if id is None:
         return _pages(alias, topic, until)
-    place = checked_place(topic, id, key, group)
+    message_key = check_message_key(topic, id, key, group)
     with session.migration_errors(alias):
-        found = schedule.by_place(alias, topic, place)
+        found = schedule.by_key(alias, topic, message_key)
     return iter([_message(topic, row) for row in found if until is None or row["available_at"] < until])
 
 
@@ -87,12 +87,16 @@ def reschedule(
 
 def _change(topic: str, id: str, key: str | None, group: str | None, using: str | None, due: Any) -> bool:
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
-    place = checked_place(topic, id, key, group)
+    message_key = check_message_key(topic, id, key, group)
     alias = conf.database(using)
     with session.migration_errors(alias):
         if due is None:
-            return session.single(alias, lambda cursor: schedule.delete(cursor, topic, place), latest=True)
-        return session.single(alias, lambda cursor: schedule.move(cursor, topic, place, due), latest=True)
+            return session.single(
+                alias, lambda cursor: schedule.delete(cursor, topic, message_key), latest=True
+            )
+        return session.single(
+            alias, lambda cursor: schedule.move(cursor, topic, message_key, due), latest=True
+        )
 
 
 def _pages(alias: str, topic: str, until: int | None) -> Iterator[ScheduledMessage]:

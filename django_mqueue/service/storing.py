@@ -26,7 +26,7 @@ ROWS_PER_STATEMENT = 500
 BYTES_PER_STATEMENT = 4 * 1_048_576
 
 
-def checked_place(topic: str, id: str, key: str | None, group: str | None) -> MessageKey:
+def check_message_key(topic: str, id: str, key: str | None, group: str | None) -> MessageKey:
     """Return the partition, id and group of a message. Raise ``TypeError`` or ``ValueError`` for invalid names."""
     names.check_name("id", id, names.ID_MAX)
     if key is not None:
@@ -64,34 +64,35 @@ def store_now(cursor: CursorWrapper, topic: str, row: NewRow, *, given: bool, re
     """Append one message. ``given``: the caller chose its id. ``replace``: it replaces a scheduled one of this id."""
     if not given:
         return _published(topic, row, log.insert(cursor, topic, [row]), True)
-    replaced = replace and schedule.delete(cursor, topic, row.place)
+    replaced = replace and schedule.delete(cursor, topic, row.message_key)
     offset, stored = log.insert_once(cursor, topic, row)
     return _published(topic, row, offset, stored and not replaced, stored and replaced)
 
 
 def store_scheduled(
-    cursor: CursorWrapper, topic: str, one: ScheduledRow, *, given: bool, replace: bool
+    cursor: CursorWrapper, topic: str, scheduled_row: ScheduledRow, *, given: bool, replace: bool
 ) -> Published:
     """Schedule one message, unless its id is scheduled or in the log. ``replace``: replace a scheduled one of this id.
 
     The log is read last: a message of this id that is being promoted is in the log by then.
     """
+    row, message_key = scheduled_row.row, scheduled_row.message_key
     if not given:
-        return _published(topic, one.row, schedule.insert(cursor, topic, [one]), True)
-    there = log.existing_now(cursor, names.scheduled_topic(topic), [one.place])
-    if there and not replace:
-        return _published(topic, one.row, there[one.place], False)
-    if there and schedule.replace(cursor, topic, there[one.place], one):
-        return _published(topic, one.row, there[one.place], False, replaced=True)
-    offset, stored = schedule.insert_once(cursor, topic, one)
+        return _published(topic, row, schedule.insert(cursor, topic, [scheduled_row]), True)
+    scheduled = log.existing_now(cursor, names.scheduled_topic(topic), [message_key]).get(message_key)
+    if scheduled and not replace:
+        return _published(topic, row, scheduled, False)
+    if scheduled and schedule.replace(cursor, topic, scheduled, scheduled_row):
+        return _published(topic, row, scheduled, False, replaced=True)
+    offset, stored = schedule.insert_once(cursor, topic, scheduled_row)
     if stored:
-        there_now = log.existing_now(cursor, topic, [one.place], locking=True).get(one.place)
-        if there_now is not None:
-            schedule.delete(cursor, topic, one.place)
-            return _published(topic, one.row, there_now, False)
-    elif replace and schedule.replace(cursor, topic, offset, one):
-        return _published(topic, one.row, offset, False, replaced=True)
-    return _published(topic, one.row, offset, stored)
+        logged = log.existing_now(cursor, topic, [message_key], locking=True).get(message_key)
+        if logged is not None:
+            schedule.delete(cursor, topic, message_key)
+            return _published(topic, row, logged, False)
+    elif replace and schedule.replace(cursor, topic, offset, scheduled_row):
+        return _published(topic, row, offset, False, replaced=True)
+    return _published(topic, row, offset, stored)
 
 
 def store_many(
@@ -102,18 +103,18 @@ def store_many(
     given: Sequence[bool],
 ) -> list[Published]:
     """Store messages, first those without a due time. Return a ``Published`` for each, in the given order."""
-    now = [place for place, due in enumerate(dues) if due is None]
-    later = {place: ScheduledRow(rows[place], due) for place, due in enumerate(dues) if due is not None}
+    now = [number for number, due in enumerate(dues) if due is None]
+    later = {number: ScheduledRow(rows[number], due) for number, due in enumerate(dues) if due is not None}
     # If an id occurs twice, the first message counts.
-    scheduled = {row.place: row for row in reversed(later.values())}
-    answers: dict[int, Published] = {}
-    for store, places in (
+    scheduled = {row.message_key: row for row in reversed(later.values())}
+    published: dict[int, Published] = {}
+    for store, numbers in (
         (_LogStore(cursor, topic), now),
         (_ScheduledStore(cursor, topic, scheduled), list(later)),
     ):
-        stored = _store(store, [(rows[place], given[place]) for place in places])
-        answers |= zip(places, stored, strict=True)
-    return [answers[place] for place in range(len(rows))]
+        stored = _store(store, [(rows[number], given[number]) for number in numbers])
+        published |= zip(numbers, stored, strict=True)
+    return [published[number] for number in range(len(rows))]
 
 
 @dataclass
@@ -124,8 +125,8 @@ class _LogStore:
     topic: str
     scheduled: Mapping[MessageKey, ScheduledRow] = field(default_factory=dict)
 
-    def existing(self, places: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
-        return log.existing_now(self.cursor, self.topic, places, locking=locking)
+    def existing(self, message_keys: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
+        return log.existing_now(self.cursor, self.topic, message_keys, locking=locking)
 
     def insert(self, rows: Sequence[NewRow]) -> int:
         return log.insert(self.cursor, self.topic, rows)
@@ -134,13 +135,15 @@ class _LogStore:
 class _ScheduledStore(_LogStore):
     """The scheduled messages, as a destination of rows."""
 
-    def existing(self, places: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
+    def existing(self, message_keys: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
         """Read the scheduled messages first. A message that is promoted between the two reads is then in the log."""
-        waiting = log.existing_now(self.cursor, names.scheduled_topic(self.topic), places, locking=locking)
-        return super().existing(places, locking=locking) | waiting
+        scheduled_offsets = log.existing_now(
+            self.cursor, names.scheduled_topic(self.topic), message_keys, locking=locking
+        )
+        return super().existing(message_keys, locking=locking) | scheduled_offsets
 
     def insert(self, rows: Sequence[NewRow]) -> int:
-        return schedule.insert(self.cursor, self.topic, [self.scheduled[row.place] for row in rows])
+        return schedule.insert(self.cursor, self.topic, [self.scheduled[row.message_key] for row in rows])
 
 
 def _published(topic: str, row: NewRow, offset: int, created: bool, replaced: bool = False) -> Published:
@@ -150,31 +153,33 @@ def _published(topic: str, row: NewRow, offset: int, created: bool, replaced: bo
 def _store(store: _LogStore, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
     """Store rows, each id once. ``rows``: pairs of a row and whether the caller chose its id."""
     offset_of: dict[MessageKey, int] = {}
-    answers = []
+    published = []
     for chunk in batches_by_weight(rows, _weight, BYTES_PER_STATEMENT, ROWS_PER_STATEMENT):
         fresh: dict[MessageKey, NewRow] = {}
         for row, _ in chunk:
-            if row.place not in offset_of:
-                fresh.setdefault(row.place, row)
-        given = list(dict.fromkeys(row.place for row, is_given in chunk if is_given and row.place in fresh))
-        there = store.existing(given)
-        stored = _insert_rest(store, fresh, there, given)
-        offset_of |= there | stored
+            if row.message_key not in offset_of:
+                fresh.setdefault(row.message_key, row)
+        given = list(
+            dict.fromkeys(row.message_key for row, is_given in chunk if is_given and row.message_key in fresh)
+        )
+        stored_before = store.existing(given)
+        stored = _insert_rest(store, fresh, stored_before, given)
+        offset_of |= stored_before | stored
         for row, _ in chunk:
             # Only the first row of a new id has created its message.
-            created = stored.pop(row.place, None) is not None
-            answers.append(_published(store.topic, row, offset_of[row.place], created))
-    return answers
+            created = stored.pop(row.message_key, None) is not None
+            published.append(_published(store.topic, row, offset_of[row.message_key], created))
+    return published
 
 
 def _insert_rest(
     store: _LogStore,
     fresh: dict[MessageKey, NewRow],
-    there: dict[MessageKey, int],
+    stored: dict[MessageKey, int],
     given: list[MessageKey],
 ) -> dict[MessageKey, int]:
     """Insert the missing rows. If another publisher is storing one of the ids, wait for its commit and use its row."""
-    while missing := [key for key in fresh if key not in there]:
+    while missing := [key for key in fresh if key not in stored]:
         new = [fresh[key] for key in missing]
         try:
             with naming_unknown_group(store.cursor, store.topic, new):
@@ -182,9 +187,9 @@ def _insert_rest(
         except IntegrityError as error:
             if not errors.is_duplicate(error) or not given:
                 raise
-            there |= store.existing(given, locking=True)
+            stored |= store.existing(given, locking=True)
         else:
-            return {key: first + place for place, key in enumerate(missing)}
+            return {key: first + number for number, key in enumerate(missing)}
     return {}
 
 

@@ -103,7 +103,7 @@ class Subscription:
             to_ms("visibility_timeout", visibility_timeout, least=0.001),
         )
         self._engine: Subscriber | None = None
-        self._dispatch: ClaimScheduler | None = None
+        self._scheduler: ClaimScheduler | None = None
         self._polling = threading.Lock()
         self._outbox = EventQueue()
 
@@ -123,7 +123,7 @@ class Subscription:
             self.topic, self.group, self.name, self._options, Tailer(self.using, self._outbox), expires=True
         )
         engine.start()
-        self._engine, self._dispatch = engine, ClaimScheduler([engine], Quarantine(quiet_for=0))
+        self._engine, self._scheduler = engine, ClaimScheduler([engine], Quarantine(quiet_for=0))
         return self
 
     def close(self) -> None:
@@ -156,15 +156,15 @@ class Subscription:
 
     def _deliveries(self, max_messages: int) -> list[Delivery]:
         with self._polling:
-            engine, dispatch = self._opened()
+            engine, scheduler = self._open_parts()
             with engine.context.lock:
                 try:
-                    return self._poll(engine, dispatch, max_messages)
+                    return self._poll(engine, scheduler, max_messages)
                 except Exception as error:
                     if not errors.is_lost(error):
                         raise
                 session.discard(self.using)
-                return self._poll(engine, dispatch, max_messages)
+                return self._poll(engine, scheduler, max_messages)
 
     def ack(self, deliveries: Sequence[Delivery]) -> bool:
         """Acknowledge many deliveries in one statement, and return True.
@@ -175,21 +175,22 @@ class Subscription:
         for delivery in deliveries:
             if not isinstance(delivery, Delivery):
                 raise TypeError(f"deliveries must be Delivery objects of this subscription, not {delivery!r}")
-        engine, _ = self._opened()
+        engine, _ = self._open_parts()
         for delivery in deliveries:
             if delivery.hold.acknowledger is not engine.acknowledger:
-                place = f"{delivery.topic}@{delivery.offset}"
-                raise ValueError(f"delivery {place} belongs to another subscription")
+                raise ValueError(
+                    f"delivery {delivery.topic}@{delivery.offset} belongs to another subscription"
+                )
         return engine.acknowledger.ack(deliveries)
 
-    def _poll(self, engine: Subscriber, dispatch: ClaimScheduler, max_messages: int) -> list[Delivery]:
+    def _poll(self, engine: Subscriber, scheduler: ClaimScheduler, max_messages: int) -> list[Delivery]:
         engine.context.confirm()
         engine.tick()
         engine.feed.tick()
         engine.membership.tick()
-        return dispatch.claim(max_messages)
+        return scheduler.claim(max_messages)
 
-    def _opened(self) -> tuple[Subscriber, ClaimScheduler]:
-        if self._engine is None or self._dispatch is None:
+    def _open_parts(self) -> tuple[Subscriber, ClaimScheduler]:
+        if self._engine is None or self._scheduler is None:
             raise ClosedSubscription(f"subscription {self.name!r} is not open: use it inside its with block")
-        return self._engine, self._dispatch
+        return self._engine, self._scheduler

@@ -109,7 +109,7 @@ def connecting(options: Mapping[str, str]) -> ConnectionParameters:
 
 
 @contextmanager
-def connected(how: ConnectionParameters) -> Iterator[str]:
+def connected(parameters: ConnectionParameters) -> Iterator[str]:
     """Open a connection for this thread and yield its alias. Close the connection at the end of the block.
 
     Raises ``NoConnection``, which says what is wrong and where, and ``OptionError`` if the options are not allowed
@@ -119,15 +119,15 @@ def connected(how: ConnectionParameters) -> Iterator[str]:
 
     with ExitStack() as stack:
         try:
-            alias = stack.enter_context(detached.connection(_settings(how)))
+            alias = stack.enter_context(detached.connection(_settings(parameters)))
         except (DatabaseError, InterfaceError) as error:
-            raise NoConnection(_explained(how, error)) from error
+            raise NoConnection(_explained(parameters, error)) from error
         try:
             yield alias
         except DatabaseError as error:
             if errors.is_no_table(error):
                 raise NoConnection(
-                    f"{how.where()} holds no tables of the queue: run manage.py migrate"
+                    f"{parameters.where()} holds no tables of the queue: run manage.py migrate"
                 ) from error
             raise
 
@@ -135,8 +135,8 @@ def connected(how: ConnectionParameters) -> Iterator[str]:
 class RetryingConnection:
     """A connection that stays open between uses, and is opened again after an error. For one thread."""
 
-    def __init__(self, how: ConnectionParameters) -> None:
-        self._how = how
+    def __init__(self, parameters: ConnectionParameters) -> None:
+        self._parameters = parameters
         self._stack = ExitStack()
         self._using: str | None = None
 
@@ -150,7 +150,7 @@ class RetryingConnection:
         for attempt in itertools.count(1):
             try:
                 if self._using is None:
-                    self._using = self._stack.enter_context(connected(self._how))
+                    self._using = self._stack.enter_context(connected(self._parameters))
                 return work(self._using)
             except (DatabaseError, InterfaceError, NoConnection) as error:
                 cause = error.__cause__ if isinstance(error, NoConnection) else error
@@ -168,30 +168,31 @@ class RetryingConnection:
             self._stack.close()
 
 
-def _settings(how: ConnectionParameters) -> Mapping[str, Any]:
+def _settings(parameters: ConnectionParameters) -> Mapping[str, Any]:
     """Return an entry of ``DATABASES``."""
-    if options_refused() and not (how.by_django and how.password_file is None):
+    if options_refused() and not (parameters.by_django and parameters.password_file is None):
         raise OptionError(
-            f"{how.where()}: the environment's {OPTIONS_ALLOWED} is refuse, so no option may name a server, an account,"
-            " a file or a function here. Leave them out: Django's settings name the database, 'using' one of several"
+            f"{parameters.where()}: the environment's {OPTIONS_ALLOWED} is refuse, so no option may name a server, an"
+            " account, a file or a function here. Leave them out: Django's settings name the database, 'using' one of"
+            " several"
         )
-    if how.by_django:
-        return _of_django(how)
-    parameters: dict[str, Any] = {"connect_timeout": TIMEOUT, **how.parameters}
-    if how.password_file is not None:
+    if parameters.by_django:
+        return _of_django(parameters)
+    arguments: dict[str, Any] = {"connect_timeout": TIMEOUT, **parameters.parameters}
+    if parameters.password_file is not None:
         try:
-            parameters["password"] = Path(how.password_file).read_text().rstrip("\r\n")
+            arguments["password"] = Path(parameters.password_file).read_text().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             raise NoConnection(
-                f"option 'passwordFile': {how.password_file} cannot be read here: {error}"
+                f"option 'passwordFile': {parameters.password_file} cannot be read here: {error}"
             ) from error
     elif PASSWORD in os.environ:
-        parameters["password"] = os.environ[PASSWORD]
-    if how.hook is not None:
-        parameters |= _called(how.hook)
+        arguments["password"] = os.environ[PASSWORD]
+    if parameters.hook is not None:
+        arguments |= _called(parameters.hook)
     names = {"NAME": "database", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
-    found = {setting: parameters.pop(name, "") for setting, name in names.items()}
-    return {**found, "OPTIONS": parameters}
+    found = {setting: arguments.pop(name, "") for setting, name in names.items()}
+    return {**found, "OPTIONS": arguments}
 
 
 def options_refused() -> bool:
@@ -225,7 +226,7 @@ def _called(hook: str) -> Mapping[str, Any]:
     return found
 
 
-def _of_django(how: ConnectionParameters) -> Mapping[str, Any]:
+def _of_django(parameters: ConnectionParameters) -> Mapping[str, Any]:
     from django.conf import settings
 
     if not settings.configured and "DJANGO_SETTINGS_MODULE" not in os.environ:
@@ -233,7 +234,7 @@ def _of_django(how: ConnectionParameters) -> Mapping[str, Any]:
             "no database was named: give the options 'host', 'user' and 'database' (or 'defaultsFile' or"
             " 'connectionHook'), or set DJANGO_SETTINGS_MODULE in the environment of Spark's processes"
         )
-    using = conf.database(how.using)
+    using = conf.database(parameters.using)
     if using not in settings.DATABASES:
         raise OptionError(
             f"option 'using' is {using!r}, but DATABASES has only {', '.join(settings.DATABASES)}"
@@ -241,8 +242,8 @@ def _of_django(how: ConnectionParameters) -> Mapping[str, Any]:
     return connections[using].settings_dict
 
 
-def _explained(how: ConnectionParameters, error: Exception) -> str:
-    where = how.where()
+def _explained(parameters: ConnectionParameters, error: Exception) -> str:
+    where = parameters.where()
     if errors.is_access_denied(error):
         return (
             f"{where}: the server refuses this account ({error.args[-1]}). Check the password in 'connectionHook',"

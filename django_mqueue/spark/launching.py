@@ -177,18 +177,18 @@ def check_server(url: str) -> None:
 def environment() -> dict[str, str]:
     """Return the environment variables that Spark's processes need. A ``PYSPARK_PYTHON`` that is set is kept."""
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
-    places = [str(Path(__file__).resolve().parents[2])]
+    folders = [str(Path(__file__).resolve().parents[2])]
     if module := os.environ.get("DJANGO_SETTINGS_MODULE"):
         spec = find_spec(module.partition(".")[0])
         if spec and spec.origin:
             home = Path(spec.origin).resolve().parent
-            places.append(str(home.parent if spec.submodule_search_locations else home))
-    known = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+            folders.append(str(home.parent if spec.submodule_search_locations else home))
+    known = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     return {
         "JAVA_HOME": str(find_java().home),
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", python),
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*known, *places])),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*known, *folders])),
     }
 
 

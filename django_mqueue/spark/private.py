@@ -28,10 +28,10 @@ def overwrite(path: str | os.PathLike[str], flags: int = 0) -> int:
 
 def refuse_links(top: Path, path: str) -> None:
     """Raise ``OSError`` if a folder on the way from ``top`` to ``path``, or ``path`` itself, is a symbolic link."""
-    place = top
+    folder = top
     for part in Path(path).parts:
-        place /= part
-        if place.is_symlink():
+        folder /= part
+        if folder.is_symlink():
             raise OSError(
-                errno.ELOOP, "a symbolic link is not followed for writing: give a folder", str(place)
+                errno.ELOOP, "a symbolic link is not followed for writing: give a folder", str(folder)
             )

@@ -33,15 +33,15 @@ class Suffixes:
         """Return all suffixes. Publishing to a topic that ends in one of them is not allowed."""
         return tuple(sorted({self.common, *self.own.values()}))
 
-    def letters(self, topic: str) -> str:
+    def dead_letter_topic(self, topic: str) -> str:
         """Return the dead-letter topic of a topic."""
         return topic + self.own.get(topic, self.common)
 
-    def original(self, letters: str) -> str | None:
+    def original(self, dead_letter_topic: str) -> str | None:
         """Return the topic to which this dead-letter topic belongs; None if this is no dead-letter topic."""
         for suffix in self.all:
-            topic = letters.removesuffix(suffix)
-            if topic and self.letters(topic) == letters:
+            topic = dead_letter_topic.removesuffix(suffix)
+            if topic and self.dead_letter_topic(topic) == dead_letter_topic:
                 return topic
         return None
 
@@ -55,7 +55,7 @@ class Suffixes:
 BY_DEFAULT = Suffixes()
 
 
-def suffixes_of(options: Mapping[str, str], how: ConnectionParameters) -> Suffixes:
+def suffixes_of(options: Mapping[str, str], parameters: ConnectionParameters) -> Suffixes:
     """Return the suffixes of the option, else of Django's settings if these name the database, else the default.
 
     Option names are case-insensitive. Raises ``OptionError``.
@@ -63,7 +63,7 @@ def suffixes_of(options: Mapping[str, str], how: ConnectionParameters) -> Suffix
     text = next((value for name, value in options.items() if name.lower() == OPTION.lower()), None)
     if text is not None:
         return _parsed(text)
-    if how.by_django and (settings.configured or os.environ.get("DJANGO_SETTINGS_MODULE")):
+    if parameters.by_django and (settings.configured or os.environ.get("DJANGO_SETTINGS_MODULE")):
         return suffixes_of_settings()
     return BY_DEFAULT
 

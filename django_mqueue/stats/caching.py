@@ -9,34 +9,34 @@ from typing import Any, TypeVar
 
 from django.core.cache import cache
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 logger = logging.getLogger("django_mqueue")
 VERSION = 5
 """The version of the cached classes. Increase it after a change of their fields."""
 
 
-def cached(using: str, question: tuple[Any, ...], max_age: float, ask: Callable[[], Answer]) -> Answer:
-    """Return the cached answer to a question about a database, or call ``ask`` and cache its answer.
+def cached(using: str, query: tuple[Any, ...], max_age: float, compute: Callable[[], Result]) -> Result:
+    """Return the cached answer to a question about a database, or call ``compute`` and cache its answer.
 
     ``max_age``: the seconds for which an answer is cached; 0: never use the cache. Only numbers and names are cached,
-    never payloads. If the cache fails, the error is logged, and ``ask`` is called.
+    never payloads. If the cache fails, the error is logged, and ``compute`` is called.
     """
     if max_age <= 0:
-        return ask()
-    digest = hashlib.sha256(repr((VERSION, using, *question)).encode("utf-8", "surrogatepass")).hexdigest()
+        return compute()
+    digest = hashlib.sha256(repr((VERSION, using, *query)).encode("utf-8", "surrogatepass")).hexdigest()
     key = f"django_mqueue:{digest}"
     try:
-        kept = cache.get(key)
+        stored = cache.get(key)
     except Exception:
         logger.warning("the cache failed; asking the database", exc_info=True)
-        return ask()
+        return compute()
     # The question is cached with its answer, so that a value that other code wrote under the key is ignored.
-    if isinstance(kept, tuple) and len(kept) == 2 and kept[0] == question:
-        found: Answer = kept[1]
+    if isinstance(stored, tuple) and len(stored) == 2 and stored[0] == query:
+        found: Result = stored[1]
         return found
-    answer = ask()
+    result = compute()
     try:
-        cache.set(key, (question, answer), max_age)
+        cache.set(key, (query, result), max_age)
     except Exception:
         logger.warning("the cache failed; the answer is not kept", exc_info=True)
-    return answer
+    return result

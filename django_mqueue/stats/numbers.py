@@ -36,7 +36,7 @@ EXACT_MAX = 10_000
 MAX_AGE_MAX = 3_600
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def topics(
@@ -57,7 +57,7 @@ def topics(
         if not isinstance(text, str):
             raise TypeError(f"{argument} must be a str, not {text!r}")
     check_count("limit", limit, TOPICS_MAX)
-    return _asked(using, max_age, topic_list.topics, after, limit, containing)
+    return _cached(using, max_age, topic_list.topics, after, limit, containing)
 
 
 def group_figures(
@@ -71,7 +71,7 @@ def group_figures(
 
     They are the messages by status, the oldest open message, and the group's workers.
     """
-    return _asked(using, max_age, of_groups.group_figures, _pairs(pairs), _exact(exact))
+    return _cached(using, max_age, of_groups.group_figures, _pairs(pairs), _exact(exact))
 
 
 def topic_figures(
@@ -80,9 +80,9 @@ def topic_figures(
     """Return the figures of up to 200 topics, by name: the messages that each holds, for all groups."""
     if isinstance(topics, str):
         raise TypeError(f"topics must be some topics, not the str {topics!r}")
-    wanted = tuple(dict.fromkeys(_topic(topic) for topic in topics))
-    _check_number("topics", len(wanted))
-    return _asked(using, max_age, of_topics.topic_figures, wanted, _exact(exact))
+    unique = tuple(dict.fromkeys(_topic(topic) for topic in topics))
+    _check_number("topics", len(unique))
+    return _cached(using, max_age, of_topics.topic_figures, unique, _exact(exact))
 
 
 def rates(
@@ -100,9 +100,9 @@ def rates(
     the dead letters of all groups. ``span``: a timedelta or seconds, at most 31 days. ``points``: up to 500. A step
     is at least one second.
     """
-    wanted = _pairs_or_topics(pairs)
+    targets = _pairs_or_topics(pairs)
     ms, points = _span(span, points)
-    return _asked(using, max_age, lately.rates, wanted, ms, points, _exact(exact))
+    return _cached(using, max_age, lately.rates, targets, ms, points, _exact(exact))
 
 
 def latency(
@@ -121,7 +121,7 @@ def latency(
     """
     (pair,) = _pairs([(topic, group)])
     ms, points = _span(span, points)
-    return _asked(using, max_age, lately.latency, *pair, ms, points, _exact(exact))
+    return _cached(using, max_age, lately.latency, *pair, ms, points, _exact(exact))
 
 
 def lag(
@@ -136,12 +136,12 @@ def lag(
     """Return the lag of a group: the total, and the ``limit`` partitions (up to 1,000) with the most messages."""
     (pair,) = _pairs([(topic, group)])
     check_count("limit", limit, PARTITIONS_MAX)
-    return _asked(using, max_age, group_lag.lag, *pair, limit, _exact(exact))
+    return _cached(using, max_age, group_lag.lag, *pair, limit, _exact(exact))
 
 
 def holds(topic: str, *, max_age: float = 0, using: str | None = None) -> list[Hold]:
     """Return the retention blockers of a topic, the oldest message first; none if the topic is empty."""
-    return _asked(using, max_age, retention_blockers.holds, _topic(topic))
+    return _cached(using, max_age, retention_blockers.holds, _topic(topic))
 
 
 def subscribers(
@@ -149,17 +149,17 @@ def subscribers(
 ) -> list[SubscriberFigures]:
     """Return the members of a group by name, including members that left or became silent within a day."""
     (pair,) = _pairs([(topic, group)])
-    return _asked(using, max_age, members.subscribers, *pair)
+    return _cached(using, max_age, members.subscribers, *pair)
 
 
-def _asked(using: str | None, max_age: float, ask: Callable[..., Answer], *arguments: Any) -> Answer:
+def _cached(using: str | None, max_age: float, compute: Callable[..., Result], *arguments: Any) -> Result:
     """Return the answer of ``ask(alias, *arguments)``, which may come from the cache."""
     if isinstance(max_age, bool) or not isinstance(max_age, (int, float)):
         raise TypeError(f"max_age must be a number of seconds, not {max_age!r}")
     if not 0 <= max_age <= MAX_AGE_MAX:
         raise ValueError(f"max_age must be 0 to {MAX_AGE_MAX} seconds, not {max_age!r}")
     alias = conf.database(using)
-    return cached(alias, (ask.__name__, *arguments), max_age, lambda: ask(alias, *arguments))
+    return cached(alias, (compute.__name__, *arguments), max_age, lambda: compute(alias, *arguments))
 
 
 def _exact(exact: int | None) -> int | None:
@@ -171,23 +171,23 @@ def _topic(topic: object) -> str:
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    wanted = []
+    checked = []
     for topic, group in _pairs_or_topics(pairs):
         if group is None:
             raise TypeError("group must be a str: each group has figures of its own")
-        wanted.append((topic, group))
-    return tuple(wanted)
+        checked.append((topic, group))
+    return tuple(checked)
 
 
 def _pairs_or_topics(pairs: Iterable[tuple[str, str | None]]) -> tuple[tuple[str, str | None], ...]:
-    wanted: dict[tuple[str, str | None], None] = {}
+    checked: dict[tuple[str, str | None], None] = {}
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise TypeError(f"pairs must be tuples of topic and group, not {pair!r}")
         topic, group = pair
-        wanted[_topic(topic), None if group is None else check_group(group)] = None
-    _check_number("pairs", len(wanted))
-    return tuple(wanted)
+        checked[_topic(topic), None if group is None else check_group(group)] = None
+    _check_number("pairs", len(checked))
+    return tuple(checked)
 
 
 def _check_number(argument: str, number: int) -> None:

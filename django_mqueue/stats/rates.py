@@ -13,7 +13,7 @@ from ..store.connection import session
 from ..store.offsets import Registration
 from ..store.queries import group_positions, topic_index
 from ..store.queries.group_rows import Row
-from .recent import Recent, Slice, in_steps, spread
+from .recent import Recent, Slice, count_by_step, estimated_times
 from .results import ABOUT, AT_LEAST, EXACT, Figure, Latency, LatencyStep, Rates, Series, percentiles
 
 Pair = tuple[str, str | None]
@@ -34,15 +34,15 @@ class _Steps:
         self,
         slices: Sequence[Slice],
         test: Callable[[Row], bool],
-        time: Callable[[Row], int],
+        time_of: Callable[[Row], int],
         known_from: int,
     ) -> Series:
         is_part = any(
-            one.rest and (time is not _published_at or one.rows[-1].published_at >= self.start)
-            for one in slices
+            part.rest and (time_of is not _published_at or part.rows[-1].published_at >= self.start)
+            for part in slices
         )
         how = ABOUT if is_part else AT_LEAST if known_from > self.start else EXACT
-        values = in_steps(spread(slices, test, time), self.start, self.step, self.points)
+        values = count_by_step(estimated_times(slices, test, time_of), self.start, self.step, self.points)
         return Series(values, Figure(sum(values), how))
 
 
@@ -57,17 +57,17 @@ def rates(
         groups = sorted({group for _, group in pairs if group is not None})
         names = [*topics, *map(conf.dead_letter_topic, topics)]
         recent = Recent(using, names, exact or limit_for(len(pairs)), len(pairs))
-        time = _Steps(recent.now, span, points)
+        steps = _Steps(recent.now, span, points)
         registered = group_positions.registrations(using, topics, groups) if groups else {}
         consumed = {topic for topic, _ in topic_index.registered(using, topics)}
-        letters = cache(lambda topic: recent.read(conf.dead_letter_topic(topic), None, 0, time.start))
+        dead_letters = cache(lambda topic: recent.read(conf.dead_letter_topic(topic), None, 0, steps.start))
         found = {}
         for topic, group in pairs:
             registration = registered.get((topic, group or ""))
-            kept_from = recent.now - conf.retention_ms(topic) if topic in consumed else time.start
-            slices = recent.read(topic, group, registration.start if registration else 0, time.start)
+            kept_from = recent.now - conf.retention_ms(topic) if topic in consumed else steps.start
+            slices = recent.read(topic, group, registration.start if registration else 0, steps.start)
             found[topic, group] = _rates(
-                time, topic, group, slices, letters(topic), registration, max(kept_from, time.start)
+                steps, topic, group, slices, dead_letters(topic), registration, max(kept_from, steps.start)
             )
         return found
 
@@ -78,28 +78,30 @@ def limit_for(pairs: int) -> int:
 
 
 def _rates(
-    time: _Steps,
+    steps: _Steps,
     topic: str,
     group: str | None,
     slices: Sequence[Slice],
-    letters: Sequence[Slice],
+    dead_letters: Sequence[Slice],
     registration: Registration | None,
     kept_from: int,
 ) -> Rates:
     finished = skipped = finished_from = None
     if group is not None:
-        rows = [row for one in slices for row in one.rows]
-        finished_from = max(_finished_from(rows, time, kept_from), _registered_from(rows, time, registration))
-        finished = time.series(slices, _is_done, _done_at, finished_from)
-        skipped = time.series(slices, lambda row: row.skipped, _done_at, finished_from)
+        rows = [row for part in slices for row in part.rows]
+        finished_from = max(
+            _finished_from(rows, steps, kept_from), _registered_from(rows, steps, registration)
+        )
+        finished = steps.series(slices, _is_done, _done_at, finished_from)
+        skipped = steps.series(slices, lambda row: row.skipped, _done_at, finished_from)
     return Rates(
-        topic, group, moment(time.start), timedelta(milliseconds=time.step),
-        time.series(slices, lambda row: row.status is not None, _published_at, kept_from),
+        topic, group, moment(steps.start), timedelta(milliseconds=steps.step),
+        steps.series(slices, lambda row: row.status is not None, _published_at, kept_from),
         finished,
-        time.series(letters, lambda row: group in (None, row.failed_group), _published_at, time.start),
+        steps.series(dead_letters, lambda row: group in (None, row.failed_group), _published_at, steps.start),
         moment(kept_from),
         None if finished_from is None else moment(finished_from),
-        moment(time.now), skipped,
+        moment(steps.now), skipped,
     )  # fmt: skip
 
 
@@ -115,52 +117,52 @@ def _is_done(row: Row) -> bool:
     return row.status == DONE and row.done_at is not None and not row.skipped
 
 
-def _finished_from(rows: Sequence[Row], time: _Steps, kept_from: int) -> int:
+def _finished_from(rows: Sequence[Row], steps: _Steps, kept_from: int) -> int:
     """Return the time from which the records of finished messages are complete (epoch milliseconds).
 
     The log still holds all messages that were published from ``kept_from`` on. A message that was published earlier
     may have been deleted after it was finished.
     """
-    if kept_from <= time.start:
-        return time.start
+    if kept_from <= steps.start:
+        return steps.start
     if any(row.status not in (None, DONE) and row.published_at < kept_from for row in rows):
-        return time.now  # Messages past retention are deleted as soon as they are done.
-    took = (row.done_at - row.published_at for row in rows if row.done_at and row.done_at >= time.start)
-    return min(time.now, kept_from + max(took, default=0))
+        return steps.now  # Messages past retention are deleted as soon as they are done.
+    took = (row.done_at - row.published_at for row in rows if row.done_at and row.done_at >= steps.start)
+    return min(steps.now, kept_from + max(took, default=0))
 
 
-def _registered_from(rows: Sequence[Row], time: _Steps, registration: Registration | None) -> int:
+def _registered_from(rows: Sequence[Row], steps: _Steps, registration: Registration | None) -> int:
     """Return the time from which there are records of messages that the group finished (epoch milliseconds).
 
     A reset deletes the records with the registration. A pause also changes the registration's row. A message that was
     finished before this change shows that the registration is older.
     """
     if registration is None:
-        return time.now
+        return steps.now
     done = (row.done_at for row in rows if row.done_at is not None)
-    return min(registration.changed, min(done, default=time.now), time.now)
+    return min(registration.changed, min(done, default=steps.now), steps.now)
 
 
 def latency(using: str, topic: str, group: str, span: int, points: int, exact: int | None = None) -> Latency:
     """Return the latency of the messages that a group finished in each step of the last ``span`` milliseconds."""
     with session.migration_errors(using):
         recent = Recent(using, [topic], exact or limit_for(1), 1)
-        time = _Steps(recent.now, span, points)
+        steps = _Steps(recent.now, span, points)
         registration = group_positions.registrations(using, [topic], [group]).get((topic, group))
-        slices = recent.read(topic, group, registration.start if registration else 0, time.start)
+        slices = recent.read(topic, group, registration.start if registration else 0, steps.start)
     rows = [
         (row, 1 + one.rest / len(one.rows))
         for one in slices
         for row in one.rows
-        if _is_done(row) and row.delivered_at is not None and _done_at(row) >= time.start
+        if _is_done(row) and row.delivered_at is not None and _done_at(row) >= steps.start
     ]
-    steps = []
-    for begin in range(time.start, time.start + points * time.step, time.step):
-        done = [(row, weight) for row, weight in rows if begin <= _done_at(row) < begin + time.step]
-        steps.append(_latency_step(begin, done))
+    by_step = []
+    for begin in range(steps.start, steps.start + points * steps.step, steps.step):
+        done = [(row, weight) for row, weight in rows if begin <= _done_at(row) < begin + steps.step]
+        by_step.append(_latency_step(begin, done))
     return Latency(
-        topic, group, moment(time.start), timedelta(milliseconds=time.step), tuple(steps),
-        _latency_step(time.start, rows), ABOUT if any(one.rest for one in slices) else EXACT,
+        topic, group, moment(steps.start), timedelta(milliseconds=steps.step), tuple(by_step),
+        _latency_step(steps.start, rows), ABOUT if any(one.rest for one in slices) else EXACT,
     )  # fmt: skip
 
 
@@ -168,5 +170,5 @@ def _latency_step(begin: int, rows: Sequence[tuple[Row, float]]) -> LatencyStep:
     delivered = [
         (max((row.delivered_at or 0) - row.published_at, 0), weight) for row, weight in rows if row.once
     ]
-    done = [(max(_done_at(row) - row.published_at, 0), weight) for row, weight in rows]
-    return LatencyStep(moment(begin), percentiles(delivered), percentiles(done))
+    finished = [(max(_done_at(row) - row.published_at, 0), weight) for row, weight in rows]
+    return LatencyStep(moment(begin), percentiles(delivered), percentiles(finished))

@@ -55,48 +55,48 @@ class Recent:
         end = self.ends.get(topic)
         if end is None:
             return []
-        of = Range(topic, group, start)
-        if whole := self._whole(of, end.first, end.last + 1):
+        log_range = Range(topic, group, start)
+        if whole := self._whole(log_range, end.first, end.last + 1):
             return whole
         middle = self._offset_at(topic, since)
-        found = self._part(of, middle, end.last + 1, self.slices)
-        return found if group is None else self._finished_since(of, end.first, middle, since) + found
+        found = self._part(log_range, middle, end.last + 1, self.slices)
+        return found if group is None else self._finished_since(log_range, end.first, middle, since) + found
 
-    def _whole(self, of: Range, low: int, high: int) -> list[Slice]:
+    def _whole(self, log_range: Range, low: int, high: int) -> list[Slice]:
         """Return all rows of a range as one slice; an empty list if they are too many."""
-        ((count, _),) = self._lengths(of.topic, ((low, high),), self.limit + 1)
+        ((count, _),) = self._lengths(log_range.topic, ((low, high),), self.limit + 1)
         if count > self.limit:
             return []
-        (rows,) = group_rows.rows(self.using, [of._replace(low=low, high=high)], self.limit)
+        (rows,) = group_rows.rows(self.using, [log_range._replace(low=low, high=high)], self.limit)
         return [Slice(low, high, rows)]
 
-    def _part(self, of: Range, start: int, end: int, parts: int) -> list[Slice]:
+    def _part(self, log_range: Range, start: int, end: int, parts: int) -> list[Slice]:
         """Return the rows of a range, or slices of it."""
         if start >= end:
             return []
-        if whole := self._whole(of, start, end):
+        if whole := self._whole(log_range, start, end):
             return whole
         ranges = cut(start, end, parts)
-        read = group_rows.rows(self.using, [of._replace(low=a, high=b) for a, b in ranges], NEIGHBOURS)
-        lengths = self._lengths(of.topic, tuple(ranges), self.counted)
+        read = group_rows.rows(self.using, [log_range._replace(low=a, high=b) for a, b in ranges], NEIGHBOURS)
+        lengths = self._lengths(log_range.topic, tuple(ranges), self.counted)
         found = []
         for (low, high), rows, (count, last) in zip(ranges, read, lengths, strict=True):
-            rest: float = max(count - len(rows), 0) if rows else 0
+            more: float = max(count - len(rows), 0) if rows else 0
             if rows and count == self.counted:  # Assume the same density up to the end of the range.
-                rest += (high - 1 - last) * (count - 1) / (last - low)
-            found.append(Slice(low, high, rows, rest))
+                more += (high - 1 - last) * (count - 1) / (last - low)
+            found.append(Slice(low, high, rows, more))
         return found
 
-    def _finished_since(self, of: Range, low: int, high: int, since: int) -> list[Slice]:
+    def _finished_since(self, log_range: Range, low: int, high: int, since: int) -> list[Slice]:
         """Return slices of older messages: smaller where the group finished messages since then."""
-        coarse = self._part(of, low, high, COARSE)
+        coarse = self._part(log_range, low, high, COARSE)
         if len(coarse) < 2:
             return coarse
-        hits = [n for n, one in enumerate(coarse) if any((row.done_at or 0) >= since for row in one.rows)]
+        hits = [n for n, part in enumerate(coarse) if any((row.done_at or 0) >= since for row in part.rows)]
         first, last = max(min(hits, default=len(coarse)) - 1, 0), max(hits, default=len(coarse) - 2) + 1
-        fine = self._part(of, coarse[first].low, coarse[min(last, len(coarse) - 1)].high, self.slices)
+        fine = self._part(log_range, coarse[first].low, coarse[min(last, len(coarse) - 1)].high, self.slices)
         # The group finished the rest of the large slices before ``since``, or has not started it.
-        outside = [replace(one, rest=0) for one in coarse]
+        outside = [replace(part, rest=0) for part in coarse]
         return [*outside[:first], *fine, *outside[last + 1 :]]
 
     def _offset_at(self, topic: str, moment: int) -> int:
@@ -128,36 +128,36 @@ Interval = tuple[float, float, float]
 """Messages spread evenly over a time: its begin, its end, how many."""
 
 
-def spread(
-    slices: Sequence[Slice], test: Callable[[Row], bool], time: Callable[[Row], int]
+def estimated_times(
+    slices: Sequence[Slice], test: Callable[[Row], bool], time_of: Callable[[Row], int]
 ) -> list[Interval]:
-    """Return the times of the messages that pass a test. ``time``: returns the time of a row.
+    """Return the times of the messages that pass a test. ``time_of``: returns the time of a row.
 
     The rest of a slice lies between the times of its rows and the times of the next slice's rows.
     """
     found: list[Interval] = []
-    times = [sorted(time(row) for row in one.rows if test(row)) for one in slices]
-    for number, (one, here) in enumerate(zip(slices, times, strict=True)):
-        found += [(at, at, 1) for at in here]
-        if one.rest and here:
-            there = next((some for some in times[number + 1 :] if some), here)
-            for n, at in enumerate(here):
-                other = there[n * len(there) // len(here)]
-                found.append((min(at, other), max(at, other), one.rest / len(one.rows)))
+    times = [sorted(time_of(row) for row in part.rows if test(row)) for part in slices]
+    for number, (part, own_times) in enumerate(zip(slices, times, strict=True)):
+        found += [(at, at, 1) for at in own_times]
+        if part.rest and own_times:
+            following = next((later for later in times[number + 1 :] if later), own_times)
+            for n, at in enumerate(own_times):
+                later_time = following[n * len(following) // len(own_times)]
+                found.append((min(at, later_time), max(at, later_time), part.rest / len(part.rows)))
     return found
 
 
-def in_steps(intervals: Sequence[Interval], start: int, step: int, points: int) -> tuple[int, ...]:
+def count_by_step(intervals: Sequence[Interval], start: int, step: int, points: int) -> tuple[int, ...]:
     """Return how many messages fall into each of ``points`` steps from ``start`` on."""
     values = [0.0] * points
-    for begin, end, mass in intervals:
+    for begin, end, count in intervals:
         first, last = (begin - start) / step, (end - start) / step
         if last < 0 or first >= points:
             continue
         if end == begin:
-            values[int(first)] += mass
+            values[int(first)] += count
             continue
         for number in range(max(0, int(first)), min(points, int(last) + 1)):
-            part = min(last, number + 1) - max(first, number)
-            values[number] += mass * max(part, 0.0) / (last - first)
+            overlap = min(last, number + 1) - max(first, number)
+            values[number] += count * max(overlap, 0.0) / (last - first)
     return tuple(map(round, values))

@@ -187,10 +187,10 @@ def percentiles(values: Iterable[tuple[int, float]]) -> Percentiles | None:
     ordered = sorted(values)
     if not ordered:
         return None
-    passed = list(accumulate(weight for _, weight in ordered))
+    cumulative = list(accumulate(weight for _, weight in ordered))
 
-    def rank(part: float) -> timedelta:
-        number = bisect_left(passed, part * passed[-1] - 1e-9)
+    def rank(fraction: float) -> timedelta:
+        number = bisect_left(cumulative, fraction * cumulative[-1] - 1e-9)
         return timedelta(milliseconds=ordered[min(number, len(ordered) - 1)][0])
 
     return Percentiles(rank(0.50), rank(0.95), rank(0.99), len(ordered))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
-from functools import partial
+from typing import NamedTuple
 
 from .. import conf
 from ..policy.durations import moment
 from ..policy.message_query import DONE
 from ..policy.names import key_of
-from ..store import garbage, offsets, watermarks
+from ..store import garbage, offsets
 from ..store.connection import session
-from ..store.queries import group_positions, group_rows, message_pages
+from ..store.offsets import Registration
+from ..store.queries import group_positions, group_rows, message_pages, partition_progress
 from ..store.queries.bounded_counts import Ends, ends
 from ..store.queries.group_rows import Range
-from ..store.queries.message_pages import Place
+from ..store.queries.partition_progress import Above
 from ..store.queries.partition_walk import OFFSET_END
 from .results import Hold
 
@@ -27,7 +29,16 @@ def holds(using: str, topic: str) -> list[Hold]:
     """Return the retention blockers of a topic, the oldest message first; none if the topic is empty."""
     with session.migration_errors(using):
         end = ends(using, [topic]).get(topic)
-        return [] if end is None else _Blockers(using, topic, end).found()
+        return [] if end is None else _Blockers(using, topic, end).all()
+
+
+class _Kept(NamedTuple):
+    """The oldest message that a group is not done with, and the group's watermark in its partition."""
+
+    offset: int
+    partition: str
+    group: str
+    watermark: int
 
 
 class _Blockers:
@@ -36,90 +47,89 @@ class _Blockers:
         self.now = group_rows.now_ms(using)
         self.retention, self.lease = conf.retention_ms(topic), conf.lease_ms(topic)
 
-    def found(self) -> list[Hold]:
+    def all(self) -> list[Hold]:
         groups = session.single(self.using, lambda cursor: garbage.groups(cursor, self.topic))
         if not groups.starts:
-            return [self._hold("no_group", self.end.first, self.end.first_at)]
+            return [self._of_topic("no_group")]
         if self.end.first_at > self.now - self.retention:
-            return [self._hold("retention", self.end.first, self.end.first_at)]
+            return [self._of_topic("retention")]
+        if kept := self._kept(groups):
+            return self._of_groups(kept)
+        is_alive = any(self._alive(groups.starts).values())
+        return [self._of_topic("collecting" if is_alive else "no_collector")]
+
+    def _kept(self, groups: garbage.Groups) -> list[_Kept]:
+        """Return the oldest message that each group keeps, if it is among the oldest rows of the topic."""
         rows = message_pages.log_page(
             self.using, self.topic, None, (0, OFFSET_END), FIRST, newest_first=False
         )
         names = sorted({name for _, name, _ in rows})
-        marks = session.single(self.using, lambda cursor: garbage.watermarks(cursor, self.topic, names))
-        held: list[tuple[Place, str, int]] = []
-        for group, start in sorted(groups.starts.items()):
-            for row in rows:
-                done = 0 if group in groups.resetting else marks.get((row[1], group), 0)
-                acked = max(start, done)
-                if row[0] > acked and group in groups.blocking(row[2]):
-                    held.append((row, group, acked))
+        watermarks = session.single(self.using, lambda cursor: garbage.watermarks(cursor, self.topic, names))
+        kept = []
+        for group, start in groups.starts.items():
+            for offset, partition, target in rows:
+                stored = 0 if group in groups.resetting else watermarks.get((partition, group), 0)
+                watermark = max(start, stored)
+                if offset > watermark and group in groups.blocking(target):
+                    kept.append(_Kept(offset, partition, group, watermark))
                     break
-        held.sort()
-        if not held:
-            alive = self._alive(list(groups.starts))
-            reason = "collecting" if any(alive.values()) else "no_collector"
-            return [self._hold(reason, self.end.first, self.end.first_at)]
-        alive = self._alive([group for _, group, _ in held])
-        registered = group_positions.registrations(self.using, [self.topic], [group for _, group, _ in held])
-        times = group_rows.published(self.using, sorted({row[0] for row, _, _ in held}))
+        return sorted(kept)
+
+    def _of_groups(self, kept: list[_Kept]) -> list[Hold]:
+        names = [one.group for one in kept]
+        alive = self._alive(names)
+        registered = group_positions.registrations(self.using, [self.topic], names)
+        published = group_rows.published(self.using, sorted({one.offset for one in kept}))
         found = []
-        for row, group, acked in held:
-            published = times.get(row[0])
-            if published is None:
-                continue  # The message was deleted meanwhile.
-            one = registered.get((self.topic, group))
-            since: int | None = None
-            if published > self.now - self.retention:
-                reason = "retention"
-            elif one is not None and one.resetting:
-                reason, since = "resetting", one.changed
-            elif one is not None and one.paused:
-                reason, since = "paused", one.changed
-            elif not alive[group]:
-                reason, since = "no_worker", self._last_seen(group)
-            else:
-                reason, since = self._work(row, group, acked)
-            found.append(
-                self._hold(reason, row[0], published, group=group, partition=row[1], acked=acked, since=since)
-            )
+        for one in kept:
+            if (at := published.get(one.offset)) is not None:  # None: the message was deleted meanwhile.
+                reason, since = self._reason(
+                    one, at, registered.get((self.topic, one.group)), alive[one.group]
+                )
+                found.append(
+                    Hold(
+                        self.topic, reason, one.group, one.partition, key_of(one.partition), one.watermark, one.offset,
+                        moment(at), self._overdue(at), None if since is None else moment(since),
+                    )
+                )  # fmt: skip
         return found
 
-    def _alive(self, groups: list[str]) -> dict[str, int]:
+    def _reason(
+        self, kept: _Kept, published_at: int, registration: Registration | None, alive: int
+    ) -> tuple[str, int | None]:
+        """Return why a group keeps a message, and since when, in epoch milliseconds."""
+        if published_at > self.now - self.retention:
+            return "retention", None
+        if registration is not None and registration.is_held:
+            return "resetting" if registration.resetting else "paused", registration.changed
+        if not alive:
+            members = group_positions.members(self.using, kept.group, self.topic, MEMBERS)
+            last_seen = (max(one.heartbeat_at, one.left_at or 0) for one in members)
+            return "no_worker", max(last_seen, default=None)
+        return self._reason_with_workers(kept)
+
+    def _reason_with_workers(self, kept: _Kept) -> tuple[str, int | None]:
+        """Return why a group with a live worker does not advance its watermark, and since when."""
+        above = Above(self.topic, kept.group, kept.partition, kept.watermark)
+        (first,) = partition_progress.first_open(self.using, [above])
+        if first is None or (kept.offset < first and first > offsets.settled(self.using, self.topic)):
+            return "settling", None
+        (rows,) = group_rows.rows(self.using, [Range(self.topic, kept.group, 0, first, first + 1)], 1)
+        for row in rows:
+            if row.status not in (None, DONE):
+                return str(row.status), row.delivered_at
+        return "settling", None
+
+    def _alive(self, groups: Collection[str]) -> dict[str, int]:
         counts = group_positions.alive(self.using, [(self.topic, group, self.lease) for group in groups])
         return {group: counts.get((self.topic, group), 0) for group in groups}
 
-    def _last_seen(self, group: str) -> int | None:
-        members = group_positions.members(self.using, group, self.topic, MEMBERS)
-        return max((max(one.heartbeat_at, one.left_at or 0) for one in members), default=None)
-
-    def _work(self, row: Place, group: str, acked: int) -> tuple[str, int | None]:
-        """Return why a group with a live worker does not advance its watermark, and since when."""
-        offset, partition, _ = row
-        above = [(partition, acked)]
-        first_open = partial(
-            watermarks.first_open, group=group, topic=self.topic, above=above, settled=OFFSET_END
-        )
-        first = session.single(self.using, first_open).get(partition)
-        if first is None or (offset < first and first > offsets.settled(self.using, self.topic)):
-            return "settling", None
-        (found,) = group_rows.rows(self.using, [Range(self.topic, group, 0, first, first + 1)], 1)
-        status = found[0].status if found else DONE
-        return ("settling", None) if status in (None, DONE) else (str(status), found[0].delivered_at)
-
-    def _hold(
-        self,
-        reason: str,
-        offset: int,
-        published: int,
-        *,
-        group: str | None = None,
-        partition: str | None = None,
-        acked: int | None = None,
-        since: int | None = None,
-    ) -> Hold:
+    def _of_topic(self, reason: str) -> Hold:
+        """Return a blocker that is no group's: it keeps the oldest message of the topic."""
+        at = self.end.first_at
         return Hold(
-            self.topic, reason, group, partition, None if partition is None else key_of(partition), acked, offset,
-            moment(published), timedelta(milliseconds=self.now - published - self.retention),
-            None if since is None else moment(since),
-        )  # fmt: skip
+            self.topic, reason, None, None, None, None, self.end.first, moment(at), self._overdue(at), None
+        )
+
+    def _overdue(self, published_at: int) -> timedelta:
+        return timedelta(milliseconds=self.now - published_at - self.retention)

@@ -38,7 +38,9 @@ def known_topics(using: str) -> dict[str, KnownTopic]:
         for topic, group in topic_index.registered(using, some):
             groups.setdefault(topic, []).append(group)
     names = {base_of(name) for name in stored} | set(groups)
-    return {name: KnownTopic(name, tuple(sorted(groups.get(name, ()))), letters_of(name)) for name in names}
+    return {
+        name: KnownTopic(name, tuple(sorted(groups.get(name, ()))), dead_letters_of(name)) for name in names
+    }
 
 
 def base_of(name: str) -> str:
@@ -46,10 +48,10 @@ def base_of(name: str) -> str:
     for suffix in (SCHEDULED_SUFFIX, REPLIES_SUFFIX):
         if name.endswith(suffix) and name != suffix:
             return name.removesuffix(suffix)
-    return letters_of(name) or name
+    return dead_letters_of(name) or name
 
 
-def letters_of(name: str) -> str | None:
+def dead_letters_of(name: str) -> str | None:
     """Return the topic whose dead letters this topic holds; None if it is not a dead-letter topic."""
     for suffix in conf.dead_letter_suffixes():
         base = name.removesuffix(suffix)
@@ -62,4 +64,4 @@ def topic(using: str, name: str) -> KnownTopic:
     """Return one topic with its registered groups, even if it holds no message."""
     with session.migration_errors(using):
         groups = sorted(group for _, group in topic_index.registered(using, [name]))
-    return KnownTopic(name, tuple(groups), letters_of(name))
+    return KnownTopic(name, tuple(groups), dead_letters_of(name))

@@ -11,7 +11,7 @@ from ..store.offsets import Registration
 from ..store.queries import bounded_counts, group_positions
 from .results import KnownTopic
 
-LETTERS = 100
+DEAD_LETTERS_MAX = 100
 """The maximum number of dead letters that are counted for each topic."""
 
 
@@ -23,13 +23,15 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
     few statements for each 50 topics.
     """
     with session.migration_errors(using):
-        still = _idle_pairs(using, topics)
-        dead = bounded_counts.rows(using, [conf.dead_letter_topic(known.topic) for known in topics], LETTERS)
+        idle = _idle_pairs(using, topics)
+        dead = bounded_counts.rows(
+            using, [conf.dead_letter_topic(known.topic) for known in topics], DEAD_LETTERS_MAX
+        )
     return sorted(
         topics,
         key=lambda known: (
             bool(known.groups),
-            -sum((known.topic, group) in still for group in known.groups),
+            -sum((known.topic, group) in idle for group in known.groups),
             -dead.get(conf.dead_letter_topic(known.topic), 0),
             known.topic,
         ),
@@ -47,8 +49,5 @@ def _idle_pairs(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]
         names = [sorted(set(column)) for column in zip(*some, strict=True)]
         registered |= group_positions.registrations(using, *names)
     return {
-        pair
-        for pair in pairs
-        if not alive.get(pair)
-        or (pair in registered and (registered[pair].paused or registered[pair].resetting))
+        pair for pair in pairs if not alive.get(pair) or (pair in registered and registered[pair].is_held)
     }

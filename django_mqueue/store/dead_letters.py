@@ -77,7 +77,7 @@ def without_failures(metadata: str) -> str:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeadLetterSearch:
     """A query of dead letters: the dead-letter topic, the groups that failed, and the original ids (None for all)."""
 
     topic: str
@@ -94,15 +94,15 @@ class Wanted:
         return [self.topic, *self.groups, *(self.ids or ())]
 
 
-def sizes(using: str, wanted: Wanted, above: int, last: int, limit: int) -> list[tuple[int, int]]:
+def sizes(using: str, search: DeadLetterSearch, above: int, last: int, limit: int) -> list[tuple[int, int]]:
     """Return (offset, bytes of payload and metadata) of the next dead letters up to ``last``, in offset order."""
-    few = wanted.ids and len(wanted.ids) * len(wanted.groups) <= limit
-    index = "queue_messages_due" if few else "queue_messages_tail"
+    few_ids = search.ids and len(search.ids) * len(search.groups) <= limit
+    index = "queue_messages_due" if few_ids else "queue_messages_tail"
     rows = session.fetch(
         using,
         f"SELECT `offset`, LENGTH(payload) + LENGTH(metadata) FROM queue_messages FORCE INDEX ({index})"
-        f" WHERE {wanted.sql} AND `offset` > %s AND `offset` <= %s ORDER BY `offset` LIMIT {limit:d}",
-        [*wanted.params, above, last],
+        f" WHERE {search.sql} AND `offset` > %s AND `offset` <= %s ORDER BY `offset` LIMIT {limit:d}",
+        [*search.params, above, last],
     )
     return [(int(offset), int(size)) for offset, size in rows]
 
@@ -136,7 +136,7 @@ def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Return:
+class Redriven:
     """A message to send back to the group that failed. ``original``: the id under which it was published."""
 
     partition: str
@@ -150,8 +150,8 @@ class Return:
         return [self.partition, self.id, self.group, self.payload, self.metadata, self.original]
 
 
-def send_back(cursor: CursorWrapper, topic: str, messages: Sequence[Return]) -> None:
+def append_redriven(cursor: CursorWrapper, topic: str, messages: Sequence[Redriven]) -> None:
     """Append messages to the log, each for its group only."""
-    end = f"%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s)"
-    rows = [(end, message.params()) for message in messages]
+    values = f"%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s"
+    rows = [(values, message.params()) for message in messages]
     insert_values(cursor, topic, rows, f"{INSERT_COLUMNS}, original_id")

@@ -17,15 +17,13 @@ from .connection.session import Row
 from .offsets import READS_LOG, REMOVING
 from .queries.skip_scan import NEWEST
 
-_INDEX = "FORCE INDEX (queue_offsets_partition)"
-_TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
-
 
 def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tuple[int, int] | None:
     """Lock the topic's row if its next pass is due. Return (settled offset, cursor); None if not due, or locked."""
     cursor.execute(
-        f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s FROM queue_offsets {_INDEX}"
-        f"{_TOPIC_ROW} FOR UPDATE SKIP LOCKED",
+        f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s"
+        " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE SKIP LOCKED",
         [interval_ms, topic],
     )
     row = cursor.fetchone()
@@ -34,9 +32,11 @@ def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tu
 
 def move_cursor(cursor: CursorWrapper, topic: str, to: int, *, done: bool) -> None:
     """Store the offset where the next batch begins. ``done`` ends the pass and starts the wait for the next one."""
-    at = NOW_MS if done else "updated_at"
     cursor.execute(
-        f"UPDATE queue_offsets {_INDEX} SET scan_offset = %s, updated_at = {at}{_TOPIC_ROW}", [to, topic]
+        "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" SET scan_offset = %s, updated_at = {NOW_MS if done else 'updated_at'}"
+        " WHERE consumer_group = '' AND topic = %s AND partition_key = ''",
+        [to, topic],
     )
 
 
@@ -58,12 +58,14 @@ class Groups:
 
 def groups(cursor: CursorWrapper, topic: str, replies: str | None = None) -> Groups:
     """Return the registered groups, and whether the topic ``replies`` holds rows (False without groups)."""
-    there, params = "0", list[str]()
+    replies_exist, params = "0", list[str]()
     if replies is not None:
-        there = "EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
+        replies_exist = (
+            "EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
+        )
         params.append(replies)
     cursor.execute(
-        f"SELECT consumer_group, offset_acked, scan_offset, {there}"
+        f"SELECT consumer_group, offset_acked, scan_offset, {replies_exist}"
         " FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
         " WHERE topic = %s AND partition_key = '' AND consumer_group > ''",
         [*params, topic],
@@ -74,7 +76,7 @@ def groups(cursor: CursorWrapper, topic: str, replies: str | None = None) -> Gro
         for sign in (READS_LOG, REMOVING)
     )
     starts = {group: int(start) for group, start, _, _ in rows}
-    return Groups(starts, readers, resetting, any(there for *_, there in rows))
+    return Groups(starts, readers, resetting, any(has_replies for *_, has_replies in rows))
 
 
 def starts(cursor: CursorWrapper, topic: str) -> Mapping[str, int]:

@@ -58,9 +58,9 @@ def ensure(cursor: CursorWrapper) -> None:
         )
 
 
-def free_slots(cursor: CursorWrapper, wanted: set[str]) -> set[str]:
-    """Return the slots among ``wanted`` that no publisher holds at this moment. Never waits."""
-    names = sorted(wanted)
+def free_slots(cursor: CursorWrapper, candidates: set[str]) -> set[str]:
+    """Return the slots among ``candidates`` that no publisher holds at this moment. Never waits."""
+    names = sorted(candidates)
     cursor.execute(
         f"SELECT partition_key FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = ''"
         f" AND partition_key IN ({marks(names)}) FOR UPDATE SKIP LOCKED",

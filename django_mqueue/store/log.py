@@ -47,7 +47,7 @@ class NewRow:
     group: str = ""
 
     @property
-    def place(self) -> MessageKey:
+    def message_key(self) -> MessageKey:
         return self.partition, self.id, self.group
 
     @property
@@ -58,7 +58,7 @@ class NewRow:
     @property
     def sql(self) -> str:
         """Return the SQL of the row's values after the topic."""
-        return f"%s, %s, {self.target}, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS})"
+        return f"%s, %s, {self.target}, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}"
 
     def params(self, topic: str) -> list[str | bytes]:
         target = [self.group, topic] if self.group else []
@@ -82,7 +82,7 @@ def insert_values(
 ) -> int:
     """Append rows through the gate. A row: the SQL of its values after the topic, and their parameters."""
     gate, gate_params = locking_topic(topic)
-    values = ", ".join(f"({'%s' if place else gate}, {sql}" for place, (sql, _) in enumerate(rows))
+    values = ", ".join(f"({'%s' if number else gate}, {sql})" for number, (sql, _) in enumerate(rows))
     params = flat([topic, *row] for _, row in rows)[1:]  # The gate yields the first row's topic.
     cursor.execute(f"INSERT INTO queue_messages ({columns}) VALUES {values}", [*gate_params, *params])
     return int(cursor.lastrowid)
@@ -91,12 +91,12 @@ def insert_values(
 def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bool]:
     """Append a row unless its id exists. Return (offset of the stored row, whether this call stored it)."""
     if keeps_snapshot(cursor.db.alias):
-        there = existing_now(cursor, topic, [row.place]).get(row.place)
-        if there is not None:
-            return there, False
+        stored = existing_now(cursor, topic, [row.message_key]).get(row.message_key)
+        if stored is not None:
+            return stored, False
     gate, gate_params = locking_topic(topic)
     cursor.execute(
-        f"{INSERT} ({gate}, {row.sql} ON DUPLICATE KEY UPDATE"
+        f"{INSERT} ({gate}, {row.sql}) ON DUPLICATE KEY UPDATE"
         f" available_at = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), available_at, available_at)",
         [*gate_params, *row.params(topic)],
     )
@@ -105,23 +105,23 @@ def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bo
 
 
 def existing(
-    cursor: CursorWrapper, topic: str, places: Sequence[MessageKey], *, locking: bool = False
+    cursor: CursorWrapper, topic: str, message_keys: Sequence[MessageKey], *, locking: bool = False
 ) -> dict[MessageKey, int]:
     """Return the offset of each message that the log holds. ``locking`` waits for transactions that store one."""
-    if not places:
+    if not message_keys:
         return {}
     cursor.execute(
-        f"SELECT x.p, x.i, x.g, m.`offset` FROM {values_table(('p', 'i', 'g'), len(places))} x"
+        f"SELECT x.p, x.i, x.g, m.`offset` FROM {values_table(('p', 'i', 'g'), len(message_keys))} x"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (queue_messages_dedupe) ON m.topic = %s"
         " AND m.partition_key = x.p AND m.id = x.i AND m.consumer_group = x.g"
         + (" LOCK IN SHARE MODE" if locking else ""),
-        [*flat(places), topic],
+        [*flat(message_keys), topic],
     )
     return {(partition, id, group): offset for partition, id, group, offset in cursor.fetchall()}
 
 
 def existing_now(
-    cursor: CursorWrapper, topic: str, places: Sequence[MessageKey], *, locking: bool = False
+    cursor: CursorWrapper, topic: str, message_keys: Sequence[MessageKey], *, locking: bool = False
 ) -> dict[MessageKey, int]:
     """Return the result of ``existing``, regardless of the snapshot of the caller's transaction.
 
@@ -131,9 +131,9 @@ def existing_now(
     using = cursor.db.alias
     with outside_snapshot(using) as now:
         if now == using:
-            return existing(cursor, topic, places, locking=locking)
-        own = existing(cursor, topic, places)
-        rest = [place for place in places if place not in own]
+            return existing(cursor, topic, message_keys, locking=locking)
+        own = existing(cursor, topic, message_keys)
+        rest = [key for key in message_keys if key not in own]
         if not rest:
             return own
         return own | session.single(now, lambda beside: existing(beside, topic, rest), locks=False)
@@ -224,8 +224,8 @@ def unleased_partitions_with_backlog(
         f" WHERE l.id IS NULL AND ({NEWEST}) > GREATEST(COALESCE(o.offset_acked, 0), %s)",
         [json.dumps(names), group, topic, group, topic, topic, start],
     )
-    wanted = {partition for (partition,) in rows}
-    return [name for name in names if name in wanted], names[-1] if len(names) == limit else ""
+    with_backlog = {partition for (partition,) in rows}
+    return [name for name in names if name in with_backlog], names[-1] if len(names) == limit else ""
 
 
 def first_rows(

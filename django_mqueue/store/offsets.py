@@ -157,8 +157,8 @@ def store_settled(using: str, topic: str, newest: MessageIdentity) -> int | None
         row = cursor.fetchone()
         if row is None:
             return None
-        known, there = int(row[0]), bool(row[1])
-        if known >= newest.offset or not there:
+        known, exists = int(row[0]), bool(row[1])
+        if known >= newest.offset or not exists:
             return known
         raise_settled(cursor, topic, newest.offset)
         return newest.offset
@@ -211,8 +211,8 @@ def end_reset(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> b
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
         [group, topic],
     )
-    there = cursor.fetchone()
-    if there is None or int(there[0]) != REMOVING:
+    registered = cursor.fetchone()
+    if registered is None or int(registered[0]) != REMOVING:
         return True
     cursor.execute(
         "SELECT id, offset_acked, paused FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
@@ -303,14 +303,14 @@ def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: b
         " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
         [group, topic],
     )
-    was = bool(cursor.rowcount)
+    was_registered = bool(cursor.rowcount)
     if not members_stay:
         cursor.execute(
             "DELETE t FROM queue_subscriber_heartbeats t FORCE INDEX (queue_heartbeats_subscriber)"
             " WHERE consumer_group = %s AND topic = %s",
             [group, topic],
         )
-    return was
+    return was_registered
 
 
 def positions(

@@ -23,8 +23,9 @@ ROWS = 1000
 
 PREFIX = "removal "
 
-_INDEX = "FORCE INDEX (queue_offsets_partition)"
-_MARK = " WHERE consumer_group = '' AND topic = %s AND partition_key = %s"
+_MARK = (
+    "FORCE INDEX (queue_offsets_partition) WHERE consumer_group = '' AND topic = %s AND partition_key = %s"
+)
 
 Reached = Mapping[str, tuple[Any, ...]]
 """For each table, the key of the last deleted row. The next piece begins after it, to avoid reading deleted rows."""
@@ -134,13 +135,13 @@ def note(cursor: CursorWrapper, group: str, topic: str) -> None:
 
 def forget(cursor: CursorWrapper, group: str, topic: str) -> None:
     """Delete the mark, if it exists. The topic must be locked."""
-    cursor.execute(f"DELETE o FROM queue_offsets o {_INDEX}{_MARK}", [topic, PREFIX + group])
+    cursor.execute(f"DELETE o FROM queue_offsets o {_MARK}", [topic, PREFIX + group])
 
 
 def lock(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
     """Lock the mark. Return False if it does not exist, or if it is locked and ``wait`` is false."""
     cursor.execute(
-        f"SELECT 1 FROM queue_offsets {_INDEX}{_MARK} FOR UPDATE{'' if wait else ' SKIP LOCKED'}",
+        f"SELECT 1 FROM queue_offsets {_MARK} FOR UPDATE{'' if wait else ' SKIP LOCKED'}",
         [topic, PREFIX + group],
     )
     return cursor.fetchone() is not None
@@ -155,7 +156,7 @@ def unfinished(using: str, topic: str) -> list[str]:
     """Return up to 100 groups whose removal from the topic is not finished."""
     rows = session.fetch(
         using,
-        f"SELECT partition_key FROM queue_offsets {_INDEX}"
+        "SELECT partition_key FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" WHERE consumer_group = '' AND topic = %s AND partition_key LIKE '{PREFIX}%%' LIMIT 100",
         [topic],
     )
@@ -167,7 +168,7 @@ def unfinished_among(using: str, pairs: Collection[tuple[str, str]]) -> set[tupl
     topics, keys = [topic for topic, _ in pairs], [PREFIX + group for _, group in pairs]
     rows = session.fetch(
         using,
-        f"SELECT topic, partition_key FROM queue_offsets {_INDEX} WHERE consumer_group = ''"
+        "SELECT topic, partition_key FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group = ''"
         f" AND topic IN ({marks(topics)}) AND partition_key IN ({marks(keys)})",
         [*topics, *keys],
     )

@@ -59,7 +59,7 @@ def lock_open(cursor: CursorWrapper, box: Box) -> bool:
     """Lock an open box to fill it. Return False if it is filled, deleted, late or locked."""
     cursor.execute(
         f"SELECT `offset` {_BOX} AND failure_count IS NULL AND available_at > {NOW_MS} FOR UPDATE SKIP LOCKED",
-        _named(box),
+        _key(box),
     )
     return cursor.fetchone() is not None
 
@@ -73,15 +73,15 @@ def fill(cursor: CursorWrapper, box: Box, content: Encoded, error: str | None = 
     )
 
 
-def look(using: str, box: Box) -> Content | None:
+def read(using: str, box: Box) -> Content | None:
     """Return the content of a box, without locks; None if the box was deleted."""
-    rows = session.fetch(using, f"{_CONTENT} {_BOX}", _named(box))
+    rows = session.fetch(using, f"{_CONTENT} {_BOX}", _key(box))
     return _content(rows[0]) if rows else None
 
 
 def take(cursor: CursorWrapper, box: Box) -> Content | None:
     """Delete a box, and return its content. Return None if it is gone or locked."""
-    cursor.execute(f"{_CONTENT} {_BOX} FOR UPDATE SKIP LOCKED", _named(box))
+    cursor.execute(f"{_CONTENT} {_BOX} FOR UPDATE SKIP LOCKED", _key(box))
     row = cursor.fetchone()
     if row is None:
         return None
@@ -130,7 +130,7 @@ def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
     return bool(row and row[0])
 
 
-def _named(box: Box) -> list[Any]:
+def _key(box: Box) -> list[Any]:
     return [box.offset, box.id, PARTITION, box.topic, box.message]
 
 

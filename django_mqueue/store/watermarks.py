@@ -20,14 +20,6 @@ _OPEN = (
 )
 
 
-def first_open(
-    cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int
-) -> dict[str, int]:
-    """Return each partition's first settled message above the position that is not acknowledged, if there is one."""
-    cursor.execute(union(_OPEN, len(above)), _looked(group, topic, above, settled))
-    return {partition: int(offset) for partition, offset, *_ in cursor.fetchall()}
-
-
 @dataclass(frozen=True)
 class Backlog:
     """By partition, the first open message (offset, has delivery state) and the position; and the settled offset."""
@@ -42,27 +34,27 @@ def backlog(
 ) -> Backlog:
     """Return a group's backlog above a position in each partition, up to ``settled``, from one snapshot."""
     names = [partition for partition, _ in above]
-    places = (
+    positions_query = (
         "SELECT partition_key, offset_acked, scan_offset, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)})"
     )
-    own = (
+    settled_query = (
         "SELECT partition_key, offset_acked, 0, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
     )
     cursor.execute(
-        f"{union(_OPEN, len(above))} UNION ALL ({places}) UNION ALL ({own})",
-        [*_looked(group, topic, above, settled), group, topic, *names, topic],
+        f"{union(_OPEN, len(above))} UNION ALL ({positions_query}) UNION ALL ({settled_query})",
+        [*_params(group, topic, above, settled), group, topic, *names, topic],
     )
-    opens, found, known = dict[str, tuple[int, bool]](), dict[str, Position](), 0
+    opens, positions, stored_settled = dict[str, tuple[int, bool]](), dict[str, Position](), 0
     for partition, offset, more, is_open in cursor.fetchall():
         if is_open:
             opens[partition] = (int(offset), bool(more))
         elif partition:
-            found[partition] = position(start, offset, more)
+            positions[partition] = position(start, offset, more)
         else:
-            known = int(offset)
-    return Backlog(opens, found, known)
+            stored_settled = int(offset)
+    return Backlog(opens, positions, stored_settled)
 
 
 def first_undelivered(
@@ -77,23 +69,23 @@ def first_undelivered(
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
         " AND m.consumer_group IN ('', %s) AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT 1"
     )
-    cursor.execute(union(branch, len(above)), _looked(group, topic, above, settled))
+    cursor.execute(union(branch, len(above)), _params(group, topic, above, settled))
     return {partition: int(offset) for partition, offset in cursor.fetchall()}
 
 
-def _looked(group: str, topic: str, above: Sequence[tuple[str, int]], settled: int) -> list[str | int]:
+def _params(group: str, topic: str, above: Sequence[tuple[str, int]], settled: int) -> list[str | int]:
     return flat([group, topic, partition, offset, settled, group] for partition, offset in above)
 
 
 def advance(
-    using: str, cursor: CursorWrapper, group: str, topic: str, places: Sequence[tuple[str, Position]]
+    using: str, cursor: CursorWrapper, group: str, topic: str, positions: Sequence[tuple[str, Position]]
 ) -> None:
     """Move positions forward, never back."""
-    rows = ", ".join([f"(%s, %s, %s, %s, %s, 0, {NOW_MS})"] * len(places))
+    rows = ", ".join([f"(%s, %s, %s, %s, %s, 0, {NOW_MS})"] * len(positions))
     cursor.execute(
         f"INSERT INTO queue_offsets {COLUMNS} VALUES {rows} {upsert(using)}"
         f" offset_acked = GREATEST(queue_offsets.offset_acked, {fresh(using, 'offset_acked')}),"
         f" scan_offset = GREATEST(queue_offsets.scan_offset, {fresh(using, 'scan_offset')}),"
         f" updated_at = {fresh(using, 'updated_at')}",
-        flat([group, topic, partition, place.acked, place.scanned] for partition, place in sorted(places)),
+        flat([group, topic, partition, one.acked, one.scanned] for partition, one in sorted(positions)),
     )

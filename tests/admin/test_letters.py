@@ -53,16 +53,16 @@ def test_the_topics_that_have_some(client: Client) -> None:
 
 
 def test_thousands_of_topics_come_some_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from django_mqueue.browse import letter_topics
+    from django_mqueue.browse import dead_letter_topics
 
     for topic in ("a", "b", "c", "d"):
         give_up(1, topic=topic)
         give_up(topic=topic, group="stock")
     for pairs in (2, 3, 5, 100):
-        monkeypatch.setattr(letter_topics, "NAMES_AT_ONCE", pairs)
+        monkeypatch.setattr(dead_letter_topics, "NAMES_AT_ONCE", pairs)
         found, after = [], ""
         for _ in range(10):
-            page = letter_topics.topics("default", after, 1)
+            page = dead_letter_topics.topics("default", after, 1)
             found += [(one.topic, sorted(one.groups)) for one in page.topics]
             if page.next is None:
                 break
@@ -158,7 +158,7 @@ def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pyte
     monkeypatch.setattr(dead_letters, "CHUNK", 2)
     monkeypatch.setattr(dead_letters, "SEARCH_ROWS", 4)
     page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD), most=4)
-    assert (page.looked, page.errors[0][1]) == (4, 4)
+    assert (page.examined, page.errors[0][1]) == (4, 4)
     assert page.next is not None
     assert dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD), page.next).errors[0][1] == 6
     page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD, id="order-3"))

@@ -186,7 +186,7 @@ def test_letters_of_groups_that_are_gone_stay(client: Client) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit a step to four dead letters, read two at a time."""
-    monkeypatch.setattr(bulk_redrive, "STEP_LETTERS", 4)
+    monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
     monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
 
 
@@ -236,7 +236,7 @@ def test_steps_that_find_nothing_go_on(client: Client, monkeypatch: pytest.Monke
     """The matching dead letter comes after more rows than one step reads."""
     give_up(*outgoing(9))
     give_up(OutgoingMessage(9, id="last"), error="KeyError: x")
-    monkeypatch.setattr(bulk_redrive, "STEP_LOOK", 2)
+    monkeypatch.setattr(bulk_redrive, "STEP_ROWS", 2)
     monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
     pages = list(steps(client, "redrive_matching", {"topic": TOPIC, "error": "KeyError"}))
     assert len(pages) > 4

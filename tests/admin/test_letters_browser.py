@@ -103,7 +103,7 @@ class TestDeadLettersInABrowser(BrowserCase):
         """Redrive all in steps. The browser requests each step by itself."""
         page = self.page
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bulk_redrive, "STEP_LETTERS", 1)
+            patch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 1)
             patch.setattr(bulk_redrive, "AT_ONCE", 1)
             page.click_link("Redrive all that match")
             page.click_link("Redrive")

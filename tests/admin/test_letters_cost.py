@@ -95,6 +95,6 @@ def a_few_steps(client: Client, html: str) -> None:
         told = client.post(url_of("redrive_matching"), hidden(html))
         html = told.content.decode()
         left.append(Message.objects.filter(topic=f"{TOPIC}_dlq").count())
-    assert LETTERS - 3 * (bulk_redrive.STEP_LETTERS + 500) <= left[-1] < left[0] < LETTERS
+    assert LETTERS - 3 * (bulk_redrive.STEP_DEAD_LETTERS + 500) <= left[-1] < left[0] < LETTERS
     assert f"{LETTERS - left[-1]:,} dead letters were redriven so far" in text(html)
     assert '<progress max="' in html

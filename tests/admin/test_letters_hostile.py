@@ -84,7 +84,7 @@ def client() -> Client:
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_redrive, "STEP_LETTERS", 4)
+    monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
     monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
 
 

@@ -17,7 +17,7 @@ from django_mqueue.spark import Archive
 from django_mqueue.spark.archives.catalog import FORMAT, FORMAT_PROPERTY, GROUP, ID
 from django_mqueue.spark.archives.parquet import FileEntry, arrow_schema, conformed, files_of
 from django_mqueue.spark.archives.storage import storage_at
-from django_mqueue.spark.archives.tables import TABLES, Kind, created
+from django_mqueue.spark.archives.tables import TABLES, Kind, create_table
 from django_mqueue.spark.reader.options import Table
 
 DAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -27,7 +27,9 @@ DATE = "2026-11-21"
 def begin(folder: Path) -> Path:
     """Create the three tables of an archive, which holds no topic yet."""
     for table in TABLES:
-        created(storage_at(folder), table, {FORMAT_PROPERTY: FORMAT, ID: uuid.uuid4().hex, GROUP: "archive"})
+        create_table(
+            storage_at(folder), table, {FORMAT_PROPERTY: FORMAT, ID: uuid.uuid4().hex, GROUP: "archive"}
+        )
     return folder
 
 

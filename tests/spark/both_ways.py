@@ -29,12 +29,12 @@ def read(
     found = made.of_rows(rows)
     found.validate(full=True)
     told: list[dict[str, Any]] = found.to_pylist()
-    joined = made.of_block(pages.block("default", 0, EVERYTHING, apart=True))
+    joined = made.of_block(pages.block("default", 0, EVERYTHING, separate=True))
     joined.validate(full=True)
     assert joined.to_pylist() == told
-    lumps = [row[name] or b"" for row in told for name in made.lumps]
+    binaries = [row[name] or b"" for row in told for name in made.binaries]
     within = pages.block("default", 0, EVERYTHING)
-    if any(_between(lump) for lump in lumps):
+    if any(_between(binary) for binary in binaries):
         with pytest.raises(UnparsableBlock):
             made.of_block(within)
     else:
@@ -44,7 +44,7 @@ def read(
     return told
 
 
-def _between(lump: bytes | str) -> bool:
+def _between(binary: bytes | str) -> bool:
     """Return True if the value contains a separator of lines or values, or is the sign for null."""
-    raw = lump.encode() if isinstance(lump, str) else lump
+    raw = binary.encode() if isinstance(binary, str) else binary
     return raw == b"\x1e" or any(end in raw for end in (b"\n", b"\r", b"\x1f"))

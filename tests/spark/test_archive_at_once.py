@@ -273,21 +273,21 @@ def test_an_archive_that_is_opened_between_commits_has_what_belongs_to_its_messa
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After each table that a reader opens, another batch is committed, in the order of an archive run."""
-    real, number = vars(catalog)["opened"], 9
+    real, number = vars(catalog)["open_table"], 9
 
     def opened(*arguments: Any) -> Any:
         nonlocal number
         found = real(*arguments)
         number += 1
         with monkeypatch.context() as patch:
-            patch.setattr(catalog, "opened", real)
+            patch.setattr(catalog, "open_table", real)
             for table in TABLES:
                 batch(folder, "orders", [number], table=table)
         return found
 
     for table in TABLES[:-1]:
         batch(folder, "orders", [number], table=table)
-    monkeypatch.setattr(catalog, "opened", opened)
+    monkeypatch.setattr(catalog, "open_table", opened)
     archive = Archive.open(folder)
     assert archive.upto("orders") == 9
     assert (archive.upto("orders", "dead_letters"), archive.upto("orders", "deliveries")) == (10, 11)
@@ -298,7 +298,7 @@ def test_cleaning_leaves_what_was_committed_while_verification_was_reading(
 ) -> None:
     """Reading takes long. When cleaning begins, the new files are old enough to be deleted."""
     killed = data(folder, "orders", [10])
-    real, once = verifying._twice, [True]
+    real, once = verifying._duplicate_rows, [True]
 
     def meanwhile(*given: Any) -> Any:
         if once:
@@ -308,7 +308,7 @@ def test_cleaning_leaves_what_was_committed_while_verification_was_reading(
             age(folder)
         return real(*given)
 
-    monkeypatch.setattr(verifying, "_twice", meanwhile)
+    monkeypatch.setattr(verifying, "_duplicate_rows", meanwhile)
     (found,) = verify(spark, str(folder), clean=True)
     assert found.problems == []
     assert not (folder / killed.path).exists()

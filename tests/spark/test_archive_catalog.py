@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from django_mqueue.spark import Archive
 from django_mqueue.spark.archives.catalog import frame
+from django_mqueue.spark.archives.locations import check_location
 from django_mqueue.spark.archives.parquet import folder_of
-from django_mqueue.spark.archives.places import check_place
 from django_mqueue.spark.archives.storage import ObjectStorage, storage_at
-from django_mqueue.spark.archives.tables import created
+from django_mqueue.spark.archives.tables import create_table
 from django_mqueue.spark.archives.topic_state import Last
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
 
@@ -53,15 +53,15 @@ def test_the_tables_tell_what_belongs_to_an_archive(folder: Path) -> None:
         assert (folder / entry.path).stat().st_size == entry.bytes
     assert found.entries("orders", "deliveries") == found.entries("none") == []
     assert (found.last("orders"), found.last("none")) == (Last(9, "id-9"), None)
-    assert found.chosen(None) == found.topics()
-    assert found.chosen(["orders"]) == found.chosen("orders") == ["orders"]
+    assert found.select_topics(None) == found.topics()
+    assert found.select_topics(["orders"]) == found.select_topics("orders") == ["orders"]
 
 
 def test_a_topic_without_any_row_is_known(folder: Path) -> None:
     """All its messages were deleted before they could be archived."""
     add(folder, "orders", [], upto=7)
     found = Archive.open(folder)
-    assert (found.topics(), found.chosen("orders"), found.upto("orders")) == ([], ["orders"], 7)
+    assert (found.topics(), found.select_topics("orders"), found.upto("orders")) == ([], ["orders"], 7)
 
 
 def test_what_was_opened_stays_as_it_was_until_it_is_opened_again(folder: Path, spark: SparkSession) -> None:
@@ -116,7 +116,7 @@ def test_an_archive_that_cannot_be_read_is_told(folder: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     for name, properties in (("newer", {"mqueue.format": "2"}), ("other", {})):
-        created(storage_at(tmp_path / name), "messages", properties)
+        create_table(storage_at(tmp_path / name), "messages", properties)
         with pytest.raises(
             ArchiveError, match=r"the archive's format is (2|None), but .* supports 1: upgrade django_mqueue"
         ):
@@ -170,7 +170,7 @@ def test_folders_of_topics_are_as_documented() -> None:
     ],
 )
 def test_a_place_with_keys_is_refused_and_they_are_not_repeated(place: str, shown: str) -> None:
-    for refuse in (check_place, storage_at, Archive.open):
+    for refuse in (check_location, storage_at, Archive.open):
         with pytest.raises(OptionError, match="the archive's location must not contain keys") as refused:
             refuse(place)
         told = str(refused.value)
@@ -193,7 +193,7 @@ def test_a_place_with_keys_is_refused_and_they_are_not_repeated(place: str, show
     ],
 )
 def test_a_place_without_keys_is_named_as_the_stores_name_it(given: str, place: str) -> None:
-    assert check_place(given) == place
+    assert check_location(given) == place
 
 
 @pytest.mark.parametrize("is_store", [False, True], ids=["Spark reads the files", "Python reads the files"])

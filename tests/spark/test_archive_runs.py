@@ -292,16 +292,18 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
 def test_a_run_that_was_killed_when_it_began_the_archive_is_gone_on_with(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    from django_mqueue.spark.archives import archive_run
-    from django_mqueue.spark.archives.tables import created
+    from django_mqueue.spark.archives import opening
+    from django_mqueue.spark.archives.tables import create_table
 
     publish_many("orders", range(3))
     wanted = in_log("orders")
     with monkeypatch.context() as patch:
         patch.setattr(
-            archive_run,
-            "created",
-            lambda storage, name, properties: (kill if name == table else created)(storage, name, properties),
+            opening,
+            "create_table",
+            lambda storage, name, properties: (kill if name == table else create_table)(
+                storage, name, properties
+            ),
         )
         with pytest.raises(Killed):
             run()
@@ -379,9 +381,9 @@ def archive_from_a_copy(run: Run, topic: str) -> None:
     """Archive a topic as a run on a copy of the database does that has taken the original's place."""
     from django_mqueue.spark.archives import archive_run
 
-    here = installation.look("default")
+    here = installation.identify("default")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(installation, "look", lambda using: Installation(here.id, "another/server"))
+        patch.setattr(installation, "identify", lambda using: Installation(here.id, "another/server"))
         patch.setattr(archive_run, "Membership", Unseen)
         patch.setattr(archive_run, "move", lambda *_, **_more: None)
         patch.setattr(archive_run.Run, "_check_reader", lambda *_: None)
@@ -444,8 +446,8 @@ def test_a_copy_of_the_database_is_refused_until_it_has_taken_its_place(
     publish("orders", 1)
     run()
     publish("orders", 2)
-    here = installation.look("default")
-    monkeypatch.setattr(installation, "look", lambda using: Installation(here.id, "another/server"))
+    here = installation.identify("default")
+    monkeypatch.setattr(installation, "identify", lambda using: Installation(here.id, "another/server"))
     with pytest.raises(
         ArchiveError, match=f"database on server {here.server}, but this database is a copy .* moved=True"
     ):
@@ -455,7 +457,7 @@ def test_a_copy_of_the_database_is_refused_until_it_has_taken_its_place(
     publish("orders", 3)
     run()
     assert offsets(place) == in_log("orders")
-    monkeypatch.setattr(installation, "look", lambda using: here)
+    monkeypatch.setattr(installation, "identify", lambda using: here)
     with pytest.raises(ArchiveError, match=r"on server another/server, .* \(--moved\)"):
         run()
 
@@ -582,10 +584,10 @@ def subscribe_again() -> None:
 def read_on() -> None:
     from django_mqueue.spark.database import following
 
-    found = following.place("orders", GROUP, using="default")
+    found = following.position("orders", GROUP, using="default")
     assert found is not None
     assert streams.settle("orders") == in_log("orders")[-1]
-    following.move("orders", GROUP, found.life, in_log("orders")[-1], using="default")
+    following.move("orders", GROUP, found.generation, in_log("orders")[-1], using="default")
 
 
 @pytest.mark.parametrize("change", [reset_it, subscribe_again, lambda: unsubscribe("orders", GROUP), read_on])
@@ -618,15 +620,12 @@ def test_a_group_that_is_changed_meanwhile_adds_nothing(
     from django_mqueue.spark.archives.jobs import spread
 
     publish_many("orders", range(10))
-    calls = []
 
     def late(*arguments: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:  # The first call is the probe.
-            if when == "told":
-                subscribe_again()
-            else:
-                Message.objects.filter(offset=in_log("orders")[4]).delete()
+        if when == "told":
+            subscribe_again()
+        else:
+            Message.objects.filter(offset=in_log("orders")[4]).delete()
         return spread(*arguments)
 
     monkeypatch.setattr(archive_run, "spread", late)
@@ -689,7 +688,7 @@ def test_a_place_that_machines_do_not_share_is_found_out(
     """The driver does not see the files that executors have written."""
     import shutil
 
-    from django_mqueue.spark.archives import archive_run
+    from django_mqueue.spark.archives import opening
     from django_mqueue.spark.archives.jobs import spread
 
     publish("orders", 1)
@@ -699,7 +698,7 @@ def test_a_place_that_machines_do_not_share_is_found_out(
         shutil.rmtree(place)
         return done
 
-    monkeypatch.setattr(archive_run, "spread", elsewhere)
+    monkeypatch.setattr(opening, "spread", elsewhere)
     with pytest.raises(
         ArchiveError, match=r"the driver does not see files .* give a location that all machines share"
     ):

@@ -44,7 +44,7 @@ def standing() -> TopicState:
         {"messages": row.offset},
         row.offset,
         True,
-        begun.life,
+        begun.generation,
         third,
         Last(row.offset, row.message_id),
     )
@@ -53,7 +53,7 @@ def standing() -> TopicState:
 
 
 def look(standing: TopicState) -> None:
-    place = following.place("orders", GROUP, using="default")
+    place = following.position("orders", GROUP, using="default")
     check(standing, place)
     check_log(standing, place, "default")
 
@@ -72,9 +72,9 @@ def test_what_is_not_settled_any_more_is_not_settled_by_its_archive(standing: To
     """
     set_back(standing, standing.lowest, standing.lowest)
     publish_at(standing.position)
-    place = following.place("orders", GROUP, using="default")
+    place = following.position("orders", GROUP, using="default")
     settle(standing, "default")
-    assert following.place("orders", GROUP, using="default") == place
+    assert following.position("orders", GROUP, using="default") == place
     with pytest.raises(LogGap, match="it was restored to an earlier state"):
         move(standing, "default")
     assert offsets.settled("default", "orders") == standing.lowest

@@ -18,7 +18,7 @@ from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, SubscriberHeartbeat
 from django_mqueue.spark.archives import membership
 from django_mqueue.spark.archives.membership import Membership
-from django_mqueue.spark.archives.topic_state import TopicState, check, move, settle, still
+from django_mqueue.spark.archives.topic_state import TopicState, check, check_group_unchanged, move, settle
 from django_mqueue.spark.connecting import ConnectionParameters, RetryingConnection
 from django_mqueue.spark.database import following
 from django_mqueue.spark.database.finished import finished_upto
@@ -42,7 +42,7 @@ def standing() -> TopicState:
     publish_many("orders", range(2))
     found = settle(of(0, begun=False), "default")
     assert streams.settle("orders") == in_log("orders")[-1]
-    moved = TopicState("orders", GROUP, {"messages": third}, third, True, found.life)
+    moved = TopicState("orders", GROUP, {"messages": third}, third, True, found.generation)
     move(moved, "default")
     return moved
 
@@ -52,7 +52,7 @@ def of(position: int, life: int = 1, *, begun: bool = True) -> TopicState:
 
 
 def place() -> following.ReaderPosition | None:
-    return following.place("orders", GROUP, using="default")
+    return following.position("orders", GROUP, using="default")
 
 
 def subscribe_again() -> None:
@@ -68,7 +68,7 @@ def follow_again() -> None:
 def read_on() -> None:
     found = place()
     assert found is not None
-    following.move("orders", GROUP, found.life, in_log("orders")[-1], using="default")
+    following.move("orders", GROUP, found.generation, in_log("orders")[-1], using="default")
 
 
 CHANGES = {
@@ -82,7 +82,7 @@ CHANGES = {
 
 def test_a_run_goes_on_where_the_last_one_ended(standing: TopicState) -> None:
     check(standing, place())
-    still(standing, "default")
+    check_group_unchanged(standing, "default")
     assert stands_at(GROUP) == standing.position
     assert reads_log(GROUP)
 
@@ -102,7 +102,7 @@ def test_a_group_that_was_changed_meanwhile_has_held_back_nothing(
 ) -> None:
     change()
     with pytest.raises(LogGap, match="This batch added nothing"):
-        still(standing, "default")
+        check_group_unchanged(standing, "default")
 
 
 def test_an_archive_without_a_batch_is_of_a_group_that_has_read_nothing(standing: TopicState) -> None:
@@ -114,7 +114,7 @@ def test_an_archive_without_a_batch_is_of_a_group_that_has_read_nothing(standing
 def test_a_group_that_a_killed_run_has_not_moved_is_moved(standing: TopicState) -> None:
     """The killed run has committed the batch, so its messages are in the archive."""
     last = in_log("orders")[-1]
-    told = of(last, standing.life)
+    told = of(last, standing.generation)
     check(told, place())
     settled = settle(told, "default")
     assert (settled.position, stands_at(GROUP)) == (last, last)
@@ -133,7 +133,7 @@ def test_what_was_moved_is_deleted_and_nothing_else(standing: TopicState) -> Non
 def test_a_group_that_is_not_registered_any_more_is_not_moved(standing: TopicState) -> None:
     subscribe_again()
     with pytest.raises(LogGap, match="The batch itself is complete"):
-        move(of(in_log("orders")[-1], standing.life), "default")
+        move(of(in_log("orders")[-1], standing.generation), "default")
     assert stands_at(GROUP) == 0
 
 

@@ -11,7 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from django_mqueue.spark.archives.parquet import FileEntry, problem
-from django_mqueue.spark.archives.storage import LocalStorage, ObjectStorage, Storage, held, storage_at
+from django_mqueue.spark.archives.storage import (
+    LocalStorage,
+    ObjectStorage,
+    Storage,
+    storage_at,
+    visible_files,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.once]
 
@@ -63,11 +69,11 @@ def test_a_folder_is_free_unless_a_file_is_anywhere_below_it(tmp_path: Path) -> 
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / ".writing/7/part").write_text("")
     (tmp_path / ".probe-7").write_text("")
-    assert held(storage) == []
+    assert visible_files(storage) == []
     (tmp_path / "sub/deep").mkdir(parents=True)
     for name in ("two", "sub/deep/.hidden", "one"):
         (tmp_path / name).write_text("")
-    assert held(storage) == ["one", "sub/deep/.hidden", "two"]
+    assert visible_files(storage) == ["one", "sub/deep/.hidden", "two"]
 
 
 def test_what_cannot_be_looked_into_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +87,7 @@ def test_what_cannot_be_looked_into_is_not_free(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "scandir", refusing)
     with pytest.raises(PermissionError):
-        held(storage_at(tmp_path))
+        visible_files(storage_at(tmp_path))
 
 
 def test_a_local_file_is_synced_before_it_has_its_name(

@@ -23,7 +23,7 @@ from django_mqueue.service.registration import is_registered
 from django_mqueue.spark import Archive, archive, compact, erase, export, replay, report, verify
 from django_mqueue.spark.archives import membership
 from django_mqueue.spark.archives.storage import storage_at
-from django_mqueue.spark.archives.tables import Snapshot, created, opened
+from django_mqueue.spark.archives.tables import Snapshot, create_table, open_table
 from django_mqueue.spark.errors import ArchiveError, NoArchive, OptionError
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 
@@ -249,7 +249,7 @@ def test_of_several_that_create_a_table_at_once_one_does(store: str, tmp_path: P
     def create(place: str, name: str) -> bool:
         together.wait()
         try:
-            created(storage_at(place), "messages", {"mqueue.archive": name})
+            create_table(storage_at(place), "messages", {"mqueue.archive": name})
         except ArchiveError:
             return False
         return True
@@ -259,7 +259,7 @@ def test_of_several_that_create_a_table_at_once_one_does(store: str, tmp_path: P
             place = f"s3://plain/{store}/{attempt}" if remote else str(tmp_path / str(attempt))
             outcomes = list(pool.map(create, [place] * 4, "abcd"))
             assert outcomes.count(True) == 1
-            found = opened(storage_at(place), "messages")
+            found = open_table(storage_at(place), "messages")
             assert found is not None
             assert found.properties["mqueue.archive"] == "abcd"[outcomes.index(True)]
 

@@ -100,7 +100,7 @@ def test_past_and_present_are_one(spark: SparkSession, options: dict[str, str], 
         first = done(backfill(spark, "orders", "reports", **ways, dry_run=False))
     assert first.stored >= 300
     assert done(backfill(spark, "orders", "reports", **ways, dry_run=False)).before
-    assert following.place("orders", "backfill-reports", using="default") is None
+    assert following.position("orders", "backfill-reports", using="default") is None
     assert_given_all(said[0])
 
 
@@ -210,7 +210,7 @@ def test_nothing_is_deleted_that_is_still_to_be_copied(
     fill(range(40))
     kept(spark, options, place)
     fill(range(40, 80))
-    hold = originals.GuardedSource.hold
+    hold = originals.GuardedSource.hold_back_deletion
 
     def held(*given: Any, **more: Any) -> Any:
         found = hold(*given, **more)
@@ -221,7 +221,7 @@ def test_nothing_is_deleted_that_is_still_to_be_copied(
         assert len(in_log("orders")) == 40
         return found
 
-    monkeypatch.setattr(originals.GuardedSource, "hold", held)
+    monkeypatch.setattr(originals.GuardedSource, "hold_back_deletion", held)
     subscribe("orders", "others")
     done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
     assert_given_all(80)
@@ -242,7 +242,7 @@ def test_an_end_without_an_answer_is_an_end(
     monkeypatch.setattr(backfilling, "finish", unheard)
     done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
     assert next(ended) == 2, "it was heard at once: this proves nothing"
-    assert following.place("orders", "backfill-reports", using="default") is None
+    assert following.position("orders", "backfill-reports", using="default") is None
     assert_given_all(8)
 
 

@@ -49,12 +49,12 @@ def store_past(border: BackfillState) -> None:
 
 
 def sew(border: BackfillState, between: Callable[[int], object] = lambda number: None) -> int:
-    """Call ``Seam.sew`` until the seam is whole. Call ``between`` after each pass. Return the number of copies."""
+    """Call ``copy_misplaced`` until the seam is whole, and ``between`` after each pass. Return the number of copies."""
     seam, made, passes = Seam("default", border), 0, 0
 
     def whole() -> bool:
         nonlocal made, passes
-        made += seam.sew()
+        made += seam.copy_misplaced()
         if seam.is_whole:
             return True
         between(passes)
@@ -154,7 +154,7 @@ def test_it_says_which_key_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(store, "contents", hot)
     seam = Seam("default", border)
     for _ in range(20):
-        seam.sew()
+        seam.copy_misplaced()
         if seam.is_whole:
             break
         told.append(seam.waits_for)
@@ -198,7 +198,7 @@ def test_what_commits_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
         store_past(border)
         seam = Seam("default", border)
         for _ in range(3):
-            assert seam.sew() == 0
+            assert seam.copy_misplaced() == 0
             assert not seam.is_whole, "it has not waited for the open transaction"
             assert seam.waits_for.startswith("open transactions that may still commit a message below offset")
         say(7, key="bob")
@@ -217,7 +217,7 @@ def test_one_that_was_committed_before_the_next_was_sent_comes_first() -> None:
     seam = Seam("default", border)
     with HeldTransaction(lambda: say(1)) as late:
         say(9, key="bob")
-        seam.sew()
+        seam.copy_misplaced()
         late.commit()
     say(2)
     sew(border)
@@ -288,7 +288,7 @@ def test_run_again_it_goes_on() -> None:
     store_past(again)
     assert backfilling.stored_to_border("default", border)
     store_past(begin())
-    Seam("default", border).sew()
+    Seam("default", border).copy_misplaced()
     say(2)
     sew(begin())
     finish(border)
@@ -352,7 +352,7 @@ def test_the_end_may_be_said_twice() -> None:
     with pytest.raises(Superseded, match="registered again"):
         finish(border)
     assert not begin().ended
-    assert again.run.life != border.run.life
+    assert again.run.generation != border.run.generation
 
 
 @pytest.mark.parametrize("how", ["resumed", "reset", "unsubscribed"])
@@ -463,7 +463,7 @@ def test_any_story_ends_in_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
         seam = Seam("default", border)
         for _ in range(10):
             happen()
-            seam.sew()
+            seam.copy_misplaced()
         while open_ones:
             end_one()
         sew(border)

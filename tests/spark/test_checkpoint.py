@@ -122,7 +122,7 @@ def test_a_batch_that_is_run_again_is_done_when_it_is_durable(
 def test_another_query_s_checkpoint_moves_nobody(make: Make, checkpoint: str) -> None:
     query = make()
     begun, first = begin(query)
-    other = Offsets(first.next, first.lives, "another")
+    other = Offsets(first.next, first.generations, "another")
     write(checkpoint, 0, other, durable=True)
     with pytest.raises(OptionError, match="not recorded there"):
         query.committed(begun)
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_is_not_there_is_said(make: Make) -> None:
 def test_a_group_that_was_changed_by_hand_is_not_moved_by_a_checkpoint(make: Make, checkpoint: str) -> None:
     query = make()
     _, first = begin(query)
-    lives = {topic: life - 1 for topic, life in first.lives.items()}
+    lives = {topic: life - 1 for topic, life in first.generations.items()}
     write(checkpoint, 0, Offsets(first.next, lives, first.query), durable=True)
     query.stop()
     assert stands_at(GROUP) == 0
@@ -179,5 +179,5 @@ def test_the_reader_s_place_is_its_own(make: Make) -> None:
     begun, _ = begin(query)
     query.done(begun)
     query.stop()
-    assert following.place("orders", GROUP, using="default") is not None
+    assert following.position("orders", GROUP, using="default") is not None
     assert SubscriberHeartbeat.objects.get().deregistered_at is not None

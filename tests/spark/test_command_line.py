@@ -23,7 +23,7 @@ from django_mqueue.spark.cli import program
 from django_mqueue.spark.cli.arguments import parser_of
 from django_mqueue.spark.cli.verb import BadArguments, Job
 from django_mqueue.spark.cli.verbs import VERBS
-from django_mqueue.spark.cli.verbs.doctor import here
+from django_mqueue.spark.cli.verbs.doctor import check_process
 from django_mqueue.spark.connecting import PASSWORD, connecting
 from django_mqueue.spark.errors import NoConnection, OptionError
 from django_mqueue.spark.launching import session
@@ -300,7 +300,7 @@ def test_the_doctor_of_an_account_that_may_read_nothing(
         assert "ok  database: " in out
         assert "NO  topics:        the database: SELECT command denied to user" in out
     how = connecting({key.lower(): value for key, value in {**options, "user": name}.items()})
-    assert "SELECT command denied" in str(here(how)["problem"])
+    assert "SELECT command denied" in str(check_process(how)["problem"])
 
 
 def test_djangos_settings_say_where_the_database_is_but_not_the_password(

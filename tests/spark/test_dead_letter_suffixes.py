@@ -17,7 +17,7 @@ from django_mqueue.spark.archives.requests import archive_request
 from django_mqueue.spark.errors import OptionError
 from django_mqueue.spark.launching import settings_options
 from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.replays.choice import MessageFilter, check_backfill, check_replay
+from django_mqueue.spark.replays.message_filter import MessageFilter, check_backfill, check_replay
 from django_mqueue.spark.reports.requests import report_request
 from django_mqueue.spark.suffixes import Suffixes, suffixes_of
 from django_mqueue.spark.writer.write_options import write_options
@@ -38,7 +38,7 @@ def mixed() -> Iterator[None]:
 
 
 def places(found: Suffixes) -> dict[str, str]:
-    return {topic: found.letters(topic) for topic in PLACES}
+    return {topic: found.dead_letter_topic(topic) for topic in PLACES}
 
 
 def test_djangos_settings_say_it_where_they_say_where_the_database_is(mixed: None) -> None:

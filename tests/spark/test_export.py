@@ -343,7 +343,7 @@ def test_files_that_are_not_as_they_were_written(
     """Each machine uses a separate disk under this path, or the disk has lost data."""
     from django_mqueue.spark.exports import export_run
 
-    written = export_run.Run._written
+    written = export_run.Run._write
 
     def spoilt(self: export_run.Run, *ranges: Any) -> Any:
         found = written(self, *ranges)
@@ -353,7 +353,7 @@ def test_files_that_are_not_as_they_were_written(
                 path.unlink()
         return found
 
-    monkeypatch.setattr(export_run.Run, "_written", spoilt)
+    monkeypatch.setattr(export_run.Run, "_write", spoilt)
     publish_many("orders", range(10))
     with pytest.raises(
         ExportError, match=r"the driver does not see a file .* give a location that all machines share"

@@ -116,7 +116,7 @@ def test_the_first_signal_ends_it_and_nothing_is_left(
     spark: SparkSession, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The signal ends the export between two rounds of tasks. A finished export keeps its files."""
-    monkeypatch.setattr("django_mqueue.spark.exports.export_run.ROUND", 1)
+    monkeypatch.setattr("django_mqueue.spark.exports.export_run.TASKS_PER_CORE", 1)
     stopping = threading.Event()
     stopping.set()
     for topic in ("a", "b", "c"):

@@ -117,9 +117,9 @@ def test_a_start_moves_forward_alone(query: Query) -> None:
     first = query.latest(begun, 4)
     last = query.latest(first, None)
     query.done(last)
-    place = following.place("orders", GROUP, using="default")
+    place = following.position("orders", GROUP, using="default")
     assert place is not None
-    following.move("orders", GROUP, place.life, first.above("orders"), using="default")
+    following.move("orders", GROUP, place.generation, first.above("orders"), using="default")
     assert stands_at(GROUP) == last.above("orders") == newest()
 
 
@@ -202,7 +202,7 @@ def test_a_worker_that_has_just_joined_claims_nothing_any_more(query: Query) -> 
         publish("orders", 1)
         assert worker.poll() == worker.poll() == []
         assert PartitionLease.objects.exists(), "it took no lease: this proves nothing"
-        assert following.place("orders", GROUP, using="default") == place
+        assert following.position("orders", GROUP, using="default") == place
 
 
 @override_settings(MQUEUE=QUICK)
@@ -287,7 +287,7 @@ def test_a_group_that_was_changed_by_hand_stops_its_query(
     careless = another(asked, kept, failOnDataLoss="false")
     with pytest.warns(UserWarning, match="may be deleted"):
         careless.done(ended)
-    assert careless.latest(ended, None).lives != ended.lives
+    assert careless.latest(ended, None).generations != ended.generations
     assert stands_at(GROUP) == newest()
 
 
@@ -336,4 +336,4 @@ def test_a_topic_that_is_not_there_is_named(query: Query) -> None:
     publish("order", 1)
     with pytest.raises(NoSuchTopic, match=r"there is no topic 'orders'.*Did you mean 'order'"):
         query.initial()
-    assert following.place("orders", GROUP, using="default") is None
+    assert following.position("orders", GROUP, using="default") is None

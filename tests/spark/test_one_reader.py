@@ -131,7 +131,7 @@ def test_what_is_deleted_while_a_batch_is_planned_is_told(
     ranges = planning.ranges
 
     def late(*given: Any) -> Any:
-        third, life = in_log("orders")[2], ended.lives["orders"]
+        third, life = in_log("orders")[2], ended.generations["orders"]
         following.move("orders", GROUP, life, third, using="default")
         forget(third)
         return ranges(*given)
@@ -379,16 +379,16 @@ def test_a_connection_that_is_lost_at_the_beginning_is_opened_anew(
 ) -> None:
     """The restarted query has become the reader, and is about to read the group's offset."""
     _, ended = cut_off(make())
-    place, killed = following.place, list[str]()
+    position, killed = following.position, list[str]()
 
     def cut(*given: Any, using: str) -> following.ReaderPosition | None:
         if not killed:
             killed.append(using)
             with connection.cursor() as cursor:
                 cursor.execute(f"KILL {connections[using].connection.thread_id()}")
-        return place(*given, using=using)
+        return position(*given, using=using)
 
-    monkeypatch.setattr(following, "place", cut)
+    monkeypatch.setattr(following, "position", cut)
     again = make()
     again.done(ended)
     assert killed, "nobody asked: this proves nothing"

@@ -30,7 +30,7 @@ Read = Callable[..., list[int]]
 def read(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Read:
     """Return a function that lists the offsets that a batch of topic ``orders`` would read."""
     monkeypatch.setattr(settling, "SETTLE_FOR", 0)
-    monkeypatch.setattr(settling, "LOOK_EVERY", 0.001)
+    monkeypatch.setattr(settling, "CHECK_EVERY", 0.001)
 
     def planned(**more: str) -> list[int]:
         found = batch("default", read_options({**options, "topic": "orders", **more}))
@@ -216,7 +216,7 @@ def test_what_lets_be_deleted_ends_at_what_is_settled(
             with pytest.warns(
                 UserWarning, match=f"read up to offset 0 only.* published offset {late.result()} "
             ):
-                assert settling.settled("default", "orders", wanted, told=told) == 0
+                assert settling.settled("default", "orders", wanted, shared=told) == 0
 
 
 def test_all_topics_are_waited_for_at_once(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_all_topics_are_waited_for_at_once(options: dict[str, str], monkeypatch:
         return advance(settler, seen)
 
     monkeypatch.setattr(settling, "SETTLE_FOR", 0)
-    monkeypatch.setattr(settling, "LOOKS", 3)
+    monkeypatch.setattr(settling, "CHECKS", 3)
     monkeypatch.setattr(Settler, "advance", noted)
     wanted = read_options({**options, "subscribe": ",".join(names)})
     with HeldTransaction(lambda: [publish(name, 1) for name in names]):

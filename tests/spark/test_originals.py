@@ -43,7 +43,7 @@ class Archived:
         self.folder = archives.begin(folder)
         self.upto = 0
         publish_many("orders", range(3))
-        self.life = following.follow("orders", "archive", 0, 0, using="default").life
+        self.life = following.follow("orders", "archive", 0, 0, using="default").generation
 
     def batch(self) -> None:
         offsets = [offset for offset in in_log("orders") if offset > self.upto]
@@ -68,7 +68,7 @@ def hold(archived: Archived, options: dict[str, str], *, path: Path | None = Non
 
 def hold_topic(topic: str, path: Path | None, options: dict[str, str], **more: Any) -> Originals:
     source = GuardedSource(SPARK, topic, path, options, "guard")
-    return source.hold("default", **{"begun": False, "gap_is_error": True, **more})
+    return source.hold_back_deletion("default", **{"begun": False, "gap_is_error": True, **more})
 
 
 def test_the_log_is_held_from_where_the_archive_ends(archived: Archived, options: dict[str, str]) -> None:
@@ -111,7 +111,7 @@ def test_a_gap_is_an_error_and_nothing_is_held(archived: Archived, options: dict
         following.follow("orders", "archive", archived.upto, newest(), using="default")
     with pytest.raises(LogGap, match="messages above that offset may be deleted"):
         hold(archived, options)
-    assert following.place("orders", "guard", using="default") is None
+    assert following.position("orders", "guard", using="default") is None
     assert hold(archived, options, gap_is_error=False).archived == archived.upto
     assert hold(archived, options, begun=True).archived == archived.upto, "it has been held ever since"
 
@@ -130,10 +130,10 @@ def test_a_gap_is_an_error_though_the_connection_is_lost_while_it_is_looked_for(
 
     monkeypatch.setattr(topic_state, "check_held", losing)
     source = GuardedSource(SPARK, "orders", archived.folder, options, "guard")
-    with closing(source.line), pytest.raises(LogGap, match="its group 'archive' is not registered"):
-        source.line.run(partial(source.hold, gap_is_error=True, begun=False))
+    with closing(source.connection), pytest.raises(LogGap, match="its group 'archive' is not registered"):
+        source.connection.run(partial(source.hold_back_deletion, gap_is_error=True, begun=False))
     assert next(looked) == 2, "no connection was lost: this proves nothing"
-    assert following.place("orders", "guard", using="default") is None
+    assert following.position("orders", "guard", using="default") is None
 
 
 def test_a_gap_is_an_error_though_a_killed_run_has_left_its_guard(
@@ -143,7 +143,7 @@ def test_a_gap_is_an_error_though_a_killed_run_has_left_its_guard(
     following.follow("orders", "guard", archived.upto, archived.upto, using="default")
     with pytest.raises(LogGap, match="its group 'archive' is not registered"):
         hold(archived, options)
-    assert following.place("orders", "guard", using="default") is None
+    assert following.position("orders", "guard", using="default") is None
 
 
 @pytest.mark.filterwarnings("ignore:topic 'orders' is read up to offset")
@@ -183,9 +183,9 @@ def test_a_guard_that_was_unsubscribed_has_held_nothing(archived: Archived, opti
             LogGap, match="group 'guard', which holds back deletion for this, was unsubscribed"
         ):
             hold(archived, options, begun=True)
-    assert following.place("orders", "guard", using="default") is None
+    assert following.position("orders", "guard", using="default") is None
     hold(archived, options, begun=True, gap_is_error=False)
-    assert following.place("orders", "guard", using="default") is not None
+    assert following.position("orders", "guard", using="default") is not None
 
 
 def test_an_archive_that_ends_below_the_guard_leaves_a_gap(
@@ -194,10 +194,10 @@ def test_an_archive_that_ends_below_the_guard_leaves_a_gap(
     older = archives.begin(tmp_path / "older")
     archives.batch(older, "orders", [archived.upto - 1], life=archived.life)
     hold(archived, options)
-    before = following.place("orders", "guard", using="default")
+    before = following.position("orders", "guard", using="default")
     with pytest.raises(LogGap, match=f"up to offset {archived.upto - 1}, but since the start group 'guard'"):
         hold(archived, options, begun=True, path=older)
-    assert following.place("orders", "guard", using="default") == before
+    assert following.position("orders", "guard", using="default") == before
 
 
 def test_a_guard_that_is_left_over_goes_back_to_where_this_archive_ends(
@@ -207,8 +207,8 @@ def test_a_guard_that_is_left_over_goes_back_to_where_this_archive_ends(
     settle("orders")
     left = following.follow("orders", "guard", newest(), newest(), using="default")
     hold(archived, options)
-    assert following.place("orders", "guard", using="default") == following.ReaderPosition(
-        left.life, archived.upto
+    assert following.position("orders", "guard", using="default") == following.ReaderPosition(
+        left.generation, archived.upto
     )
     archived.batch()
     assert len(in_log("orders")) == 3, "deleted, though they are held"
@@ -218,7 +218,7 @@ def test_the_archive_of_another_database_is_told(archived: Archived, options: di
     archives.batch(archived.folder, "orders", [archived.upto + 1000], life=archived.life)
     with pytest.raises(ArchiveError, match="the archive belongs to another database"):
         hold(archived, options)
-    assert following.place("orders", "guard", using="default") is None
+    assert following.position("orders", "guard", using="default") is None
 
 
 def test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held(
@@ -254,4 +254,4 @@ def test_no_archive_is_told(options: dict[str, str], tmp_path: Path) -> None:
     publish_many("orders", range(3))
     with pytest.raises(NoArchive):
         hold_topic("orders", tmp_path, options)
-    assert following.place("orders", "guard", using="default") is None
+    assert following.position("orders", "guard", using="default") is None

@@ -171,11 +171,11 @@ def cut_between(
     whole = schema_of(read_options({"topic": "orders"}))
     maker = BatchMaker(StructType([field for field in whole if field.name in columns]), {})
     wanted = pages.Pages("orders", maker.fields)
-    block = wanted.block("default", 0, 2**62, apart=True)
+    block = wanted.block("default", 0, 2**62, separate=True)
     assert maker.of_block(block).num_rows == 100
     monkeypatch.setattr(pages, "MOST", at(block))
     with pytest.raises(UnparsableBlock):
-        maker.of_block(wanted.block("default", 0, 2**62, apart=True))
+        maker.of_block(wanted.block("default", 0, 2**62, separate=True))
 
 
 def test_a_block_without_its_last_lines_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

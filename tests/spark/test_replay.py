@@ -174,7 +174,7 @@ def test_a_topic_is_replayed_into_itself_once(
     found = done(replay(spark, "orders", "spring", source=place, live=True, options=options, dry_run=False))
     assert found.stored == 20
     assert sorted(numbers("orders")) == sorted([*range(20), *range(10, 20)])
-    assert following.place("orders", "replay-spring", using="default") is None
+    assert following.position("orders", "replay-spring", using="default") is None
     assert not Offset.objects.filter(partition_key__startswith="replay-lane").exists()
     archive(spark, "orders", place, options=options)
     done(replay(spark, "orders", "summer", source=place, to="once", options=options, dry_run=False))
@@ -204,7 +204,7 @@ def test_one_that_is_stopped_goes_on(spark: SparkSession, options: dict[str, str
     assert isinstance(found, Replayed)
     assert not found.finished
     assert 0 < found.total < 300
-    assert following.place("orders", "replay-spring-into-again", using="default") is not None
+    assert following.position("orders", "replay-spring-into-again", using="default") is not None
     rest = done(replay(spark, "orders", "spring", **ways))
     assert rest.total == 300
     assert rest.stored < 300

@@ -193,7 +193,7 @@ def test_what_was_given_up_meanwhile_is_not_begun(
     So deletion was possible for a time, even if the group is registered again.
     """
     fill(range(6))
-    hold = originals.GuardedSource.hold
+    hold = originals.GuardedSource.hold_back_deletion
 
     def hold_and_lose(*given: Any, **more: Any) -> Any:
         found = hold(*given, **more)
@@ -206,7 +206,7 @@ def test_what_was_given_up_meanwhile_is_not_begun(
 
     ways: dict[str, Any] = {"to": "again", "options": options, "dry_run": False}
     with monkeypatch.context() as patch:
-        patch.setattr(originals.GuardedSource, "hold", hold_and_lose)
+        patch.setattr(originals.GuardedSource, "hold_back_deletion", hold_and_lose)
         with pytest.raises(Superseded, match=r"another process has given up replay .*: run it again"):
             replay(spark, "orders", "spring", **ways)
     assert not Offset.objects.filter(partition_key__startswith="replay-").exists()
@@ -227,8 +227,8 @@ def test_no_archive_is_opened_while_anything_is_locked(
         next(looked)
         return opened(*given)
 
-    opened = originals.opened
-    monkeypatch.setattr(originals, "opened", looking)
+    opened = originals.open_archive
+    monkeypatch.setattr(originals, "open_archive", looking)
     ways: dict[str, Any] = {"source": place, "to": "again", "options": options, "dry_run": False}
     assert done(replay(spark, "orders", "spring", **ways)).total == 6
     assert next(looked) == 2
@@ -244,7 +244,7 @@ def test_a_store_that_fails_leaves_nothing_held(
     def failing(*given: Any) -> Any:
         raise OSError("the store is away")
 
-    monkeypatch.setattr(originals, "opened", failing)
+    monkeypatch.setattr(originals, "open_archive", failing)
     with pytest.raises(OSError, match="the store is away"):
         replay(spark, "orders", "spring", source=place, live=True, to="again", options=options, dry_run=False)
     assert rows() == before

@@ -83,7 +83,7 @@ def test_a_condition_that_a_message_cannot_answer_leaves_nothing(
     for dry_run in (True, False):
         with pytest.raises(OptionError, match=told):
             replay(spark, "orders", "spring", where=BAD, **ways, dry_run=dry_run)
-    assert following.place("orders", "replay-spring-into-again", using="default") is None
+    assert following.position("orders", "replay-spring-into-again", using="default") is None
     assert not Offset.objects.filter(partition_key__startswith="replay-").exists()
     found = done(replay(spark, "orders", "spring", where=BETTER, **ways, dry_run=False))
     assert found.total == Message.objects.filter(topic="again").count() == 2

@@ -49,7 +49,7 @@ def test_a_server_that_is_lost_gives_no_replay_up(
     ways: dict[str, Any] = {"to": "again", "where": POSITIVE, "options": options, "dry_run": False}
 
     def is_held() -> bool:
-        return following.place("orders", "replay-spring-into-again", using="default") is not None
+        return following.position("orders", "replay-spring-into-again", using="default") is not None
 
     with monkeypatch.context() as patch:
         losing(spark, patch, met("the server is away"), is_held)

@@ -35,14 +35,14 @@ def test_a_report_whose_executor_is_lost_fails(
     To read them again would count that message in one table and not in another.
     """
     publish_many("orders", range(10))
-    facts_of = vars(counting)["facts_of"]
+    delivery_facts = vars(counting)["delivery_facts"]
 
     def late(*arguments: Any) -> Any:
         publish("orders", 11)
         lose_what_was_read(spark)
-        return facts_of(*arguments)
+        return delivery_facts(*arguments)
 
-    monkeypatch.setattr(counting, "facts_of", late)
+    monkeypatch.setattr(counting, "delivery_facts", late)
     with pytest.raises(Exception, match="heckpoint block") as caught:
         report(spark, "orders", options=options)
     assert "an executor was lost" in (explained(caught.value) or "")

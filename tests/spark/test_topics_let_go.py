@@ -87,7 +87,7 @@ def test_a_topic_that_is_read_no_more_is_let_go(make: Make, strict: str) -> None
         again = make("orders", failOnDataLoss=strict)
         again.done(later)
     assert stands_at(GROUP) == newest()
-    assert following.place("payments", GROUP, using="default") is None
+    assert following.position("payments", GROUP, using="default") is None
     assert not SubscriberHeartbeat.objects.filter(topic="payments").exists()
     again.stop()
     with pytest.raises(LogGap, match="unsubscribed from topic 'payments'"):
@@ -142,7 +142,7 @@ def test_a_batch_that_was_planned_is_run_without_what_was_let_go(make: Make) -> 
     assert rows(one, begun, ended) == {"orders": 3}
     one.done(ended)
     assert stands_at(GROUP) == newest()
-    assert following.place("payments", GROUP, using="default") is None
+    assert following.position("payments", GROUP, using="default") is None
 
 
 def test_what_is_let_go_while_a_batch_is_planned_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

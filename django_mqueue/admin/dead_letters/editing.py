@@ -14,7 +14,7 @@ from ... import conf
 from ...browse import bulk_redrive, dead_letters
 from ...models import DeadLetter
 from ...policy import encoding
-from ...service.redrive import Letter
+from ...service.redrive import DeadLetterRow
 from ..base.forms import parse_offset
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import page_url
@@ -60,7 +60,7 @@ class EditDeadLetter(Operation):
     template_name = "admin/django_mqueue/dead_letter_edit.html"
     form_class = EditForm
     next_button = gettext_lazy("Preview")
-    dead_letter: Letter | None = None
+    dead_letter: DeadLetterRow | None = None
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -137,7 +137,7 @@ class EditDeadLetter(Operation):
             return page_url(self.request, "deadletter_errors", **visible.topics_of(dead_letter))
         return page_url(self.request, "deadletter", offset=offset)
 
-    def _read(self, offset: int | None) -> Letter:
+    def _read(self, offset: int | None) -> DeadLetterRow:
         dead_letter = None if offset is None else dead_letters.one(conf.database(), offset)
         if dead_letter is None:
             raise Refused(_("The dead letter no longer exists: it was redriven or purged."))
@@ -147,13 +147,13 @@ class EditDeadLetter(Operation):
         self.dead_letter = dead_letter
         return dead_letter
 
-    def _unchanged(self, data: Data) -> Letter:
+    def _unchanged(self, data: Data) -> DeadLetterRow:
         dead_letter = self._read(data["offset"])
         if bulk_redrive.fingerprint(dead_letter) != data["seen"]:
             raise bulk_redrive.LetterChanged(dead_letter.topic, data["offset"])
         return dead_letter
 
-    def _content(self, dead_letter: Letter, data: Data) -> encoding.Encoded:
+    def _content(self, dead_letter: DeadLetterRow, data: Data) -> encoding.Encoded:
         """Return the payload as it will be stored. Raises ``Refused`` or ``ValueError`` if it cannot be stored."""
         limit = conf.get("MAX_PAYLOAD_BYTES", dead_letter.row["original_topic"])
         kind, headers = dead_letter.message.kind, dead_letter.metadata["headers"]
@@ -163,12 +163,12 @@ class EditDeadLetter(Operation):
             raise Refused(str(problem)) from None
 
 
-def _names(dead_letter: Letter) -> dict[str, str]:
+def _names(dead_letter: DeadLetterRow) -> dict[str, str]:
     row = dead_letter.row
     return {"id": row["original_id"], "topic": row["original_topic"], "group": row["failed_group"]}
 
 
-def _as_text(dead_letter: Letter) -> tuple[str, str]:
+def _as_text(dead_letter: DeadLetterRow) -> tuple[str, str]:
     is_bytes = dead_letter.metadata["encoding"] == encoding.BYTES
     return payload_text.as_text(bytes(dead_letter.row["payload"]), is_bytes)
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf
-from ...browse import dead_letters, letter_story, letter_topics
+from ...browse import dead_letter_details, dead_letter_topics, dead_letters
 from ...policy.errors import plain
 from ..base.display import Text, first_line, printable
 from ..base.forms import parse_offset
@@ -43,7 +43,7 @@ class DeadLetterTopics(QueueView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         after = self.request.GET.get("after", "")
-        found = letter_topics.topics(conf.database(), after, TOPICS)
+        found = dead_letter_topics.topics(conf.database(), after, TOPICS)
         rows = []
         for one in found.topics:
             dead = None if conf.dead_letter_topic(one.topic) == one.dead_topic else one.dead_topic
@@ -116,7 +116,7 @@ class ErrorsPage(_TopicPage):
             )
         return {
             "errors": errors,
-            "looked": found.looked,
+            "looked": found.examined,
             "then": found.next and self.url(self.url_name, below=found.next),
             "all_url": self.url("deadletter_list"),
         }
@@ -147,12 +147,12 @@ class ListPage(_TopicPage):
                 "error": first_line(plain(head.error)) if view.everything else view.name(head.alike.name),
                 "url": page_url(self.request, "deadletter", offset=head.offset),
             }
-            for head in found.heads
+            for head in found.summaries
         ]
         topics = {"topic": data["topic"], "dead": data["dead"] or None}
         return {
             "rows": rows,
-            "looked": found.looked,
+            "looked": found.examined,
             "then": found.next and self.url(self.url_name, below=found.next),
             "first_url": self.url(self.url_name),
             "was": urlencode(dict(self.request.GET.items()), errors="replace"),
@@ -198,7 +198,7 @@ class DeadLetterPage(QueueView):
             headers=payloads.document(dict(shown.headers)),
             is_ours=dead_letter.is_ours,
             may_edit=everything,
-            details=letter_story.dead_letter_details(conf.database(), dead_letter, RELATED),
+            details=dead_letter_details.dead_letter_details(conf.database(), dead_letter, RELATED),
             **self.topics,
             **kwargs,
         )

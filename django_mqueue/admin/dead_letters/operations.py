@@ -56,7 +56,7 @@ class RedriveMatchingForm(MatchingForm):
     rate = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=bulk_redrive.STEP_LETTERS,
+        max_value=bulk_redrive.STEP_DEAD_LETTERS,
         label=gettext_lazy("Maximum per second"),
         help_text=gettext_lazy("Empty: as fast as possible."),
     )
@@ -139,7 +139,7 @@ class _DeadLetterOperation(Operation):
     def perform(self, data: Data) -> Result:
         query, now = self.query(data), time.time()
         run = Run(**self.carried) if self.carried else begin(query, data.get("up_to"), now)
-        limit = bulk_redrive.STEP_LETTERS
+        limit = bulk_redrive.STEP_DEAD_LETTERS
         if rate := data.get("rate"):
             limit = int(min(max(now - run.step_at, 0), 5) * rate)
         if limit and run.position is not None:

@@ -36,10 +36,10 @@ class Run:
 
     def add(self, step: bulk_redrive.Progress) -> None:
         self.position = step.position
-        self.examined += step.looked
+        self.examined += step.examined
         self.moved += step.moved
         self.locked += step.locked
-        self.unregistered += step.homeless
+        self.unregistered += step.unregistered
 
     @property
     def progress(self) -> tuple[int, int]:

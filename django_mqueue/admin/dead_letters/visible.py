@@ -11,11 +11,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ... import conf
-from ...browse import letter_story
+from ...browse import dead_letter_details
 from ...browse.dead_letters import ErrorGroup
 from ...policy.errors import is_class
 from ...policy.message_query import Inspected
-from ...service.redrive import Letter
+from ...service.redrive import DeadLetterRow
 from ..base.operations import Data, Refused
 from ..messages import masking, payloads
 
@@ -66,7 +66,7 @@ def view_of(request: HttpRequest, topic: str, dead_topic: str) -> View:
     return View(masking.sees_all(request, topic) and masking.sees_all(request, dead_topic))
 
 
-def topics_of(dead_letter: Letter) -> dict[str, str | None]:
+def topics_of(dead_letter: DeadLetterRow) -> dict[str, str | None]:
     """Return the query of the pages of the dead letter's topic."""
     topic = dead_letter.row["original_topic"] or ""
     return {
@@ -75,13 +75,13 @@ def topics_of(dead_letter: Letter) -> dict[str, str | None]:
     }
 
 
-def shown(request: HttpRequest, dead_letter: Letter) -> Inspected:
+def shown(request: HttpRequest, dead_letter: DeadLetterRow) -> Inspected:
     """Return the dead letter as the user may see it. Its original topic and its own topic may have different masks."""
-    message = letter_story.as_message(dead_letter)
+    message = dead_letter_details.as_message(dead_letter)
     return replace(masking.shown(request, replace(message, topic=dead_letter.topic)), topic=message.topic)
 
 
-def payload(dead_letter: Letter, seen: Inspected, *, everything: bool) -> SafeString:
+def payload(dead_letter: DeadLetterRow, seen: Inspected, *, everything: bool) -> SafeString:
     """Return the payload as HTML: as it is stored, or as a mask has changed it."""
     if not everything:
         return payloads.body(seen)

@@ -26,7 +26,7 @@ from ...store.connection.second_connection import second_connection
 from ...store.delivery_state import Receipt
 from ...store.failures import clip
 from ...store.scheduling import parked_retries
-from ...store.scheduling.parked_retries import Aside
+from ...store.scheduling.parked_retries import ParkedRetry
 from .. import events
 from ..consumer_state import ConsumerState
 from ..delivery import Delivery
@@ -139,7 +139,9 @@ class Acknowledger:
             token = new_token() if error is None else None
             if Deliveries(context.holder, [receipt]).finish(cursor, error, token, is_aside=True):
                 generation, partition = context.registration_generation, receipt.partition
-                what = Aside(context.group, context.topic, partition, receipt.offset, generation, uuid7())
+                what = ParkedRetry(
+                    context.group, context.topic, partition, receipt.offset, generation, uuid7()
+                )
                 parked_retries.park(cursor, what, delay_ms, counted=error is not None)
                 parked += 1
         return parked

@@ -47,17 +47,17 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
 
     if session.run(using, work):
         return True
-    found = replies.look(using, box)
+    found = replies.read(using, box)
     if found is not None and found.failures is not None:
         return False  # Perhaps this transaction filled it, which other connections cannot see.
     with outside_snapshot(using) as now:
         if now != using:
-            found = replies.look(now, box)
+            found = replies.read(now, box)
         while _is_open(found):
             time.sleep(POLL_INTERVAL)
             if session.run(using, work):
                 return True
-            found = replies.look(now, box)
+            found = replies.read(now, box)
     return False
 
 

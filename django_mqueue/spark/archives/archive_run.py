@@ -9,10 +9,9 @@ killed run did not.
 from __future__ import annotations
 
 import threading
-import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,20 +20,30 @@ from ...exceptions import LogGap
 from ...store.leases import Holder
 from ..connecting import RetryingConnection
 from ..database import following
-from ..errors import ArchiveError, NoArchive
+from ..errors import ArchiveError
 from ..reader.options import Table
 from ..reader.planning import some_topics
 from ..sql import installation
 from ..sql.installation import Installation
 from .batches import Planner, Task, writing
-from .catalog import FORMAT, FORMAT_PROPERTY, GROUP, ID, INSTALLATION, SERVER, Archive
+from .catalog import SERVER, Archive
 from .jobs import parallelism, spread
 from .membership import Membership
+from .opening import check_writable, create_archive, open_to_write
 from .parquet import FileEntry
 from .requests import BATCH_ROWS, HISTORY_AFTER, TABLES, ArchiveRequest, Progress, archive_request, quiet
-from .storage import HIDDEN, Storage, held, storage_at
-from .tables import Kind, created, opened
-from .topic_state import TopicState, check, check_last, check_log, move, read_state, settle, still
+from .storage import Storage, storage_at
+from .tables import Kind
+from .topic_state import (
+    TopicState,
+    check,
+    check_group_unchanged,
+    check_last,
+    check_log,
+    move,
+    read_state,
+    settle,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,63 +97,68 @@ def archive(
     ``ArchiveError`` (the folder cannot be written or holds something else, a file is damaged, the archive belongs to
     another database, server or group, or another run was faster).
     """
-    wanted = archive_request(
+    request = archive_request(
         options or {}, topics, pattern, group, batch_rows, history_after,
         strict=fail_on_data_loss, moved=moved,
     )  # fmt: skip
-    with closing(RetryingConnection(wanted.options.connecting)) as line:
-        return Run(spark, storage_at(to), wanted, line).run(stopping or threading.Event(), progress or quiet)
+    with closing(RetryingConnection(request.options.connecting)) as connection:
+        return Run(spark, storage_at(to), request, connection).run(
+            stopping or threading.Event(), progress or quiet
+        )
 
 
 class Run:
     """One archive run. Call ``run`` once."""
 
     def __init__(
-        self, spark: SparkSession, storage: Storage, wanted: ArchiveRequest, line: RetryingConnection
+        self, spark: SparkSession, storage: Storage, request: ArchiveRequest, connection: RetryingConnection
     ) -> None:
-        self._spark, self._storage, self._wanted, self._line = spark, storage, wanted, line
-        self._group, self._strict = wanted.group, wanted.options.fail_on_data_loss
-        self._options = wanted.tables(parallelism(spark))
-        self._planner = Planner(self._options, wanted.batch_rows, wanted.history_age_ms)
+        self._spark, self._storage, self._request, self._connection = spark, storage, request, connection
+        self._group, self._strict = request.group, request.options.fail_on_data_loss
+        self._options = request.tables(parallelism(spark))
+        self._planner = Planner(self._options, request.batch_rows, request.history_age_ms)
         self._states: dict[str, TopicState] = {}
         self._done: dict[str, Archived] = {}
         self._readers: dict[str, Holder] = {}
 
     def run(self, stopping: threading.Event, progress: Progress) -> list[Archived]:
-        database = self._line.run(installation.look)
-        topics = self._line.run(lambda using: some_topics(using, self._options["messages"]))
-        archive = self._opened(database)
+        database = self._connection.run(installation.identify)
+        topics = self._connection.run(lambda using: some_topics(using, self._options["messages"]))
+        archive = self._open(database)
         for topic in topics:
             self._read_state(archive, topic)
-            self._line.run(partial(self._planner.set_goal, topic=topic))
-        self._probe(is_new=archive is None)
-        with Membership(self._wanted.options.connecting, self._group) as membership:
+            self._connection.run(partial(self._planner.set_goal, topic=topic))
+        check_writable(self._spark, self._storage, is_new=archive is None)
+        with Membership(self._request.options.connecting, self._group) as membership:
             for topic in topics:
-                self._readers[topic] = membership.join(self._line, topic)
-            archive = self._opened(database)  # Another run may have changed it meanwhile.
+                self._readers[topic] = membership.join(self._connection, topic)
+            archive = self._open(database)  # Another run may have changed it meanwhile.
             for topic in topics:  # Check all topics before the group holds back any deletion.
                 self._states[topic] = self._read_state(archive, topic)
-                self._line.run(partial(self._check_free, topic))
+                self._connection.run(partial(self._check_free, topic))
             if archive is None:
-                archive = self._begin(database)
+                archive = create_archive(self._storage, database, self._group)
             elif archive.properties.get(SERVER) != database.server:
                 archive.snapshots["messages"].set_properties({SERVER: database.server})
                 archive = Archive.open(self._storage.uri)
             self._snapshots = {
-                table: snapshot.with_columns_of_now() for table, snapshot in archive.snapshots.items()
+                table: snapshot.with_current_columns() for table, snapshot in archive.snapshots.items()
             }
             for topic in topics:
                 self._settle(topic)
             self._batches(stopping, progress)
         return [self._done[topic] for topic in sorted(self._done)]
 
+    def _open(self, database: Installation) -> Archive | None:
+        return open_to_write(self._storage, database, self._group, moved=self._request.moved)
+
     def _read_state(self, archive: Archive | None, topic: str) -> TopicState:
         """Return the state of a topic. Raises ``LogGap`` if the archive and the group do not fit together."""
         state = read_state(archive, topic, self._group)
         if self._strict:
-            found = self._line.run(lambda using: following.place(topic, self._group, using=using))
+            found = self._connection.run(lambda using: following.position(topic, self._group, using=using))
             check(state, found)
-            self._line.run(partial(check_log, state, found))
+            self._connection.run(partial(check_log, state, found))
         return state
 
     def _check_free(self, topic: str, using: str) -> None:
@@ -154,171 +168,96 @@ class Run:
         """Check that the files of the last batch exist. Move the group to its end if a killed run did not."""
         state = self._states[topic]
         for snapshot in self._snapshots.values():
-            snapshot.check_there([e for e in snapshot.files.get(topic, ()) if e.last > state.lowest])
-        state = self._states[topic] = self._line.run(partial(settle, state))
+            snapshot.check_files_exist([e for e in snapshot.files.get(topic, ()) if e.last > state.lowest])
+        state = self._states[topic] = self._connection.run(partial(settle, state))
         self._done[topic] = Archived(topic, state.upto, state.position)
 
-    def _opened(self, database: Installation) -> Archive | None:
-        """Return the archive; None if there is none yet. Raises ``ArchiveError`` if this run must not write there."""
-        try:
-            found = Archive.open(self._storage.uri)
-        except NoArchive:
-            # A run that was killed at its start leaves tables without messages.
-            begun = tuple(f"{table}/_delta_log/" for table in TABLES)
-            try:
-                others = [path for path in held(self._storage) if not path.startswith(begun)]
-            except OSError as error:
-                raise ArchiveError(f"{self._storage.uri} cannot be written: {error}") from error
-            if others:
-                raise ArchiveError(
-                    f"{self._storage.uri} is not an archive and is not empty (it holds {', '.join(others[:3])}): give"
-                    " an empty folder, or a new one"
-                ) from None
-            return None
-        where = self._storage.uri
-        if found.properties.get(INSTALLATION) != database.id:
-            raise ArchiveError(
-                f"the archive {where} belongs to another database: use one folder for each database"
-            )
-        if found.properties.get(SERVER) != database.server and not self._wanted.moved:
-            raise ArchiveError(
-                f"the archive {where} belongs to the database on server {found.properties.get(SERVER)}, but this"
-                f" database is a copy of it on server {database.server}. If the copy replaces the original, run once"
-                " with moved=True (--moved). Otherwise use a new folder and a new group"
-            )
-        if found.group != self._group:
-            raise ArchiveError(
-                f"the archive {where} is written by group {found.group!r}, not {self._group!r}: use that group, or"
-                " another folder"
-            )
-        return found
-
-    def _probe(self, *, is_new: bool) -> None:
-        """Raise ``ArchiveError`` unless the driver can use the storage, and in a new folder also the executors."""
-        name, uri = f"{HIDDEN}probe-{uuid.uuid4().hex}", self._storage.uri
-
-        def write(name: str) -> list[str]:
-            storage_at(uri).write(name, b"")
-            return [name]
-
-        try:
-            if is_new:
-                spread(self._spark, write, [name], str)
-            else:
-                write(name)
-            self._storage.read(name)
-            # If the storage replaced files, two runs could commit at once, and both would report success.
-            with suppress(FileExistsError):
-                write(name)
-                raise ArchiveError("it overwrote an existing file: the storage has no conditional writes")
-            self._storage.delete(name)
-        except FileNotFoundError:
-            raise ArchiveError(
-                f"{uri}: the driver does not see files that an executor writes there: give a location that all"
-                " machines share"
-            ) from None
-        except (ArchiveError, OSError) as error:
-            with suppress(OSError):
-                self._storage.delete(name)
-            raise ArchiveError(f"{uri} cannot be written: {error}") from error
-
-    def _begin(self, database: Installation) -> Archive:
-        """Create the tables, the messages last: the archive exists when the table of messages exists."""
-        properties = {
-            FORMAT_PROPERTY: FORMAT, ID: uuid.uuid4().hex, GROUP: self._group,
-            INSTALLATION: database.id, SERVER: database.server,
-        }  # fmt: skip
-        for table in TABLES:
-            if table == "messages" or opened(self._storage, table) is None:
-                created(self._storage, table, properties)
-        return Archive.open(self._storage.uri)
-
     def _batches(self, stopping: threading.Event, progress: Progress) -> None:
-        total = self._left()
+        total = self._remaining()
         progress(0, total)
         while not stopping.is_set():
             states = list(self._states.values())
-            reached = self._line.run(partial(self._planner.reaches, states=states))
-            if not reached:
+            next_states = self._connection.run(partial(self._planner.next_states, states=states))
+            if not next_states:
                 return
-            self._batch(reached)
-            progress(total - self._left(), total)
+            self._batch(next_states)
+            progress(total - self._remaining(), total)
 
-    def _left(self) -> int:
+    def _remaining(self) -> int:
         """Return the number of offsets that are not archived yet."""
         goals = self._planner.goals
         return sum(max(0, goals[s.topic]["messages"] - s.upto["messages"]) for s in self._states.values())
 
-    def _batch(self, reached: Sequence[TopicState]) -> None:
+    def _batch(self, next_states: Sequence[TopicState]) -> None:
         tasks: list[Task] = []
-        for state in reached:
-            plan = partial(self._planner.tasks, state=self._states[state.topic], reached=state)
-            tasks += self._line.run(plan)
-        found = spread(self._spark, writing(self._storage.uri, self._options), tasks, FileEntry)
+        for after in next_states:
+            plan = partial(self._planner.tasks, before=self._states[after.topic], after=after)
+            tasks += self._connection.run(plan)
+        written = spread(self._spark, writing(self._storage.uri, self._options), tasks, FileEntry)
         files: dict[tuple[str, Table], list[FileEntry]] = defaultdict(list)
-        for task, entries in zip(tasks, found, strict=True):
+        for task, entries in zip(tasks, written, strict=True):
             files[task.topic, task.table] += entries
-        for state in reached:
-            self._line.run(partial(self._check_reader, state.topic))
-            self._add(state, {table: files[state.topic, table] for table in TABLES})
+        for after in next_states:
+            self._connection.run(partial(self._check_reader, after.topic))
+            self._add(after, {table: files[after.topic, table] for table in TABLES})
 
     def _check_reader(self, topic: str, using: str) -> None:
         following.check_reader(self._readers[topic], using=using)
 
-    def _add(self, reached: TopicState, files: Mapping[Table, Sequence[FileEntry]]) -> None:
+    def _add(self, after: TopicState, files: Mapping[Table, Sequence[FileEntry]]) -> None:
         """Commit the tables, then move the group."""
-        before = self._states[reached.topic]
-        reached = replace(reached, life=self._held(before, reached))
+        before = self._states[after.topic]
+        after = replace(after, generation=self._check_group_unchanged(before, after))
         for table in TABLES:
-            if table == "messages" or before.upto[table] < reached.upto[table]:
-                self._commit(table, before, reached, files[table])
+            if table == "messages" or before.upto[table] < after.upto[table]:
+                self._commit(table, before, after, files[table])
         for table in TABLES:
-            self._snapshots[table].check_there(files[table])
-        self._states[reached.topic] = reached
-        done = self._done[reached.topic]
-        done.upto, done.position = reached.upto, reached.position
+            self._snapshots[table].check_files_exist(files[table])
+        self._states[after.topic] = after
+        done = self._done[after.topic]
+        done.upto, done.position = after.upto, after.position
         done.batches += 1
         for table, entries in files.items():
             done.rows[table] += sum(entry.rows for entry in entries)
             done.files += len(entries)
             done.bytes += sum(entry.bytes for entry in entries)
-        self._move(reached)
+        self._move(after)
 
     def _commit(
-        self, table: Table, before: TopicState, reached: TopicState, files: Sequence[FileEntry]
+        self, table: Table, before: TopicState, after: TopicState, files: Sequence[FileEntry]
     ) -> None:
-        topic, snapshot = reached.topic, self._snapshots[table]
+        topic, snapshot = after.topic, self._snapshots[table]
         if snapshot.number("upto", topic) != before.upto[table]:
             raise ArchiveError(
                 f"{self._storage.uri}: table {table} has topic {topic!r} up to {snapshot.number('upto', topic)}, not"
                 f" {before.upto[table]}: another run added to it. Run this again"
             )
         numbers: dict[tuple[Kind, str], int] = {
-            ("upto", topic): reached.upto[table],
+            ("upto", topic): after.upto[table],
             ("rows", topic): snapshot.number("rows", topic) + sum(entry.rows for entry in files),
         }
         if table == "messages":
-            numbers["position", topic] = reached.position
+            numbers["position", topic] = after.position
             numbers["lowest", topic] = before.position
-            numbers["life", topic] = reached.life
+            numbers["life", topic] = after.generation
         self._snapshots[table] = snapshot.commit(numbers, files)
 
-    def _held(self, state: TopicState, reached: TopicState) -> int:
+    def _check_group_unchanged(self, before: TopicState, after: TopicState) -> int:
         """Return the group's registration generation. Raises ``LogGap`` if it did not always hold back deletion."""
         try:
-            self._line.run(partial(still, state))
-            if reached.last != state.last:
-                self._line.run(partial(check_last, reached))
+            self._connection.run(partial(check_group_unchanged, before))
+            if after.last != before.last:
+                self._connection.run(partial(check_last, after))
         except LogGap:
             if self._strict:
                 raise
             # Gaps are allowed, so register the group again.
-            return self._line.run(partial(settle, state)).life
-        return state.life
+            return self._connection.run(partial(settle, before)).generation
+        return before.generation
 
-    def _move(self, reached: TopicState) -> None:
+    def _move(self, after: TopicState) -> None:
         try:
-            self._line.run(partial(move, reached, me=self._readers[reached.topic]))
+            self._connection.run(partial(move, after, reader=self._readers[after.topic]))
         except LogGap:
             if self._strict:
                 raise

@@ -42,19 +42,21 @@ class Planner:
         """Use the present settled offsets as the goals of a topic."""
         options = self._options["messages"]
         self.goals[topic] = {
-            "messages": settled(using, topic, options, told=True),
-            "dead_letters": settled(using, options.suffixes.letters(topic), options),
+            "messages": settled(using, topic, options, shared=True),
+            "dead_letters": settled(using, options.suffixes.dead_letter_topic(topic), options),
         }
 
-    def reaches(self, using: str, states: Sequence[TopicState]) -> list[TopicState]:
+    def next_states(self, using: str, states: Sequence[TopicState]) -> list[TopicState]:
         """Return the states of the topics after the next batch. Leave out topics that have nothing new."""
         goals = self.goals
         messages = self._ends(using, "messages", states, [goals[s.topic]["messages"] for s in states])
-        letters = self._ends(using, "dead_letters", states, [goals[s.topic]["dead_letters"] for s in states])
+        dead_letters = self._ends(
+            using, "dead_letters", states, [goals[s.topic]["dead_letters"] for s in states]
+        )
         finished = [self._finished(using, s, upto) for s, upto in zip(states, messages, strict=True)]
         history = self._ends(using, "deliveries", states, finished)
         found = []
-        for state, *offsets in zip(states, messages, letters, history, strict=True):
+        for state, *offsets in zip(states, messages, dead_letters, history, strict=True):
             upto: dict[Table, int] = {
                 "messages": offsets[0], "dead_letters": offsets[1], "deliveries": offsets[2],
             }  # fmt: skip
@@ -65,23 +67,23 @@ class Planner:
                 found.append(replace(state, upto=upto, position=position, begun=True, last=last))
         return found
 
-    def tasks(self, using: str, state: TopicState, reached: TopicState) -> list[Task]:
+    def tasks(self, using: str, before: TopicState, after: TopicState) -> list[Task]:
         """Return the tasks that read a topic from its current state to the state after this batch."""
-        found = []
+        tasks = []
         for table, options in self._options.items():
-            above, upto = state.upto[table], reached.upto[table]
+            above, upto = before.upto[table], after.upto[table]
             if table == "deliveries":
-                groups = tuple(sorted(unfinished.groups(using, state.topic))) if above < upto else ()
+                groups = tuple(sorted(unfinished.groups(using, before.topic))) if above < upto else ()
                 if not groups:
                     continue
                 options = replace(options, groups=groups)
-            some = ranges(using, options, [(self._in_log(table, state.topic), above, upto)])
-            found += [Task(state.topic, table, range) for range in some]
-        return found
+            task_ranges = ranges(using, options, [(self._in_log(table, before.topic), above, upto)])
+            tasks += [Task(before.topic, table, range) for range in task_ranges]
+        return tasks
 
     def _in_log(self, table: Table, topic: str) -> str:
         """Return the topic of the log that has the rows of a table."""
-        return self._options[table].suffixes.letters(topic) if table == "dead_letters" else topic
+        return self._options[table].suffixes.dead_letter_topic(topic) if table == "dead_letters" else topic
 
     def _finished(self, using: str, state: TopicState, upto: int) -> int:
         """Return the offset up to which the next batch archives the delivery history."""
@@ -97,14 +99,14 @@ class Planner:
         self, using: str, table: Table, states: Sequence[TopicState], goals: Sequence[int]
     ) -> list[int]:
         """Return the end offset of the next batch for each topic."""
-        stretches = [
+        spans = [
             (self._in_log(table, state.topic), state.upto[table], max(state.upto[table], goal))
             for state, goal in zip(states, goals, strict=True)
         ]
-        if sum(upto - above for _, above, upto in stretches) <= self._rows:
-            return [upto for _, _, upto in stretches]
-        found = ends(using, self._options[table], stretches, self._rows)
-        return [found[topic] for topic, _, _ in stretches]
+        if sum(upto - above for _, above, upto in spans) <= self._rows:
+            return [upto for _, _, upto in spans]
+        found = ends(using, self._options[table], spans, self._rows)
+        return [found[topic] for topic, _, _ in spans]
 
 
 def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], list[FileEntry]]:

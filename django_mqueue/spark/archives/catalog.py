@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from ..errors import ArchiveError, NoArchive, NoSuchTopic
 from ..reader.options import Table
+from .locations import check_as_of
 from .parquet import FileEntry, arrow_schema, row_groups, schema
-from .places import check_as_of
-from .storage import LocalStorage, Storage, held, storage_at
-from .tables import TABLES, Snapshot, commit_times, opened
+from .storage import LocalStorage, Storage, storage_at, visible_files
+from .tables import TABLES, Snapshot, commit_times, open_table
 from .topic_state import Last
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class Archive:
         check_as_of(as_of, to, live=False)
         storage = storage_at(to)
         # Open messages first: a batch commits them last, so the other tables have all rows that belong to them.
-        if (messages := opened(storage, "messages", as_of)) is None:
+        if (messages := open_table(storage, "messages", as_of)) is None:
             try:
-                there = held(storage)
+                paths = visible_files(storage)
             except OSError as error:
                 raise NoArchive(f"there is no archive at {storage.uri}: {error}") from error
-            what = ", ".join(there[:5] or ["no file"]) + (" and more" if len(there) > 5 else "")
+            what = ", ".join(paths[:5] or ["no file"]) + (" and more" if len(paths) > 5 else "")
             raise NoArchive(
                 f"there is no archive at {storage.uri}: it holds {what}, but no Delta table messages"
             )
@@ -74,7 +74,7 @@ class Archive:
         at = commit_times(storage, "messages").get(messages.version) if isinstance(as_of, int) else as_of
         snapshots: dict[Table, Snapshot] = {"messages": messages}
         for table in TABLES[:-1]:
-            if (snapshot := opened(storage, table, at)) is None:
+            if (snapshot := open_table(storage, table, at)) is None:
                 raise ArchiveError(f"{storage.uri}: the table {table} is missing: restore it from a copy")
             snapshots[table] = snapshot
         return cls(storage, snapshots, as_of)
@@ -83,19 +83,19 @@ class Archive:
         """Return the names of all topics that have rows in the archive, sorted."""
         return sorted(set(chain.from_iterable(snapshot.files for snapshot in self.snapshots.values())))
 
-    def chosen(self, topics: str | Sequence[str] | None) -> list[str]:
+    def select_topics(self, topics: str | Sequence[str] | None) -> list[str]:
         """Return the given topics (a name or several names) as a list, or all topics for None.
 
         Raises ``NoSuchTopic`` if the archive does not have one of them.
         """
-        wanted = self.topics() if topics is None else [topics] if isinstance(topics, str) else list(topics)
-        unknown = [t for t in wanted if not any(snap.knows(t) for snap in self.snapshots.values())]
+        names = self.topics() if topics is None else [topics] if isinstance(topics, str) else list(topics)
+        unknown = [t for t in names if not any(snap.has_topic(t) for snap in self.snapshots.values())]
         if unknown:
             raise NoSuchTopic(
                 f"the archive {self.storage.uri} has no topic {', '.join(map(repr, sorted(set(unknown))))}; it has"
                 f" {', '.join(self.topics()) or 'none'}"
             )
-        return wanted
+        return names
 
     def upto(self, topic: str, table: Table = "messages") -> int:
         """Return the offset up to which a topic's table is archived; 0 for an unknown topic."""
@@ -111,7 +111,7 @@ class Archive:
         It has all columns that ``format("mqueue")`` has for the table. A column that an older file does not have is
         null. Raises ``NoSuchTopic``, or ``ArchiveError`` if files of the state ``as_of`` were deleted since.
         """
-        entries = [entry for topic in self.chosen(topics) for entry in self.entries(topic, table)]
+        entries = [entry for topic in self.select_topics(topics) for entry in self.entries(topic, table)]
         if self._as_of is not None and (gone := [e for e in entries if not self.storage.exists(e.path)]):
             raise ArchiveError(
                 f"{self.storage.uri} cannot be read as of {self._as_of}: {gone[0].path} was deleted after its rows"

@@ -19,8 +19,8 @@ from ..streams.group_reader import BEAT_EVERY
 class Membership:
     """A context manager. While it is open, no other process reads the joined topics for the group."""
 
-    def __init__(self, how: ConnectionParameters, group: str) -> None:
-        self._how, self._group = how, group
+    def __init__(self, parameters: ConnectionParameters, group: str) -> None:
+        self._how, self._group = parameters, group
         self._run = uuid.uuid4().hex
         self._members: list[Holder] = []
         self._stop = threading.Event()
@@ -35,19 +35,19 @@ class Membership:
         self._stop.set()
         self._beating.join()
         with suppress(MQueueError, DatabaseError), connected(self._how) as using:
-            for me in self._members:
-                following.leave(me, using=using)
+            for reader in self._members:
+                following.leave(reader, using=using)
 
-    def join(self, line: RetryingConnection, topic: str) -> Holder:
+    def join(self, connection: RetryingConnection, topic: str) -> Holder:
         """Make the run the group's reader of a topic. Raises ``GroupTaken`` if another reader is alive."""
-        me = Holder(self._group, topic, f"{following.READER_PREFIX}{self._run[:12]}", self._run)
-        line.run(lambda using: following.join_all([me], using=using))
-        self._members.append(me)
-        return me
+        reader = Holder(self._group, topic, f"{following.READER_PREFIX}{self._run[:12]}", self._run)
+        connection.run(lambda using: following.join_all([reader], using=using))
+        self._members.append(reader)
+        return reader
 
     def _beat(self) -> None:
         """Send heartbeats. A batch may take hours."""
         while not self._stop.wait(BEAT_EVERY):
             with suppress(MQueueError, DatabaseError), connected(self._how) as using:
-                for me in list(self._members):
-                    heartbeats.beat(using, me)
+                for reader in list(self._members):
+                    heartbeats.beat(using, reader)

@@ -188,18 +188,18 @@ class NewFile:
             write_page_checksum=True,
             sorting_columns=[pq.SortingColumn(self._offset)] if self._offset >= 0 else None,
         )
-        self._held: list[pa.RecordBatch] = []
-        self._held_rows = self._held_bytes = 0
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffered_rows = self._buffered_bytes = 0
 
     def add(self, rows: pa.RecordBatch | pa.Table) -> None:
         if self._offset >= 0 and rows.num_rows:
             offsets = rows.column(self._offset)
             self.first, self.last = self.first or offsets[0].as_py(), offsets[-1].as_py()
         self.rows += rows.num_rows
-        self._held += rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        self._held_rows += rows.num_rows
-        self._held_bytes += rows.nbytes
-        if self._held_rows >= ROWS_PER_GROUP or self._held_bytes >= BYTES_PER_GROUP:
+        self._buffer += rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        self._buffered_rows += rows.num_rows
+        self._buffered_bytes += rows.nbytes
+        if self._buffered_rows >= ROWS_PER_GROUP or self._buffered_bytes >= BYTES_PER_GROUP:
             self._flush()
 
     def close(self) -> None:
@@ -226,10 +226,10 @@ class NewFile:
             self._storage.delete(self.path)
 
     def _flush(self) -> None:
-        if self._held:
+        if self._buffer:
             # Write one row group. Without this size, pyarrow splits a table after a million rows.
-            self._writer.write_table(pa.Table.from_batches(self._held), row_group_size=self._held_rows)
-            self._held, self._held_rows, self._held_bytes = [], 0, 0
+            self._writer.write_table(pa.Table.from_batches(self._buffer), row_group_size=self._buffered_rows)
+            self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
 
 
 def problem(storage: Storage, entry: FileEntry) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...policy import names
@@ -85,20 +85,21 @@ def archive_request(
     found = read_options({**options, "includeHeaders": "true", "subscribePattern": every})
     found = replace(found, fail_on_data_loss=strict)
     if topics is not None:
-        found = replace(found, pattern=None, topics=_checked(topics))
+        found = replace(found, pattern=None, topics=check_topics(topics))
     return ArchiveRequest(found, group, batch_rows, int(history_after * 1000), moved)
 
 
-def _checked(topics: str | Sequence[str]) -> tuple[str, ...]:
-    wanted = (topics,) if isinstance(topics, str) else topics
-    for topic in wanted:
+def check_topics(topics: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the different topics, sorted. Raises ``OptionError``."""
+    given = (topics,) if isinstance(topics, str) else tuple(topics)
+    for topic in given:
         try:
             names.check_topic(topic, TOPIC_MAX)
         except (TypeError, ValueError) as error:
             raise OptionError(f"{topic!r} cannot be a topic: {error}") from None
-    if not wanted:
-        raise OptionError("topics is empty: name one, or give a pattern")
-    return tuple(sorted(set(wanted)))
+    if not given:
+        raise OptionError("topics is empty: name at least one topic, or give a pattern")
+    return tuple(sorted(set(given)))
 
 
 def check_clean(clean: bool, topics: str | Sequence[str] | None) -> None:

@@ -89,9 +89,9 @@ def compact(
     if bytes < 1:
         raise OptionError(f"bytes is {bytes}, but must be at least 1")
     archive = Archive.open(to)
-    done = {topic: Compacted(topic) for topic in archive.chosen(topics)}
+    done = {topic: Compacted(topic) for topic in archive.select_topics(topics)}
     todo = {
-        (topic, table): list(_together(table, archive.entries(topic, table), bytes))
+        (topic, table): list(_compaction_tasks(table, archive.entries(topic, table), bytes))
         for topic in done
         for table in TABLES
     }
@@ -135,20 +135,20 @@ def erase(
     """
     check_keep(keep_hours)
     archive = Archive.open(to)
-    archive.chosen(topic)
-    chosen = _choice(spark, archive, topic, key, where)
+    archive.select_topics(topic)
+    select = _rows_to_erase(spark, archive, topic, key, where)
     all_messages = archive.frame(spark, topic)
-    found = collect_all(chosen(all_messages).select("offset").distinct())
-    messages = sorted(row["offset"] for row in found)
-    letters = _letters(archive.frame(spark, topic, "dead_letters"), chosen, all_messages)
-    wanted: dict[Table, list[int]] = {
-        "dead_letters": sorted({offset for offset, _ in letters}),
-        "deliveries": sorted({*messages, *(of for _, of in letters if of is not None)}),
+    selected = collect_all(select(all_messages).select("offset").distinct())
+    messages = sorted(row["offset"] for row in selected)
+    dead_letters = _dead_letters_to_erase(archive.frame(spark, topic, "dead_letters"), select, all_messages)
+    offsets: dict[Table, list[int]] = {
+        "dead_letters": sorted({offset for offset, _ in dead_letters}),
+        "deliveries": sorted({*messages, *(of for _, of in dead_letters if of is not None)}),
         "messages": messages,
     }
     done = Erased(topic, dict.fromkeys(TABLES, 0))
     for table in TABLES:
-        tasks = list(_without(table, archive.entries(topic, table), wanted[table]))
+        tasks = list(_erasure_tasks(table, archive.entries(topic, table), offsets[table]))
         old, new = _rewrite(spark, archive, table, topic, tasks)
         done.rows[table] = _rows(old) - _rows(new)
         done.files += len(old)
@@ -157,20 +157,26 @@ def erase(
     return done
 
 
-def _letters(
-    letters: DataFrame, chosen: Callable[[DataFrame], DataFrame], messages: DataFrame
+def _dead_letters_to_erase(
+    dead_letters: DataFrame, select: Callable[[DataFrame], DataFrame], messages: DataFrame
 ) -> list[tuple[int, int | None]]:
     """Return the offsets of the dead letters to erase, each with the offset of its message."""
     # A dead letter's id consists of the message's offset and the group (see store.dead_letters).
-    letters = letters.selectExpr("*", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS of_message")
-    of_chosen = letters.join(chosen(messages).selectExpr("`offset` AS of_message"), "of_message", "left_semi")
+    dead_letters = dead_letters.selectExpr(
+        "*", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS of_message"
+    )
+    of_selected = dead_letters.join(
+        select(messages).selectExpr("`offset` AS of_message"), "of_message", "left_semi"
+    )
     # For a letter whose message is not in the archive, the condition applies to the letter itself.
-    alone = chosen(letters).join(messages.selectExpr("`offset` AS of_message"), "of_message", "left_anti")
-    rows = collect_all(of_chosen.unionByName(alone).select("offset", "of_message"))
+    unarchived = select(dead_letters).join(
+        messages.selectExpr("`offset` AS of_message"), "of_message", "left_anti"
+    )
+    rows = collect_all(of_selected.unionByName(unarchived).select("offset", "of_message"))
     return [(row["offset"], row["of_message"]) for row in rows]
 
 
-def _choice(
+def _rows_to_erase(
     spark: SparkSession, archive: Archive, topic: str, key: str | None, where: str | None
 ) -> Callable[[DataFrame], DataFrame]:
     """Return a function that keeps only the rows of a frame to erase. Raises ``OptionError``."""
@@ -188,23 +194,23 @@ def _choice(
     return lambda frame: with_value(frame).where(where).drop(VALUE)
 
 
-def _without(table: Table, entries: Sequence[FileEntry], offsets: Sequence[int]) -> Iterator[_Task]:
+def _erasure_tasks(table: Table, entries: Sequence[FileEntry], offsets: Sequence[int]) -> Iterator[_Task]:
     """Yield a task for each file that may have rows at ``offsets``, which are sorted."""
     for entry in entries:
-        some = offsets[bisect_left(offsets, entry.first) : bisect_right(offsets, entry.last)]
-        if some:
-            yield _Task(table, [entry], some)
+        part = offsets[bisect_left(offsets, entry.first) : bisect_right(offsets, entry.last)]
+        if part:
+            yield _Task(table, [entry], part)
 
 
-def _together(table: Table, entries: Sequence[FileEntry], most: int) -> Iterator[_Task]:
+def _compaction_tasks(table: Table, entries: Sequence[FileEntry], most: int) -> Iterator[_Task]:
     """Yield tasks that join adjacent files of one day. The files of a task have at most ``most`` bytes in total."""
     days: dict[str, list[FileEntry]] = defaultdict(list)
     for entry in entries:
         days[entry.date].append(entry)
     for files in days.values():
-        for some in batches_by_weight(files, attrgetter("bytes"), most):
-            if len(some) > 1:
-                yield _Task(table, some)
+        for part in batches_by_weight(files, attrgetter("bytes"), most):
+            if len(part) > 1:
+                yield _Task(table, part)
 
 
 def _rewrite(
@@ -212,12 +218,12 @@ def _rewrite(
 ) -> tuple[list[FileEntry], list[FileEntry]]:
     """Rewrite the files of the tasks, and commit the change. Return the replaced files and the new files."""
     old, new = list[FileEntry](), list[FileEntry]()
-    work = partial(_rewritten, archive.storage.uri)
+    work = partial(_rewrite_task, archive.storage.uri)
     for task, entries in zip(tasks, spread(spark, work, tasks, FileEntry), strict=True):
-        gone = _rows(task.entries) - _rows(entries)
-        if gone and not task.offsets:
-            raise ArchiveError(f"compaction: table {table} would lose {gone} rows. Nothing was changed")
-        if task.offsets and not gone:  # The file has no row at these offsets.
+        removed = _rows(task.entries) - _rows(entries)
+        if removed and not task.offsets:
+            raise ArchiveError(f"compaction: table {table} would lose {removed} rows. Nothing was changed")
+        if task.offsets and not removed:  # The file has no row at these offsets.
             for entry in entries:
                 archive.storage.delete(entry.path)
         else:
@@ -226,8 +232,8 @@ def _rewrite(
     if old:
         snapshot = archive.snapshots[table]
         numbers: dict[tuple[Kind, str], int] = {}
-        if gone := _rows(old) - _rows(new):
-            numbers["erased", topic] = snapshot.number("erased", topic) + gone
+        if removed := _rows(old) - _rows(new):
+            numbers["erased", topic] = snapshot.number("erased", topic) + removed
         archive.snapshots[table] = snapshot.commit(numbers, new, old)
     return old, new
 
@@ -236,7 +242,7 @@ def _rows(entries: Sequence[FileEntry]) -> int:
     return sum(entry.rows for entry in entries)
 
 
-def _rewritten(uri: str, task: _Task) -> list[FileEntry]:
+def _rewrite_task(uri: str, task: _Task) -> list[FileEntry]:
     """Rewrite the files of a task, on an executor. Return the new files."""
     storage, schema, first = storage_at(uri), arrow_schema(task.table), task.entries[0]
     with files_of(storage, task.table, first.topic, schema) as files:
@@ -246,8 +252,8 @@ def _rewritten(uri: str, task: _Task) -> list[FileEntry]:
                     raise ArchiveError(f"{uri}: {found}")
             for rows in _sorted(storage, cluster, schema, task.table):
                 if task.offsets:
-                    gone = pc.is_in(rows["offset"], value_set=pa.array(task.offsets, pa.int64()))
-                    rows = rows.filter(pc.invert(gone))
+                    removed = pc.is_in(rows["offset"], value_set=pa.array(task.offsets, pa.int64()))
+                    rows = rows.filter(pc.invert(removed))
                 if rows.num_rows:
                     files.put(first.date, rows)
     return files.entries

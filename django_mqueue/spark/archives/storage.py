@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from .. import private
-from .places import check_place
+from .locations import check_location
 
 HIDDEN = "."
 """The prefix of files and folders that readers ignore."""
@@ -51,7 +51,7 @@ class Output(io.RawIOBase):
 class LocalStorage:
     """A folder of a local disk. Paths are relative to it. Methods raise ``OSError``, such as ``FileNotFoundError``.
 
-    ``uri``: the place, for error messages, for ``storage_at`` in another process, and for the Delta tables.
+    ``uri``: the location, for error messages, for ``storage_at`` in another process, and for the Delta tables.
     """
 
     def __init__(self, folder: str) -> None:
@@ -81,33 +81,33 @@ class LocalStorage:
     def write(self, path: str, data: bytes) -> None:
         """Write a new file with this content. Raises ``FileExistsError``: it never replaces a file."""
         private.refuse_links(self._folder, path)
-        _make((self._folder / path).parent)
-        beside = f"{HIDDEN}{uuid.uuid4().hex}"
+        _create_folder((self._folder / path).parent)
+        temporary = f"{HIDDEN}{uuid.uuid4().hex}"
         try:
-            with self.create(beside) as stream:
+            with self.create(temporary) as stream:
                 stream.write(data)
-            os.link(self._folder / beside, self._folder / path)
+            os.link(self._folder / temporary, self._folder / path)
         finally:
-            (self._folder / beside).unlink(missing_ok=True)
+            (self._folder / temporary).unlink(missing_ok=True)
         _sync((self._folder / path).parent)
 
     @contextmanager
     def create(self, path: str) -> Iterator[Output]:
         """Yield the stream of a new file. The file is durable if no error is raised."""
         private.refuse_links(self._folder, path)
-        goal = self._folder / path
-        _make(goal.parent)
-        with os.fdopen(private.create(goal), "wb") as file:
+        target = self._folder / path
+        _create_folder(target.parent)
+        with os.fdopen(private.create(target), "wb") as file:
             yield Output(file)
             file.flush()
             os.fsync(file.fileno())
-        _sync(goal.parent)
+        _sync(target.parent)
 
-    def move(self, path: str, goal: str) -> None:
+    def move(self, path: str, target: str) -> None:
         """Rename a file. The new name must be unused. Object stores copy the file."""
-        private.refuse_links(self._folder, goal)
-        os.rename(self._folder / path, self._folder / goal)
-        _sync((self._folder / goal).parent)
+        private.refuse_links(self._folder, target)
+        os.rename(self._folder / path, self._folder / target)
+        _sync((self._folder / target).parent)
 
     def delete(self, path: str) -> None:
         (self._folder / path).unlink()
@@ -123,7 +123,7 @@ class LocalStorage:
 
 
 @contextmanager
-def _errors_of_system() -> Iterator[None]:
+def _os_errors() -> Iterator[None]:
     """Convert the errors of an object store to the ``OSError`` with the same meaning."""
     from obstore import exceptions
 
@@ -153,30 +153,30 @@ class ObjectStorage:
 
         return from_url(self.uri)
 
-    @_errors_of_system()
+    @_os_errors()
     def list(self, folder: str = "") -> dict[str, int]:
         found = self._store.list(f"{folder}/" if folder else None).collect()
         return dict(sorted((each["path"], each["size"]) for each in found))
 
-    @_errors_of_system()
+    @_os_errors()
     def open(self, path: str) -> Any:
         import obstore
 
         return pa.PythonFile(_Input(obstore.open_reader(self._store, path)), "r")
 
-    @_errors_of_system()
+    @_os_errors()
     def read(self, path: str) -> bytes:
         return bytes(self._store.get(path).bytes())
 
     def exists(self, path: str) -> bool:
         try:
-            with _errors_of_system():
+            with _os_errors():
                 self._store.head(path)
         except FileNotFoundError:
             return False
         return True
 
-    @_errors_of_system()
+    @_os_errors()
     def write(self, path: str, data: bytes) -> None:
         self._store.put(path, data, mode="create")
 
@@ -184,14 +184,14 @@ class ObjectStorage:
     def create(self, path: str) -> Iterator[Output]:
         import obstore
 
-        with _errors_of_system(), obstore.open_writer(self._store, path) as stream:
+        with _os_errors(), obstore.open_writer(self._store, path) as stream:
             yield Output(stream)
 
-    @_errors_of_system()
-    def move(self, path: str, goal: str) -> None:
-        self._store.rename(path, goal)
+    @_os_errors()
+    def move(self, path: str, target: str) -> None:
+        self._store.rename(path, target)
 
-    @_errors_of_system()
+    @_os_errors()
     def delete(self, path: str) -> None:
         self._store.delete(path)
 
@@ -209,7 +209,7 @@ class _Input(io.RawIOBase):
     def __init__(self, reader: Any) -> None:
         self._reader = reader
 
-    @_errors_of_system()
+    @_os_errors()
     def read(self, size: int = -1) -> bytes:
         return bytes(self._reader.readall() if size < 0 else self._reader.read(size))
 
@@ -231,20 +231,20 @@ Storage = LocalStorage | ObjectStorage
 
 def storage_at(to: str | os.PathLike[str]) -> Storage:
     """Return the folder at a path of this machine, or at a URI of an object store. Raises ``OptionError``."""
-    place = check_place(to)
-    return ObjectStorage(place) if "://" in place else LocalStorage(place)
+    location = check_location(to)
+    return ObjectStorage(location) if "://" in location else LocalStorage(location)
 
 
-def held(storage: Storage) -> list[str]:
+def visible_files(storage: Storage) -> list[str]:
     """Return the files that make the folder unusable for a new archive or export. Hidden files do not count."""
     return [path for path in storage.list() if not path.startswith((HIDDEN, "lost+found/"))]
 
 
-def _make(folder: Path) -> None:
+def _create_folder(folder: Path) -> None:
     """Create the folder and its parents, durably."""
     if folder.is_dir():
         return
-    _make(folder.parent)
+    _create_folder(folder.parent)
     folder.mkdir(private.FOLDER, exist_ok=True)
     _sync(folder.parent)
 

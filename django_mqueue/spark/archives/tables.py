@@ -70,7 +70,7 @@ class Snapshot:
     def number(self, kind: Kind, topic: str) -> int:
         return self._delta.transaction_version(f"{kind}/{topic}") or 0
 
-    def knows(self, topic: str) -> bool:
+    def has_topic(self, topic: str) -> bool:
         """Return whether a batch of the topic was ever committed to this table."""
         return self._delta.transaction_version(f"upto/{topic}") is not None
 
@@ -111,18 +111,18 @@ class Snapshot:
         """
         from deltalake import CommitProperties, Transaction
 
-        named = {f"{kind}/{topic}": number for (kind, topic), number in numbers.items()}
+        by_name = {f"{kind}/{topic}": number for (kind, topic), number in numbers.items()}
         # The caller may have planned from an earlier snapshot than this one.
-        if len(self._named(remove)) < len(remove):
+        if len(self._present(remove)) < len(remove):
             raise ArchiveError(
                 f"{self._storage.uri}: table {self.table} was not changed: another compaction or erasure replaced the"
                 " same files. Run this again"
             )
-        self.check_there(add)
+        self.check_files_exist(add)
         if remove:
-            named[MAINTENANCE] = (self._delta.transaction_version(MAINTENANCE) or 0) + 1
+            by_name[MAINTENANCE] = (self._delta.transaction_version(MAINTENANCE) or 0) + 1
         actions = [*map(_removed, remove), *(_added(entry, changes=not remove) for entry in add)]
-        transactions = [Transaction(name, number) for name, number in named.items()]
+        transactions = [Transaction(name, number) for name, number in by_name.items()]
         failed: Exception | None = None
         try:
             self._delta.create_write_transaction(
@@ -132,7 +132,7 @@ class Snapshot:
         except Exception as error:
             failed = error
         found = self.reloaded()  # After an error, it shows whether the commit succeeded.
-        if failed and not found.has(named, add, remove):
+        if failed and not found.has(by_name, add, remove):
             raise ArchiveError(
                 f"{self._storage.uri}: table {self.table} was not changed: {reason(failed)}. If another run works on"
                 " the same topic, wait until it ends. Then run this again"
@@ -141,15 +141,15 @@ class Snapshot:
             self._storage.sync(f"{self.table}/_delta_log/{version:020d}.json")
         return found
 
-    def has(self, named: Mapping[str, int], add: Sequence[FileEntry], remove: Sequence[FileEntry]) -> bool:
+    def has(self, by_name: Mapping[str, int], add: Sequence[FileEntry], remove: Sequence[FileEntry]) -> bool:
         """Return whether the table has the numbers and files of this commit."""
-        are_set = all(self._delta.transaction_version(name) == number for name, number in named.items())
-        return are_set and len(self._named(add)) == len(add) and not self._named(remove)
+        are_set = all(self._delta.transaction_version(name) == number for name, number in by_name.items())
+        return are_set and len(self._present(add)) == len(add) and not self._present(remove)
 
-    def with_columns_of_now(self) -> Snapshot:
+    def with_current_columns(self) -> Snapshot:
         """Add the columns of this package's version that the table does not have. In older files they are null."""
-        there = {field.name for field in self._delta.schema().fields}
-        if missing := [field for field in _schema(self.table) if field.name not in there]:
+        names = {field.name for field in self._delta.schema().fields}
+        if missing := [field for field in _schema(self.table) if field.name not in names]:
             from deltalake import Schema
 
             with _archive_errors(self._storage, self.table, "changed"):
@@ -163,8 +163,8 @@ class Snapshot:
 
     def unused(self) -> set[str]:
         """Return the paths of existing files that this version does not name."""
-        there = self._storage.list(self.table).keys() - self._paths
-        return {path for path in there if not path.startswith(f"{self.table}/_delta_log/")}
+        paths = self._storage.list(self.table).keys() - self._paths
+        return {path for path in paths if not path.startswith(f"{self.table}/_delta_log/")}
 
     def vacuum(self, keep_hours: float, *, full: bool) -> None:
         """Delete files that were removed from the table more than ``keep_hours`` ago (rounded up to whole hours).
@@ -177,7 +177,7 @@ class Snapshot:
             if full:
                 delta.vacuum(max(hours, 1), dry_run=False, enforce_retention_duration=False, full=True)
 
-    def check_there(self, entries: Sequence[FileEntry]) -> None:
+    def check_files_exist(self, entries: Sequence[FileEntry]) -> None:
         """Raise ``ArchiveError`` unless all files exist: ``vacuum`` may have deleted new files of a long run."""
         for entry in entries:
             if not self._storage.exists(entry.path):
@@ -188,11 +188,11 @@ class Snapshot:
                 )
 
     def reloaded(self) -> Snapshot:
-        found = opened(self._storage, self.table)
+        found = open_table(self._storage, self.table)
         assert found
         return found
 
-    def _named(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
+    def _present(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
         """Return the given files that this version names."""
         return [entry for entry in entries if entry.path in self._paths]
 
@@ -214,7 +214,7 @@ def _removed(entry: FileEntry) -> Any:
     return RemoveAction(entry.in_table, False, int(time.time() * 1000), entry.bytes, entry.partition)
 
 
-def opened(storage: Storage, table: Table, at: int | datetime | None = None) -> Snapshot | None:
+def open_table(storage: Storage, table: Table, at: int | datetime | None = None) -> Snapshot | None:
     """Return the newest snapshot of a table, or the snapshot at a version or a time; None if there is no table.
 
     Raises ``ArchiveError`` or ``NoSpark``.
@@ -257,7 +257,7 @@ def commit_times(storage: Storage, table: Table) -> dict[int, datetime]:
     return {each["version"]: datetime.fromtimestamp(each["timestamp"] / 1000, UTC) for each in history}
 
 
-def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> None:
+def create_table(storage: Storage, table: Table, properties: Mapping[str, str]) -> None:
     """Create a table. Raises ``ArchiveError`` if another process has just created it.
 
     If two processes create it at once, ``DeltaTable.create`` commits twice. So this creates the table in a temporary
@@ -280,11 +280,11 @@ def created(storage: Storage, table: Table, properties: Mapping[str, str]) -> No
 
 
 @contextmanager
-def _archive_errors(storage: Storage, table: Table, what: str, *besides: type[Exception]) -> Iterator[None]:
-    """Raise errors of the block as ``ArchiveError``, except errors of the types in ``besides``."""
+def _archive_errors(storage: Storage, table: Table, what: str, *excluded: type[Exception]) -> Iterator[None]:
+    """Raise errors of the block as ``ArchiveError``, except errors of the types in ``excluded``."""
     try:
         yield
-    except besides:
+    except excluded:
         raise
     except Exception as error:
         raise ArchiveError(f"{storage.uri}: table {table} cannot be {what}: {reason(error)}") from error

@@ -17,7 +17,7 @@ from .requests import TABLES
 if TYPE_CHECKING:
     from .catalog import Archive
 
-WAYS_OUT = "To continue with the remaining messages, set failOnDataLoss to false (--allow-gaps)"
+HOW_TO_CONTINUE = "To continue with the remaining messages, set failOnDataLoss to false (--allow-gaps)"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TopicState:
     upto: dict[Table, int]
     position: int = 0  # The group's offset, or the offset to which it must be moved.
     begun: bool = False  # True if the archive has a batch of the topic.
-    life: int = 0  # The generation of the group's registration; 0 before it is registered.
+    generation: int = 0  # The generation of the group's registration; 0 before it is registered.
     lowest: int = 0  # The group is not below: a killed run moved it for all batches except the last.
     last: Last | None = None  # The last message of the archive.
 
@@ -49,7 +49,7 @@ def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:
     messages = archive.snapshots["messages"]
     upto: dict[Table, int] = {table: archive.upto(topic, table) for table in TABLES}
     return TopicState(
-        topic, group, upto, messages.number("position", topic), messages.knows(topic),
+        topic, group, upto, messages.number("position", topic), messages.has_topic(topic),
         messages.number("life", topic), messages.number("lowest", topic), archive.last(topic),
     )  # fmt: skip
 
@@ -62,19 +62,19 @@ def check(state: TopicState, found: ReaderPosition | None) -> None:
             raise LogGap(
                 f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive has"
                 " nothing of the topic: the group wrote another archive. Give the folder of that archive, or use"
-                f" another group. {WAYS_OUT}"
+                f" another group. {HOW_TO_CONTINUE}"
             )
         return
-    if found is None or found.life != state.life:
+    if found is None or found.generation != state.generation:
         raise LogGap(
             f"group {group!r} was unsubscribed from topic {topic!r}, reset, or registered again after the archive's"
-            f" last batch: messages above offset {state.position} may be deleted. {WAYS_OUT}"
+            f" last batch: messages above offset {state.position} may be deleted. {HOW_TO_CONTINUE}"
         )
     if found.above > state.position:
         raise LogGap(
             f"group {group!r} is done with topic {topic!r} up to offset {found.above}, but this archive records only"
             f" offset {state.position}: the archive is an older copy, or the group also writes another archive."
-            f" Messages between these offsets may be deleted. {WAYS_OUT}"
+            f" Messages between these offsets may be deleted. {HOW_TO_CONTINUE}"
         )
 
 
@@ -110,8 +110,8 @@ def _went_back(state: TopicState, why: str) -> LogGap:
         f"topic {state.topic!r} has changed since it was archived up to offset {end}: {why}. The database was set"
         " back to an earlier state (by a restore, or by a failover to a server that was behind). Messages that were"
         f" published at offsets up to {end} since then are not in the archive, and cannot be added. Keep this"
-        f" archive, and start another one with a new folder and a new group. {WAYS_OUT}: the archive then continues"
-        " above that offset"
+        " archive, and start another one with a new folder and a new group."
+        f" {HOW_TO_CONTINUE}: the archive then continues above that offset"
     )
 
 
@@ -121,10 +121,10 @@ def settle(state: TopicState, using: str) -> TopicState:
     The group moves only to a settled offset: a failover or a restore may just have replaced the database.
     """
     settled = offsets.settled(using, state.topic)
-    place = following.follow(state.topic, state.group, state.position, 0, using=using)
-    if place.above < state.position <= settled:
-        following.move(state.topic, state.group, place.life, state.position, using=using)
-    return replace(state, life=place.life, position=max(place.above, state.position))
+    position = following.follow(state.topic, state.group, state.position, 0, using=using)
+    if position.above < state.position <= settled:
+        following.move(state.topic, state.group, position.generation, state.position, using=using)
+    return replace(state, generation=position.generation, position=max(position.above, state.position))
 
 
 def check_last(state: TopicState, using: str) -> None:
@@ -138,10 +138,10 @@ def check_last(state: TopicState, using: str) -> None:
         )
 
 
-def still(state: TopicState, using: str) -> None:
+def check_group_unchanged(state: TopicState, using: str) -> None:
     """Raise ``LogGap`` if the group, which holds back deletion for this run, was unsubscribed, reset or moved ahead."""
-    found = following.place(state.topic, state.group, using=using)
-    if found is None or found.life != state.life or found.above > state.position:
+    found = following.position(state.topic, state.group, using=using)
+    if found is None or found.generation != state.generation or found.above > state.position:
         raise LogGap(
             f"group {state.group!r} was unsubscribed from topic {state.topic!r}, reset, or moved while the"
             " topic was archived: some messages may have been deleted before they were read. This batch added"
@@ -149,13 +149,13 @@ def still(state: TopicState, using: str) -> None:
         )
 
 
-def move(state: TopicState, using: str, me: Holder | None = None) -> None:
+def move(state: TopicState, using: str, reader: Holder | None = None) -> None:
     """Move the group to its position, which lets the log delete the archived messages.
 
-    Raises ``GroupTaken`` if ``me`` is no longer the group's reader; ``LogGap`` if the group or the database was reset.
+    Raises ``GroupTaken`` if ``reader`` was replaced; ``LogGap`` if the group or the database was reset.
     """
     try:
-        following.move(state.topic, state.group, state.life, state.position, using=using, me=me)
+        following.move(state.topic, state.group, state.generation, state.position, using=using, reader=reader)
     except NotRegistered as error:
         raise LogGap(
             f"group {state.group!r} was unsubscribed from topic {state.topic!r}, or reset, while the topic was"
@@ -166,16 +166,16 @@ def move(state: TopicState, using: str, me: Holder | None = None) -> None:
 def check_held(using: str, archive: Archive, topic: str, upto: int) -> None:
     """Raise ``LogGap`` if messages above ``upto`` may be gone, because the group did not hold back deletion."""
     group = archive.group
-    state, place = read_state(archive, topic, group), following.place(topic, group, using=using)
+    state, position = read_state(archive, topic, group), following.position(topic, group, using=using)
     if not state.begun:
         return
-    if place is not None and place.life == state.life and place.above <= upto:
-        check_log(state, place, using)
+    if position is not None and position.generation == state.generation and position.above <= upto:
+        check_log(state, position, using)
         return
-    if place is None:
+    if position is None:
         problem = "is not registered"
-    elif place.life == state.life:
-        problem = f"was moved to offset {place.above}"
+    elif position.generation == state.generation:
+        problem = f"was moved to offset {position.above}"
     else:
         problem = "was registered again later"
     raise LogGap(

@@ -74,8 +74,8 @@ def verify(
     check_keep(keep_hours)
     check_clean(clean, topics)
     archive = Archive.open(to)
-    wanted = archive.chosen(topics)
-    total = sum(len(archive.entries(topic, table)) for topic in wanted for table in TABLES)
+    names = archive.select_topics(topics)
+    total = sum(len(archive.entries(topic, table)) for topic in names for table in TABLES)
     read, report = 0, progress or quiet
 
     def step(files: int) -> None:
@@ -85,12 +85,12 @@ def verify(
 
     step(0)
     found: list[Verified] = []
-    for topic in wanted:
+    for topic in names:
         if stopping is not None and stopping.is_set():
             return found
-        found.append(_verified(spark, archive, topic, step))
+        found.append(_verify_topic(spark, archive, topic, step))
         if log is not None:
-            found[-1].problems += _only_in_log(spark, archive, topic, log)
+            found[-1].problems += _missing_messages(spark, archive, topic, log)
     snapshots = archive.snapshots.values()
     left = unused = set().union(*(snapshot.unused() for snapshot in snapshots))
     if clean and not any(each.problems for each in found):
@@ -104,7 +104,7 @@ def verify(
     return found
 
 
-def _verified(spark: SparkSession, archive: Archive, topic: str, step: Callable[[int], None]) -> Verified:
+def _verify_topic(spark: SparkSession, archive: Archive, topic: str, step: Callable[[int], None]) -> Verified:
     found = Verified(topic)
     for table in TABLES:
         entries, snapshot = archive.entries(topic, table), archive.snapshots[table]
@@ -113,7 +113,7 @@ def _verified(spark: SparkSession, archive: Archive, topic: str, step: Callable[
         found.rows += rows
         found.bytes += sum(entry.bytes for entry in entries)
         found.erased += erased
-        problems = list(_read(spark, archive, entries, step))
+        problems = list(_file_problems(spark, archive, entries, step))
         if rows + erased != (added := snapshot.number("rows", topic)):
             problems.append(
                 f"topic {topic!r}, {table}: {added:,} rows were added and {erased:,} erased, but the table has {rows:,}"
@@ -123,12 +123,12 @@ def _verified(spark: SparkSession, archive: Archive, topic: str, step: Callable[
                 f"topic {topic!r}, {table}: offset {last} is above {archive.upto(topic, table)}, the end of the archive"
             )
         if not problems:
-            problems += _twice(spark, archive, topic, table, entries)
+            problems += _duplicate_rows(spark, archive, topic, table, entries)
         found.problems += problems
     return found
 
 
-def _read(
+def _file_problems(
     spark: SparkSession, archive: Archive, entries: Sequence[FileEntry], step: Callable[[int], None]
 ) -> Iterator[str]:
     uri, cores = archive.storage.uri, parallelism(spark)
@@ -145,22 +145,22 @@ def _read(
         step(len(some))
 
 
-def _only_in_log(
+def _missing_messages(
     spark: SparkSession, archive: Archive, topic: str, options: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a problem if the archive lacks more messages of the log than were erased."""
-    with closing(RetryingConnection(connecting(options))) as line:
-        if not line.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
+    with closing(RetryingConnection(connecting(options))) as connection:
+        if not connection.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
             return
     upto, erased = archive.upto(topic), archive.snapshots["messages"].number("erased", topic)
-    wanted = {
+    read_options = {
         **options, "topic": topic, "includeTargeted": "true", "failOnDataLoss": "false",
         "startingOffsets": "earliest", "endingOffsets": str(upto + 1),
     }  # fmt: skip
     register(spark)
-    reader = spark.read.format("mqueue").options(**wanted).schema("`offset` BIGINT, id STRING")
-    lacking = reader.load().join(archive.frame(spark, topic), ["offset", "id"], "left_anti")
-    count, first = collect_all(lacking.selectExpr("count(*)", "min(`offset`)"))[0]
+    reader = spark.read.format("mqueue").options(**read_options).schema("`offset` BIGINT, id STRING")
+    missing = reader.load().join(archive.frame(spark, topic), ["offset", "id"], "left_anti")
+    count, first = collect_all(missing.selectExpr("count(*)", "min(`offset`)"))[0]
     if count > erased:
         yield (
             f"topic {topic!r}: the log holds {count:,} messages up to offset {upto} that the archive does not have, the"
@@ -168,15 +168,15 @@ def _only_in_log(
         )
 
 
-def _twice(
+def _duplicate_rows(
     spark: SparkSession, archive: Archive, topic: str, table: Table, entries: Sequence[FileEntry]
 ) -> Iterator[str]:
     """Yield a problem for rows that are in several files. Only files with overlapping offsets are read."""
-    doubtful = [entry for cluster in clusters(entries) if len(cluster) > 1 for entry in cluster]
-    if not doubtful:
+    overlapping = [entry for cluster in clusters(entries) if len(cluster) > 1 for entry in cluster]
+    if not overlapping:
         return
     by = sorted_by(table)
-    rows = frame(spark, archive.storage, table, doubtful)
+    rows = frame(spark, archive.storage, table, overlapping)
     for row in collect_all(rows.groupBy(*by).count().where("count > 1").orderBy("offset").limit(5)):
         what = ", ".join(f"{name} {row[name]}" for name in by)
         yield f"topic {topic!r}, {table}: {what} is there {row['count']} times"

@@ -82,8 +82,8 @@ def add_connection(parser: ArgumentParser) -> None:
 
 def add_password(group: _ActionsContainer) -> None:
     """Add the argument that says where the password is. The password itself is no argument."""
-    place = "A file that contains the password; it must also exist on the executors."
-    group.add_argument("--password-file", metavar="PATH", help=place)
+    help_text = "A file that contains the password; it must also exist on the executors."
+    group.add_argument("--password-file", metavar="PATH", help=help_text)
     group.add_argument("--password", nargs="?", action=_Refused, help="Refused.")
 
 

@@ -63,7 +63,7 @@ class Progress:
 
     def __call__(self, done: int, total: int | None = None) -> None:
         """Show that ``done`` of ``total`` is done. ``total``: None if it is unknown."""
-        grown, self._done, self._total = max(done - self._done, 0), max(done, self._done), total
+        added, self._done, self._total = max(done - self._done, 0), max(done, self._done), total
         if self._begun is None:
             self._begun = self._at = time.monotonic()
             if (err := self._output.err).isatty() and find_spec("tqdm") is not None:
@@ -72,7 +72,7 @@ class Progress:
                 unit = f" {self._unit}"
                 self.bar = tqdm(total=total, unit=unit, unit_scale=True, file=err, dynamic_ncols=True)
         if self.bar is not None:
-            self.bar.update(grown)
+            self.bar.update(added)
         elif time.monotonic() >= self._at + self._every:
             self._line()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROGRAM = "python -m django_mqueue.spark"
-NUMBERS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LOG, _JAVA_OPTIONS = Path(__file__).with_name("log4j2.properties"), "spark.driver.extraJavaOptions"
 _LIGHT = "-XX:TieredStopAtLevel=1"
 """Java uses only its quick compiler. The other compiler is worth its cost only if many rows pass through Java."""
@@ -58,7 +58,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
 
     An error that is a bug of this package is raised.
     """
-    own = Run(arguments)
+    spark_run = Run(arguments)
 
     def stopped(line: str) -> int:
         """Report the stop, and return the exit code.
@@ -69,12 +69,12 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
             output.say(line)
             return 0
         fail(line)
-        return 128 + (own.number or signal.SIGINT)
+        return 128 + (spark_run.number or signal.SIGINT)
 
-    with own.signals_handled():
+    with spark_run.signals_handled():
         try:
             _check_launching(arguments)
-            return int(arguments.run(Job(arguments, options, own.session, output, own.stopping)))
+            return int(arguments.run(Job(arguments, options, spark_run.session, output, spark_run.stopping)))
         except Stopped as error:
             return stopped(str(error))
         except Exception as error:
@@ -86,13 +86,13 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
             fail(line)
             return 2 if isinstance(error, BadArguments | OptionError) else 1
         except KeyboardInterrupt:  # PySpark's own handler of SIGINT, while Spark starts
-            if own.number is None:
+            if spark_run.number is None:
                 return stopped(_AT_START)
             fail(_AT_START)
             return 128 + signal.SIGINT
         finally:
-            if own.begun:
-                end(own.spark)
+            if spark_run.begun:
+                end(spark_run.spark)
 
 
 class Run:
@@ -145,7 +145,7 @@ class Run:
     @contextmanager
     def signals_handled(self) -> Iterator[None]:
         """Handle signals in this block, and restore the old handlers at the end."""
-        before = {number: signal.getsignal(number) for number in NUMBERS}
+        before = {number: signal.getsignal(number) for number in SIGNALS}
         self._listen()
         try:
             yield
@@ -156,7 +156,7 @@ class Run:
 
     def _listen(self) -> None:
         if _in_main_thread():
-            for number in NUMBERS:
+            for number in SIGNALS:
                 signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

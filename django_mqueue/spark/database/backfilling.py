@@ -31,7 +31,7 @@ from ...store import log, moving, offsets
 from ...store.connection import session
 from ...store.log import NewRow
 from ..sql import copies
-from ..sql.copies import Copy, Native, Progress
+from ..sql.copies import Copy, OpenMessage, Progress
 from . import copying
 from .copied_content import Original, copied, copy_id
 from .copying import CopyRun
@@ -63,33 +63,33 @@ class BackfillState:
 def find_backfill(using: str, topic: str, group: str) -> BackfillState | None:
     """Return the state of an earlier run; None if the group is not registered. Raises like ``begin``."""
     run = CopyRun(KIND, group, topic)
-    there = offsets.registration(using, group, topic)
-    return _known(using, run, copying.head(using, run), there) if there else None
+    registration = offsets.registration(using, group, topic)
+    return _earlier_state(using, run, copying.head(using, run), registration) if registration else None
 
 
-def begin(using: str, topic: str, group: str, known: int, lanes: int, source: int = 0) -> BackfillState:
+def begin(using: str, topic: str, group: str, settled: int, lanes: int, source: int = 0) -> BackfillState:
     """Register the group, paused, at the settled offset. If an earlier run has done so, return its state.
 
-    ``known``: a settled offset that the caller has found. ``source``: the caller's number for the archive. If an
+    ``settled``: a settled offset that the caller has found. ``source``: the caller's number for the archive. If an
     unsubscribe has left rows of the group, this function deletes them first.
 
     Raises ``GroupNotNew`` if the group is registered, but not by a backfill.
     """
     while True:
-        found = session.run(using, lambda cursor: _begin(using, cursor, topic, group, known, lanes, source))
+        found = session.run(using, lambda cursor: _begin(using, cursor, topic, group, settled, lanes, source))
         if found:
             return found
         removing.finish(using, topic, group)
 
 
 def _begin(
-    using: str, cursor: CursorWrapper, topic: str, group: str, known: int, lanes: int, source: int
+    using: str, cursor: CursorWrapper, topic: str, group: str, settled: int, lanes: int, source: int
 ) -> BackfillState | None:
     run = CopyRun(KIND, group, topic, lanes, group)
-    settled = max(offsets.lock_topic(using, cursor, topic), known)
+    settled = max(offsets.lock_topic(using, cursor, topic), settled)
     head = copies.locked_mark(cursor, topic, run.mark("head"))
-    if there := offsets.registration(using, group, topic):
-        return _known(using, run, head, there)
+    if registration := offsets.registration(using, group, topic):
+        return _earlier_state(using, run, head, registration)
     if removing.begin(cursor, topic, group):
         return None
     offsets.raise_settled(cursor, topic, settled)
@@ -104,38 +104,43 @@ def _begin(
     return BackfillState(run, settled, False, source)
 
 
-def _known(using: str, run: CopyRun, head: Progress | None, there: offsets.Registration) -> BackfillState:
-    if head is None or head.number != there.generation:
+def _earlier_state(
+    using: str, run: CopyRun, head: Progress | None, registration: offsets.Registration
+) -> BackfillState:
+    if head is None or head.number != registration.generation:
         raise GroupNotNew(
             f"group {run.name!r} is already registered for topic {run.topic!r}, and has a position in the log."
             " Unsubscribe it first, if its position may be lost; or replay the past for this group"
         )
     lanes = copying.lanes_of(using, run) or run.lanes
     source = copies.mark(using, run.topic, run.mark("source"))
-    run = CopyRun(KIND, run.name, run.topic, lanes, run.name, there.generation)
+    run = CopyRun(KIND, run.name, run.topic, lanes, run.name, registration.generation)
     return BackfillState(run, head.position, head.finished, source.number if source else 0)
 
 
-def stored_to_border(using: str, border: BackfillState) -> bool:
+def stored_to_border(using: str, state: BackfillState) -> bool:
     """Return whether all messages up to the border are copied."""
-    return copies.mark(using, border.run.topic, border.run.mark("seam")) is not None
+    return copies.mark(using, state.run.topic, state.run.mark("seam")) is not None
 
 
-def note_stored(using: str, border: BackfillState) -> None:
+def note_stored(using: str, state: BackfillState) -> None:
     """Record that all messages up to the border are copied. Only the seam remains."""
-    run = border.run
+    run = state.run
 
     def work(cursor: CursorWrapper) -> None:
         copying.check_group(cursor, run)
-        copies.begin_marks(cursor, run.topic, [(run.mark("seam"), border.upto, 0)])
+        copies.begin_marks(cursor, run.topic, [(run.mark("seam"), state.upto, 0)])
 
     session.run(using, work)
 
 
-def copy_of(one: Original, run: CopyRun) -> Copy:
+def copy_of(original: Original, run: CopyRun) -> Copy:
     """Return the copy of a message for the run's group. Handlers see the id of the original."""
-    id, content = copy_id(f"{run.kind}-{run.life}", one.offset), copied(one, run.topic, run.kind)
-    return Copy(one.offset, NewRow(one.partition, id, content, run.group), one.id)
+    id, content = (
+        copy_id(f"{run.kind}-{run.generation}", original.offset),
+        copied(original, run.topic, run.kind),
+    )
+    return Copy(original.offset, NewRow(original.partition, id, content, run.group), original.id)
 
 
 @dataclass
@@ -154,19 +159,19 @@ class _Step:
 class Seam:
     """Copies the messages that lie below copies of older messages. Several processes may run the same seam at once."""
 
-    def __init__(self, using: str, border: BackfillState) -> None:
-        self.using, self.run = using, border.run
+    def __init__(self, using: str, state: BackfillState) -> None:
+        self.using, self.run = using, state.run
         self._settler = Settler(using, self.run.topic)
         self._mark = self.run.mark("seam")
-        self._last: dict[str, int] = {}
+        self._newest_copies: dict[str, int] = {}
         mark = copies.mark(using, self.run.topic, self._mark)
-        self._done = max(border.upto, mark.position if mark else 0)
+        self._done = max(state.upto, mark.position if mark else 0)
         self._newest = log.newest(using, self.run.topic)
         """The offset of the newest copy, or a higher one."""
-        self._busy: Counter[str] = Counter()
-        """By partition, how many copies the last ``sew`` made."""
-        self._held = False
-        """True if open transactions kept the newest copy from being settled during the last ``sew``."""
+        self._copied_by_partition: Counter[str] = Counter()
+        """By partition, how many copies the last ``copy_misplaced`` made."""
+        self._is_blocked = False
+        """True if open transactions kept the newest copy from being settled during the last ``copy_misplaced``."""
 
     @property
     def is_whole(self) -> bool:
@@ -175,37 +180,41 @@ class Seam:
 
     @property
     def waits_for(self) -> str:
-        """The reason why the seam was not whole after the last ``sew``."""
-        if self._held:
+        """The reason why the seam was not whole after the last ``copy_misplaced``."""
+        if self._is_blocked:
             return (
                 f"open transactions that may still commit a message below offset {self._newest:,}; messages up to"
                 f" {self._done:,} are in order"
             )
-        if not self._busy:
+        if not self._copied_by_partition:
             return f"messages published above offset {self._done:,}, which are too many to copy at once"
-        partition, copied = self._busy.most_common(1)[0]
-        others = f" and {len(self._busy) - 1:,} other keys" if len(self._busy) > 1 else ""
+        partition, copied = self._copied_by_partition.most_common(1)[0]
+        others = (
+            f" and {len(self._copied_by_partition) - 1:,} other keys"
+            if len(self._copied_by_partition) > 1
+            else ""
+        )
         return (
             f"a moment without new messages for key {key_of(partition)!r}{others}: {copied:,} messages of the first"
             " key are new since the last check"
         )
 
-    def sew(self) -> int:
+    def copy_misplaced(self) -> int:
         """Copy messages that are out of order: first up to the settled offset, then above it. Return their number."""
-        made, settled = 0, self._settled()
-        self._busy.clear()
-        self._held = settled < self._newest
+        copied, settled = 0, self._settled()
+        self._copied_by_partition.clear()
+        self._is_blocked = settled < self._newest
         while self._done < settled:
-            made += self._do(partial(self._page, settled=settled))
+            copied += self._apply(partial(self._page, settled=settled))
         if not self.is_whole:
-            made += self._do(self._tail)
-        return made
+            copied += self._apply(self._tail)
+        return copied
 
-    def _do(self, work: Callable[[CursorWrapper], _Step]) -> int:
+    def _apply(self, work: Callable[[CursorWrapper], _Step]) -> int:
         step = session.run(self.using, work)
         self._done, self._newest = step.done, max([self._newest, *step.last.values()])
-        self._last |= step.last
-        self._busy += step.copied
+        self._newest_copies |= step.last
+        self._copied_by_partition += step.copied
         return step.copied.total()
 
     def _settled(self) -> int:
@@ -218,7 +227,7 @@ class Seam:
     def _page(self, cursor: CursorWrapper, settled: int) -> _Step:
         self._lock(cursor)
         upto = min(settled, self._done + WINDOW)
-        found = copies.natives(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
+        found = copies.open_messages(cursor, self.run.topic, self.run.group, self._done, upto, PAGE)
         step = _Step(found[-1].offset if len(found) == PAGE else upto)
         self._copy(cursor, self._out_of_order(cursor, found), step)
         copies.move_mark(cursor, self.run.topic, self._mark, step.done, step.copied.total())
@@ -228,58 +237,58 @@ class Seam:
         """Copy messages above the settled offset that are out of order, if they all fit into one transaction."""
         self._lock(cursor)
         step = _Step(self._done)
-        found = copies.natives(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
-        wanted = self._out_of_order(cursor, found)
-        if len(found) <= TAIL and sum(native.size for native in wanted) <= BYTES_AT_ONCE:
-            self._copy(cursor, wanted, step)
+        found = copies.open_messages(cursor, self.run.topic, self.run.group, self._done, None, TAIL + 1)
+        misplaced = self._out_of_order(cursor, found)
+        if len(found) <= TAIL and sum(message.size for message in misplaced) <= BYTES_AT_ONCE:
+            self._copy(cursor, misplaced, step)
             copies.move_mark(cursor, self.run.topic, self._mark, step.done, step.copied.total())
         return step
 
     def _lock(self, cursor: CursorWrapper) -> None:
         """Lock the group: one process works at a time. After the commit its workers reread which messages are open."""
-        copying.check_group(cursor, self.run, alone=True)
-        assert self.run.life is not None
-        moving.lock_group(cursor, self.run.group, self.run.topic, self.run.life)
+        copying.check_group(cursor, self.run, exclusive=True)
+        assert self.run.generation is not None
+        moving.lock_group(cursor, self.run.group, self.run.topic, self.run.generation)
         if copies.locked_mark(cursor, self.run.topic, self._mark) is None:
             raise Superseded(f"another process has ended the backfill of group {self.run.group!r}")
 
-    def _out_of_order(self, cursor: CursorWrapper, found: Sequence[Native]) -> list[Native]:
+    def _out_of_order(self, cursor: CursorWrapper, found: Sequence[OpenMessage]) -> list[OpenMessage]:
         """Return all messages of each partition whose first one lies below a copy, because its copy goes to the end."""
-        keyed = [native for native in found if key_of(native.partition) is not None]
-        firsts = {native.partition: native.offset for native in reversed(keyed)}
-        if len(self._last) > REMEMBERED:
-            self._last.clear()
-        if unknown := sorted(firsts.keys() - self._last.keys()):
-            there = copies.last_copies(cursor, self.run.topic, self.run.group, unknown)
-            self._last |= {name: there.get(name, 0) for name in unknown}
-        late = {name for name, offset in firsts.items() if offset < self._last[name]}
-        return [native for native in keyed if native.partition in late]
+        keyed = [message for message in found if key_of(message.partition) is not None]
+        firsts = {message.partition: message.offset for message in reversed(keyed)}
+        if len(self._newest_copies) > REMEMBERED:
+            self._newest_copies.clear()
+        if unknown := sorted(firsts.keys() - self._newest_copies.keys()):
+            last_copies = copies.last_copies(cursor, self.run.topic, self.run.group, unknown)
+            self._newest_copies |= {name: last_copies.get(name, 0) for name in unknown}
+        late = {name for name, offset in firsts.items() if offset < self._newest_copies[name]}
+        return [message for message in keyed if message.partition in late]
 
-    def _copy(self, cursor: CursorWrapper, wanted: Sequence[Native], step: _Step) -> None:
-        if begun := [native for native in wanted if native.begun]:
+    def _copy(self, cursor: CursorWrapper, misplaced: Sequence[OpenMessage], step: _Step) -> None:
+        if delivered := [message for message in misplaced if message.has_state]:
             raise Superseded(
-                f"group {self.run.group!r} received the message at offset {begun[0].offset} while its past was being"
-                " stored: the group was resumed. Unsubscribe it, and start again"
+                f"group {self.run.group!r} received the message at offset {delivered[0].offset} while its past was"
+                " being stored: the group was resumed. Unsubscribe it, and start again"
             )
-        for some in batches_by_weight(wanted, attrgetter("size"), BYTES, PAGE):
-            rows = copies.contents(cursor, [native.offset for native in some])
-            made = [copy_of(_original(row), self.run) for row in rows]
-            first = copies.insert(cursor, self.run.topic, made)
-            done = [(native.partition, native.offset) for native in some]
+        for some in batches_by_weight(misplaced, attrgetter("size"), BYTES, PAGE):
+            rows = copies.contents(cursor, [message.offset for message in some])
+            copied = [copy_of(_original(row), self.run) for row in rows]
+            first = copies.insert(cursor, self.run.topic, copied)
+            done = [(message.partition, message.offset) for message in some]
             copies.acknowledge(cursor, self.run.group, self.run.topic, done)
-            step.copied.update(copy.row.partition for copy in made)
-            step.last |= {copy.row.partition: first + place for place, copy in enumerate(made)}
+            step.copied.update(copy.row.partition for copy in copied)
+            step.last |= {copy.row.partition: first + number for number, copy in enumerate(copied)}
 
 
-def finish(using: str, border: BackfillState, *, resume: bool) -> None:
+def finish(using: str, state: BackfillState, *, resume: bool) -> None:
     """Record that the backfill is complete, and resume the group if ``resume`` is true. Raises as ``check_group``."""
-    run = border.run
+    run = state.run
 
     def work(cursor: CursorWrapper) -> None:
         head = copying.lock_head(using, cursor, run)
-        if head is not None and head.finished and head.number == run.life:
+        if head is not None and head.finished and head.number == run.generation:
             return  # An earlier try or another process has done this. The group may have moved since.
-        copying.check_group(cursor, run, alone=True)
+        copying.check_group(cursor, run, exclusive=True)
         copying.finish(cursor, run)
         if resume:
             offsets.set_paused(cursor, run.topic, run.group, paused=False)

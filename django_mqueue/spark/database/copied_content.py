@@ -36,12 +36,12 @@ def copied(one: Original, topic: str, name: str) -> Encoded:
 
     The copy of a request is not a request, because no caller waits for its reply.
     """
-    theirs = {
+    headers = {
         key: value
         for key, value in visible(one.headers).items()
         if key != HEADER and not key.startswith(f"{HEADER}-")
     }
-    return encode_stored(one.body, one.kind, theirs, one.encoding, origin(one, topic, name))
+    return encode_stored(one.body, one.kind, headers, one.encoding, origin(one, topic, name))
 
 
 def origin(one: Original, topic: str, name: str) -> dict[str, str | int]:

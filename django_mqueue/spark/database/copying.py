@@ -28,7 +28,7 @@ class CopyRun:
     """A run of copies into ``topic``.
 
     ``kind`` and ``name`` identify the run within the topic. ``lanes``: the number of lanes. ``group``: the only group
-    that receives the copies; '' means all groups. ``life``: the generation of this group's registration. It must not
+    that receives the copies; '' means all groups. ``generation``: this group's registration generation. It must not
     change while copies are stored, and the group must stay paused. None: the group is not checked.
     """
 
@@ -37,7 +37,7 @@ class CopyRun:
     topic: str
     lanes: int = 1
     group: str = ""
-    life: int | None = None
+    generation: int | None = None
 
     def mark(self, what: str) -> str:
         """Return the name of a mark. Each has a position and a number.
@@ -111,8 +111,8 @@ def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
     changed.
     """
 
-    def work(cursor: CursorWrapper, *, but_existing: bool = False) -> int:
-        if run.life is not None:
+    def work(cursor: CursorWrapper, *, without_existing: bool = False) -> int:
+        if run.generation is not None:
             check_group(cursor, run)
         mark = store.locked_mark(cursor, run.topic, run.lane(lane))
         if mark is None:
@@ -123,9 +123,9 @@ def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
         if not rest:
             return 0
         rows = [copy.row for copy in rest]
-        places = [row.place for row in rows] if but_existing else []
-        there = log.existing(cursor, run.topic, places, locking=True)
-        new = [copy for copy in rest if copy.row.place not in there]
+        message_keys = [row.message_key for row in rows] if without_existing else []
+        stored = log.existing(cursor, run.topic, message_keys, locking=True)
+        new = [copy for copy in rest if copy.row.message_key not in stored]
         with naming_unknown_group(cursor, run.topic, rows):
             if new:
                 store.insert(cursor, run.topic, new)
@@ -137,19 +137,19 @@ def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
     except IntegrityError as error:
         if not errors.is_duplicate(error):
             raise
-    return session.run(using, lambda cursor: work(cursor, but_existing=True))
+    return session.run(using, lambda cursor: work(cursor, without_existing=True))
 
 
-def check_group(cursor: CursorWrapper, run: CopyRun, *, alone: bool = False) -> None:
+def check_group(cursor: CursorWrapper, run: CopyRun, *, exclusive: bool = False) -> None:
     """Raise unless the group is paused and its registration is the run's.
 
-    Neither can change until this transaction ends. ``alone``: lock the registration exclusively, so that callers
+    Neither can change until this transaction ends. ``exclusive``: lock the registration exclusively, so that callers
     continue one after the other. Raises ``NotRegistered`` or ``Superseded``.
     """
-    found = store.lock_registration(cursor, run.group, run.topic, alone=alone)
+    found = store.lock_registration(cursor, run.group, run.topic, exclusive=exclusive)
     if found is None:
         raise NotRegistered(run.topic, run.group)
-    if found != (run.life, True):
+    if found != (run.generation, True):
         raise Superseded(
             f"group {run.group!r} on topic {run.topic!r} was resumed, reset or registered again while its past was"
             " being stored: pause it and run this again; or unsubscribe it, and start again"
@@ -158,8 +158,8 @@ def check_group(cursor: CursorWrapper, run: CopyRun, *, alone: bool = False) -> 
 
 def wait_us(using: str, run: CopyRun, messages: int, rate: float) -> int:
     """Reserve the time to store ``messages`` at ``rate`` a second. Return the microseconds until it begins."""
-    took = int(messages * 1_000_000 / rate)
-    return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.mark("turn"), took))
+    duration_us = int(messages * 1_000_000 / rate)
+    return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.mark("turn"), duration_us))
 
 
 def finish(cursor: CursorWrapper, run: CopyRun) -> None:

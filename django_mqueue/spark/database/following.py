@@ -34,15 +34,15 @@ READER_PREFIX = "spark-"
 Alive = dict[tuple[str, str], int]
 """The last heartbeat of each other live subscriber, by topic and name."""
 
-LOOK_EVERY = 0.2
+CHECK_EVERY = 0.2
 FORGET_DEAD_MS = 86_400_000
 
 
 @dataclass(frozen=True)
 class ReaderPosition:
-    """The position of a group: it is done with everything up to ``above``. ``life``: its registration generation."""
+    """The position of a group: it is done with everything up to ``above``. ``generation``: of its registration."""
 
-    life: int
+    generation: int
     above: int
 
 
@@ -62,17 +62,17 @@ def follow(
 
 
 def follow_all(
-    wanted: Mapping[str, tuple[int, int]], group: str, *, using: str, lower: bool = False
+    targets: Mapping[str, tuple[int, int]], group: str, *, using: str, lower: bool = False
 ) -> dict[str, ReaderPosition]:
     """Call ``follow`` for several topics, in one transaction. If it refuses one topic, none is changed.
 
-    ``wanted``: by topic, its ``above`` and ``settled``. Returns the positions by topic.
+    ``targets``: by topic, its ``above`` and ``settled``. Returns the positions by topic.
     """
 
     def work(cursor: CursorWrapper) -> dict[str, ReaderPosition]:
         return {
-            topic: _follow(using, cursor, topic, group, *known, lower)
-            for topic, known in sorted(wanted.items())
+            topic: _follow(using, cursor, topic, group, *target, lower)
+            for topic, target in sorted(targets.items())
         }
 
     return session.run(using, work)
@@ -81,10 +81,10 @@ def follow_all(
 def _follow(
     using: str, cursor: CursorWrapper, topic: str, group: str, above: int, settled: int, lower: bool
 ) -> ReaderPosition:
-    known = max(offsets.lock_topic(using, cursor, topic), settled)
-    offsets.raise_settled(cursor, topic, known)
+    settled = max(offsets.lock_topic(using, cursor, topic), settled)
+    offsets.raise_settled(cursor, topic, settled)
     found = offsets.registration(using, group, topic)
-    start = min(above, known)
+    start = min(above, settled)
     if found:
         start = min(found.start, start) if lower else found.start
     if found and found.reads_log:
@@ -102,7 +102,7 @@ def _follow(
 
 def check_free(topic: str, group: str, *, using: str) -> None:
     """Raise ``GroupTaken`` if ``follow`` would raise it. Change nothing."""
-    if place(topic, group, using=using) is None:
+    if position(topic, group, using=using) is None:
         session.run(using, lambda cursor: _refuse_workers(cursor, topic, group))
 
 
@@ -118,60 +118,62 @@ def _refuse_workers(cursor: CursorWrapper, topic: str, group: str) -> None:
         )
 
 
-def move(topic: str, group: str, life: int, to: int, *, using: str, me: Holder | None = None) -> None:
+def move(
+    topic: str, group: str, generation: int, to: int, *, using: str, reader: Holder | None = None
+) -> None:
     """Record that the group is done with everything up to ``to``, so that it may be deleted. Never move back.
 
-    ``to`` must be recorded as settled. ``life``: the registration generation. ``me``: the group's reader; None: do not
-    check that it still is.
+    ``to`` must be recorded as settled. ``generation``: the registration generation. ``reader``: the group's reader;
+    None: do not check that it still is.
 
     Raises ``NotRegistered`` if the group was unsubscribed, reset or registered again. Raises ``GroupTaken`` if another
-    reader has replaced ``me``. Raises ``LogGap`` if the database was restored to a state from before ``to`` was
+    reader has replaced ``reader``. Raises ``LogGap`` if the database was restored to a state from before ``to`` was
     settled: other messages get these offsets now, and every group must receive them.
     """
 
     def work(cursor: CursorWrapper) -> None:
-        known = offsets.lock_topic(using, cursor, topic)
-        if to > known:
+        settled = offsets.lock_topic(using, cursor, topic)
+        if to > settled:
             raise LogGap(
                 f"group {group!r} was done with topic {topic!r} up to offset {to}, but this database has never"
-                f" settled anything above {known}: it was restored to an earlier state (from a backup, or by a"
+                f" settled anything above {settled}: it was restored to an earlier state (from a backup, or by a"
                 " failover to a server that was behind). It assigns the same offsets again"
             )
-        if not offsets.move_start(cursor, group, topic, life, to):
+        if not offsets.move_start(cursor, group, topic, generation, to):
             raise NotRegistered(topic, group)
-        if me is not None:
-            check_reader(me, using=using)
+        if reader is not None:
+            check_reader(reader, using=using)
 
     session.run(using, work)
 
 
-def check_reader(me: Holder, *, using: str) -> None:
-    """Raise ``GroupTaken`` if another reader has replaced ``me``."""
-    if not session.single(using, lambda cursor: heartbeats.is_replaced(cursor, me)):
+def check_reader(reader: Holder, *, using: str) -> None:
+    """Raise ``GroupTaken`` if another reader has replaced ``reader``."""
+    if not session.single(using, lambda cursor: heartbeats.is_replaced(cursor, reader)):
         return
-    if heartbeats.incarnation(using, me) in (None, me.incarnation):
+    if heartbeats.incarnation(using, reader) in (None, reader.incarnation):
         why = (
-            f"another reader replaced it, because {me.name} sent no heartbeat for more than {ALIVE_MS // 1000} s."
+            f"another reader replaced it, because {reader.name} sent no heartbeat for more than {ALIVE_MS // 1000} s."
             " Stop the other reader, or use another group: each query needs its own group"
         )
     else:
-        why = _started_again(me)
-    alive = session.single(using, lambda cursor: heartbeats.beats(cursor, me, ALIVE_MS))
-    raise GroupTaken(me.topic, me.group, why, sorted(alive))
+        why = _started_again(reader)
+    alive = session.single(using, lambda cursor: heartbeats.beats(cursor, reader, ALIVE_MS))
+    raise GroupTaken(reader.topic, reader.group, why, sorted(alive))
 
 
-def check_newest(me: Holder, is_later: Callable[[str], bool], *, using: str) -> None:
+def check_newest(reader: Holder, is_later: Callable[[str], bool], *, using: str) -> None:
     """Raise ``GroupTaken`` if the subscriber has a live incarnation for which ``is_later`` returns True."""
-    found = heartbeats.incarnation(using, me, ALIVE_MS)
+    found = heartbeats.incarnation(using, reader, ALIVE_MS)
     if found is not None and is_later(found):
-        raise GroupTaken(me.topic, me.group, _started_again(me), [me.name])
+        raise GroupTaken(reader.topic, reader.group, _started_again(reader), [reader.name])
 
 
-def _started_again(me: Holder) -> str:
-    return f"{me.name} was started again in another process, which continues in its place"
+def _started_again(reader: Holder) -> str:
+    return f"{reader.name} was started again in another process, which continues in its place"
 
 
-def place(topic: str, group: str, *, using: str) -> ReaderPosition | None:
+def position(topic: str, group: str, *, using: str) -> ReaderPosition | None:
     """Return the position of a group that reads the log itself; None if there is no such group."""
     found = offsets.registration(using, group, topic)
     return ReaderPosition(found.generation, found.start) if found and found.reads_log else None
@@ -179,7 +181,7 @@ def place(topic: str, group: str, *, using: str) -> ReaderPosition | None:
 
 def join_all(
     new: Sequence[Holder],
-    held: Sequence[Holder] = (),
+    joined: Sequence[Holder] = (),
     *,
     using: str,
     before: Callable[[], object] = lambda: None,
@@ -190,37 +192,39 @@ def join_all(
     ``GroupTaken`` as soon as one of them sends a heartbeat. A subscriber that sends none is replaced, and stays
     replaced if it continues later. An earlier incarnation of the same name is replaced at once.
 
-    ``held``: topics that the caller has joined before. If another reader has replaced the caller for one of them, the
+    ``joined``: topics that the caller has joined before. If another reader has replaced the caller for one of them, the
     call raises ``GroupTaken``. So of two processes with the same name, one finally reads all topics. ``before`` is
     called with the topics locked, when no other subscriber is alive. If it raises, nothing is changed.
     """
 
     def work(cursor: CursorWrapper) -> Alive:
-        for topic in sorted({me.topic for me in (*new, *held)}):
+        for topic in sorted({reader.topic for reader in (*new, *joined)}):
             offsets.lock_topic(using, cursor, topic)
-        for me in held:
-            check_reader(me, using=using)
-        others = {key: at for me in new for key, at in _beats(cursor, me).items() if key[1] != me.name}
+        for reader in joined:
+            check_reader(reader, using=using)
+        others = {
+            key: at for reader in new for key, at in _beats(cursor, reader).items() if key[1] != reader.name
+        }
         if not others:
             before()
-            for me in new:
-                heartbeats.forget_silent(cursor, me)
-                heartbeats.announce(cursor, me)
+            for reader in new:
+                heartbeats.forget_silent(cursor, reader)
+                heartbeats.announce(cursor, reader)
         return others
 
-    for me in new:
-        heartbeats.forget_dead(using, me.group, me.topic, FORGET_DEAD_MS)
+    for reader in new:
+        heartbeats.forget_dead(using, reader.group, reader.topic, FORGET_DEAD_MS)
     _wait_until_alone(new[0].group, lambda: session.run(using, work))
 
 
 def wait_until_alone(topic: str, group: str, *, using: str) -> None:
     """Wait like ``join_all`` until no other subscriber is alive, but join nothing. The caller needs no name."""
-    me = Holder(group, topic, "", "")
-    _wait_until_alone(group, lambda: session.single(using, lambda cursor: _beats(cursor, me)))
+    reader = Holder(group, topic, "", "")
+    _wait_until_alone(group, lambda: session.single(using, lambda cursor: _beats(cursor, reader)))
 
 
-def _beats(cursor: CursorWrapper, me: Holder) -> Alive:
-    return {(me.topic, name): at for name, at in heartbeats.beats(cursor, me, ALIVE_MS).items()}
+def _beats(cursor: CursorWrapper, reader: Holder) -> Alive:
+    return {(reader.topic, name): at for name, at in heartbeats.beats(cursor, reader, ALIVE_MS).items()}
 
 
 def _wait_until_alone(group: str, find_others: Callable[[], Alive]) -> None:
@@ -239,13 +243,13 @@ def _wait_until_alone(group: str, find_others: Callable[[], Alive]) -> None:
                 " query needs its own group",
                 names,
             )
-        time.sleep(LOOK_EVERY)
+        time.sleep(CHECK_EVERY)
         others = find_others()
 
 
-def leave(me: Holder, *, using: str) -> None:
+def leave(reader: Holder, *, using: str) -> None:
     """Leave the group: another reader may join at once."""
-    session.run(using, lambda cursor: heartbeats.deregister(cursor, me))
+    session.run(using, lambda cursor: heartbeats.deregister(cursor, reader))
 
 
 def forget(topic: str, group: str, *, using: str) -> None:

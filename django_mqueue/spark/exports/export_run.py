@@ -21,7 +21,7 @@ from ...policy.batching import batches
 from ..archives.jobs import parallelism, spread
 from ..archives.parquet import FileEntry, Files
 from ..archives.requests import Progress, quiet
-from ..archives.storage import HIDDEN, Storage, held, storage_at
+from ..archives.storage import HIDDEN, Storage, storage_at, visible_files
 from ..connecting import RetryingConnection
 from ..errors import ArchiveError, ExportError
 from ..reader.planning import batch, some_topics
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 SUCCESS = "_SUCCESS"
 """The name that Hadoop's committers use. Some of them also write a JSON list of the files into it."""
 
-MOVERS = 16
+RENAMES_AT_ONCE = 16
 """Number of files that are renamed at once."""
 
-NAMING = f"{HIDDEN}naming"
+LOCK_FILE = f"{HIDDEN}naming"
 """A lock file. It exists while a run renames its files, so that no other run renames files at the same time."""
 
-ROUND = 8
+TASKS_PER_CORE = 8
 """Number of tasks for each core, between two reports of progress."""
 
 
@@ -79,129 +79,134 @@ def export(
     ``NoSuchTopic``, ``LogGap`` (messages were deleted during the export, and ``failOnDataLoss`` is not false) or
     ``ExportError`` (the folder is not empty or cannot be written, another export uses it, or a task failed).
     """
-    wanted = export_request(options, columns, compression)
-    return Run(spark, storage_at(to), wanted, progress or quiet).run()
+    request = export_request(options, columns, compression)
+    return Run(spark, storage_at(to), request, progress or quiet).run()
 
 
 class Run:
     """One export run. Call ``run`` once."""
 
     def __init__(
-        self, spark: SparkSession, storage: Storage, wanted: ExportRequest, progress: Progress
+        self, spark: SparkSession, storage: Storage, request: ExportRequest, progress: Progress
     ) -> None:
-        self._spark, self._storage, self._wanted, self._progress = spark, storage, wanted, progress
+        self._spark, self._storage, self._request, self._progress = spark, storage, request, progress
         self._name = uuid.uuid4().hex[:12]
         self._folder = f"{HIDDEN}writing-{self._name}"
-        self._named: list[FileEntry] = []
+        self._renamed: list[FileEntry] = []
 
     def run(self) -> Exported:
         with self._export_errors():
-            self._check_free()
-        with closing(RetryingConnection(self._wanted.options.connecting)) as line:
-            ranges = line.run(self._ranges)
+            self._check_empty()
+        with closing(RetryingConnection(self._request.options.connecting)) as connection:
+            ranges = connection.run(self._ranges)
         with self._export_errors():  # Fail before any message is read.
             probe = f"{HIDDEN}probe-{self._name}"
             self._storage.write(probe, b"")
             self._storage.delete(probe)
         try:
-            found = self._written(ranges)
+            entries = self._write(ranges)
             with self._export_errors():
-                self._check_seen(found)
-                with self._alone():
-                    self._finish(found)
+                self._check_visible(entries)
+                with self._lock_folder():
+                    self._finish(entries)
         except BaseException:
             self._discard()
             raise
         finally:  # Delete the files of failed attempts.
             with suppress(OSError, pa.ArrowException):
                 self._storage.discard(self._folder)
-        return Exported(sum(one.rows for one in found), len(found), sum(one.bytes for one in found))
+        return Exported(
+            sum(entry.rows for entry in entries), len(entries), sum(entry.bytes for entry in entries)
+        )
 
     def _ranges(self, using: str) -> list[Range | None]:
-        options = self._wanted.options
+        options = self._request.options
         if options.pattern is not None:
             some_topics(using, replace(options, table="messages"))
         return [*batch(using, options)] or [None]
 
-    def _check_free(self) -> None:
-        if there := held(self._storage):
+    def _check_empty(self) -> None:
+        if files := visible_files(self._storage):
             raise ExportError(
-                f"{self._storage.uri} is not empty (it holds {', '.join(there[:3])}): give an empty folder, or a new"
+                f"{self._storage.uri} is not empty (it holds {', '.join(files[:3])}): give an empty folder, or a new"
                 f" one. An export without {SUCCESS} was not finished, and can be deleted"
             )
 
-    def _written(self, ranges: Sequence[Range | None]) -> list[FileEntry]:
-        work = writing(self._storage.uri, self._folder, self._wanted)
-        done, found = 0, list[FileEntry]()
+    def _write(self, ranges: Sequence[Range | None]) -> list[FileEntry]:
+        work = writing(self._storage.uri, self._folder, self._request)
+        done, entries = 0, list[FileEntry]()
         self._progress(0, len(ranges))
-        for some in batches(ranges, ROUND * parallelism(self._spark)):
+        for some in batches(ranges, TASKS_PER_CORE * parallelism(self._spark)):
             try:
-                found += [one for made in spread(self._spark, work, some, FileEntry) for one in made]
+                entries += [
+                    entry for written in spread(self._spark, work, some, FileEntry) for entry in written
+                ]
             except ArchiveError as error:
                 raise ExportError(f"{self._storage.uri}: {error}") from error
             done += len(some)
             self._progress(done, len(ranges))
-        return found
+        return entries
 
-    def _check_seen(self, found: Sequence[FileEntry]) -> None:
-        there = self._storage.list(self._folder)
-        for one in found:
-            if there.get(one.path) != one.bytes:
+    def _check_visible(self, entries: Sequence[FileEntry]) -> None:
+        sizes = self._storage.list(self._folder)
+        for entry in entries:
+            if sizes.get(entry.path) != entry.bytes:
                 raise ExportError(
                     f"{self._storage.uri}: the driver does not see a file that an executor has written there"
-                    f" ({one.path}, {one.bytes:,} bytes): give a location that all machines share"
+                    f" ({entry.path}, {entry.bytes:,} bytes): give a location that all machines share"
                 )
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _lock_folder(self) -> Iterator[None]:
         """Hold the lock file. Raise ``ExportError`` if another run works in this folder, or has finished in it."""
         try:
-            self._storage.write(NAMING, self._name.encode())
+            self._storage.write(LOCK_FILE, self._name.encode())
         except FileExistsError:
             raise ExportError(
                 f"{self._storage.uri}: another export is naming its files there, or was killed while it did: use one"
-                f" folder for each export. If no export is running, delete {NAMING} and the other files there"
+                f" folder for each export. If no export is running, delete {LOCK_FILE} and the other files there"
             ) from None
         try:
-            self._check_free()
+            self._check_empty()
             yield
         finally:
             with suppress(OSError, pa.ArrowException):
-                self._storage.delete(NAMING)
+                self._storage.delete(LOCK_FILE)
 
-    def _finish(self, found: Sequence[FileEntry]) -> None:
-        kind = "" if self._wanted.compression == "none" else f".{self._wanted.compression}"
-        width = max(5, len(str(len(found))))
-        self._named = [
-            replace(one, path=f"part-{number:0{width}d}-{self._name}{kind}.parquet")
-            for number, one in enumerate(found)
+    def _finish(self, entries: Sequence[FileEntry]) -> None:
+        kind = "" if self._request.compression == "none" else f".{self._request.compression}"
+        width = max(5, len(str(len(entries))))
+        self._renamed = [
+            replace(entry, path=f"part-{number:0{width}d}-{self._name}{kind}.parquet")
+            for number, entry in enumerate(entries)
         ]
-        with ThreadPoolExecutor(MOVERS) as pool:
-            list(pool.map(self._storage.move, [one.path for one in found], [one.path for one in self._named]))
+        with ThreadPoolExecutor(RENAMES_AT_ONCE) as pool:
+            old, new = ([entry.path for entry in some] for some in (entries, self._renamed))
+            list(pool.map(self._storage.move, old, new))
         try:
             self._storage.write(SUCCESS, self._summary())
         except (OSError, pa.ArrowException):
-            if not self._counts():
+            if not self._is_complete():
                 raise
 
     def _summary(self) -> bytes:
-        files = [{"path": one.path, "rows": one.rows, "bytes": one.bytes} for one in self._named]
-        total = {"rows": sum(one.rows for one in self._named), "files": files}
+        files = [{"path": entry.path, "rows": entry.rows, "bytes": entry.bytes} for entry in self._renamed]
+        total = {"rows": sum(entry.rows for entry in self._renamed), "files": files}
         return json.dumps(total, indent=2).encode() + b"\n"
 
-    def _counts(self) -> bool:
+    def _is_complete(self) -> bool:
         """Return whether ``_SUCCESS`` lists the renamed files: the write may have succeeded in spite of an error."""
         try:
-            return bool(self._named) and self._storage.read(SUCCESS) == self._summary()
+            return bool(self._renamed) and self._storage.read(SUCCESS) == self._summary()
         except FileNotFoundError:
             return False
 
     def _discard(self) -> None:
         """Delete the renamed files, unless ``_SUCCESS`` lists them or cannot be read."""
         with suppress(OSError, pa.ArrowException):
-            for one in [] if self._counts() else self._named:
+            for entry in [] if self._is_complete() else self._renamed:
                 with suppress(OSError, pa.ArrowException):
-                    self._storage.delete(one.path)
+                    self._storage.delete(entry.path)
 
     @contextmanager
     def _export_errors(self) -> Iterator[None]:
@@ -211,15 +216,15 @@ class Run:
             raise ExportError(f"{self._storage.uri} cannot be written: {error}") from error
 
 
-def writing(to: str, folder: str, asked: ExportRequest) -> Callable[[Range | None], list[FileEntry]]:
+def writing(to: str, folder: str, request: ExportRequest) -> Callable[[Range | None], list[FileEntry]]:
     """Return a function for executors, which writes a range into files below ``folder`` and returns them by offset."""
 
-    def written(wanted: Range | None) -> list[FileEntry]:
-        schema = to_arrow_schema(asked.schema, timezone="UTC")
+    def written(task_range: Range | None) -> list[FileEntry]:
+        schema = to_arrow_schema(request.schema, timezone="UTC")
         path = f"{folder}/{uuid.uuid4().hex}/{{number}}.parquet"
-        with Files(storage_at(to), path, schema, compression=asked.compression) as files:
+        with Files(storage_at(to), path, schema, compression=request.compression) as files:
             files.put("", schema.empty_table())  # Without rows, write one file with the columns.
-            for rows in () if wanted is None else read(wanted, asked.schema, asked.options):
+            for rows in () if task_range is None else read(task_range, request.schema, request.options):
                 files.put("", rows)
         return files.entries
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from ..sql.pages import BETWEEN, NULL, Block
 
-MADE_OF: Mapping[str, Sequence[str]] = {
+COMPUTED_FROM: Mapping[str, Sequence[str]] = {
     "key": ["partition"],
     "kind": ["metadata"],
     "encoding": ["metadata"],
@@ -23,7 +23,7 @@ MADE_OF: Mapping[str, Sequence[str]] = {
 }
 """Columns that the tables do not store, and the fields from which each is computed."""
 
-LUMPS = ("payload", "last_error", "errors")
+BINARIES = ("payload", "last_error", "errors")
 Fields = Mapping[str, pa.Array]
 
 
@@ -41,15 +41,15 @@ class UnparsableBlock(Exception):
 class BatchMaker:
     """Builds record batches. ``constants``: columns that have the same text in all rows; they are not read.
 
-    ``fields``: the fields to read. ``lumps``: the fields of these that may hold any bytes (see ``pages``).
+    ``fields``: the fields to read. ``binaries``: the fields of these that may hold any bytes (see ``pages``).
     """
 
     def __init__(self, schema: StructType, constants: Mapping[str, str]) -> None:
         self._schema, self._constants = to_arrow_schema(schema, timezone="UTC"), constants
-        wanted = [name for name in self._schema.names if name not in constants]
-        needed = [field for name in wanted for field in MADE_OF.get(name, [name])]
+        names = [name for name in self._schema.names if name not in constants]
+        needed = [field for name in names for field in COMPUTED_FROM.get(name, [name])]
         self.fields = tuple(dict.fromkeys(needed))
-        self.lumps = tuple(name for name in self.fields if name in LUMPS)
+        self.binaries = tuple(name for name in self.fields if name in BINARIES)
         kinds = {field.name: _read_as(field.type) for field in self._schema}
         self._kinds = {name: kinds.get(name, pa.string()) for name in self.fields}
 
@@ -74,9 +74,9 @@ class BatchMaker:
         """Return the offsets and the fields of a block. Raises ``UnparsableBlock``."""
         kinds: dict[str, pa.DataType] = {"offset": pa.int64()}
         for name, kind in self._kinds.items():
-            if name in self.lumps:
+            if name in self.binaries:
                 kinds[_length(name)] = pa.int64()
-            if name not in self.lumps or block.lumps is None:
+            if name not in self.binaries or block.binaries is None:
                 kinds[name] = kind
         try:
             table = csv.read_csv(
@@ -97,24 +97,24 @@ class BatchMaker:
         if table.num_rows != block.rows:
             raise UnparsableBlock(f"{table.num_rows} lines for {block.rows} rows")
         fields = {name: table.column(name).combine_chunks() for name in kinds}
-        for n, name in enumerate(self.lumps):
+        for n, name in enumerate(self.binaries):
             lengths = fields.pop(_length(name))
-            if block.lumps is None:
-                fields[name] = _whole(fields[name], lengths)
+            if block.binaries is None:
+                fields[name] = _check_lengths(fields[name], lengths)
             else:
-                fields[name] = _cut(block.lumps[n], lengths, self._kinds[name])
+                fields[name] = _cut(block.binaries[n], lengths, self._kinds[name])
         return fields["offset"], fields
 
     def _batch(self, fields: Fields, rows: int) -> pa.RecordBatch:
-        made = {**fields, **{name: pa.repeat(value, rows) for name, value in self._constants.items()}}
+        columns = {**fields, **{name: pa.repeat(value, rows) for name, value in self._constants.items()}}
         names = set(self._schema.names)
         if "key" in names:
-            made["key"] = _key(fields["partition"])
+            columns["key"] = _key(fields["partition"])
         if texts := names & {"kind", "encoding", "headers"}:
-            made |= _from_metadata(fields["metadata"], texts)
+            columns |= _from_metadata(fields["metadata"], texts)
         if retries := names & {"retry_of", "first_published_at"}:
-            made |= _of_retries(fields["metadata"], fields["original_id"], retries)
-        arrays = [_finished(made[field.name], field.type) for field in self._schema]
+            columns |= _from_retries(fields["metadata"], fields["original_id"], retries)
+        arrays = [_finished(columns[field.name], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
@@ -139,11 +139,11 @@ def _key(partition: pa.Array) -> pa.Array:
     return pc.if_else(keyless, pa.scalar(None, pa.string()), partition)
 
 
-def _length(lump: str) -> str:
-    return f"length of {lump}"
+def _length(binary: str) -> str:
+    return f"length of {binary}"
 
 
-def _whole(values: pa.Array, lengths: pa.Array) -> pa.Array:
+def _check_lengths(values: pa.Array, lengths: pa.Array) -> pa.Array:
     """Return the values, null for a null length. Raises ``UnparsableBlock`` if a value does not have its length."""
     found = pc.binary_length(values).fill_null(-1)  # A value may equal the marker of null.
     if not pc.all(pc.equal(found, lengths), min_count=0).as_py():
@@ -163,26 +163,26 @@ def _cut(joined: bytes, lengths: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(lengths), buffers)
 
 
-def _from_metadata(metadata: pa.Array, wanted: Collection[str]) -> dict[str, pa.Array]:
+def _from_metadata(metadata: pa.Array, names: Collection[str]) -> dict[str, pa.Array]:
     """Return the wanted columns of kind, encoding and headers, as texts. Each distinct metadata is parsed once."""
     texts = metadata.dictionary_encode()
-    found = pc.extract_regex(texts.dictionary, _WITH_HEADERS if "headers" in wanted else _PLAIN)
-    columns = {name: pc.struct_field(found, name) for name in wanted}
+    found = pc.extract_regex(texts.dictionary, _WITH_HEADERS if "headers" in names else _PLAIN)
+    columns = {name: pc.struct_field(found, name) for name in names}
     if found.null_count:
         odd = pc.is_null(found)
         parsed = [_parsed_metadata(text) for text in texts.dictionary.filter(odd).to_pylist()]
-        for name in wanted:
+        for name in names:
             values = pa.array([row[name] for row in parsed], pa.string())
             columns[name] = pc.replace_with_mask(columns[name], odd, values)
     return {name: column.take(texts.indices) for name, column in columns.items()}
 
 
-def _of_retries(metadata: pa.Array, original_ids: pa.Array, wanted: Collection[str]) -> dict[str, pa.Array]:
+def _from_retries(metadata: pa.Array, original_ids: pa.Array, names: Collection[str]) -> dict[str, pa.Array]:
     """Return the offset and the publication time of a parked retry's earlier row; null for all other messages."""
     has_original = pc.is_valid(original_ids)
     retries = [json.loads(text).get("retry", {}) for text in metadata.filter(has_original).to_pylist()]
-    columns = dict.fromkeys(wanted, pa.nulls(len(metadata), pa.int64()))
-    for name in wanted if retries else ():
+    columns = dict.fromkeys(names, pa.nulls(len(metadata), pa.int64()))
+    for name in names if retries else ():
         member = {"retry_of": "offset", "first_published_at": "published_at"}[name]
         values = pa.array([retry.get(member) for retry in retries], pa.int64())
         columns[name] = pc.replace_with_mask(columns[name], has_original, values)

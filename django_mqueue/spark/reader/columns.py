@@ -65,9 +65,9 @@ def check_schema(schema: t.StructType, options: ReadOptions) -> None:
             raise OptionError(
                 f"schema: table {options.table!r} has no column {field.name!r}; it has {', '.join(known)}"
             )
-        wanted = known[field.name]
-        if field.dataType != wanted:
+        expected = known[field.name]
+        if field.dataType != expected:
             raise OptionError(
-                f"schema: column {field.name!r} is {wanted.simpleString()}, not {field.dataType.simpleString()}:"
+                f"schema: column {field.name!r} is {expected.simpleString()}, not {field.dataType.simpleString()}:"
                 " read it so, and cast it"
             )

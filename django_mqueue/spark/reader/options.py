@@ -229,10 +229,10 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = None) -
     ``streaming``: whether the read is a stream; None if this is not known yet.
     """
     given = OptionReader(options, ReadOptions, ["topic", "startingTimestamp", "endingTimestamp"])
-    if len(ways := list(filter(given.has, TOPICS))) != 1:
+    if len(selections := list(filter(given.has, TOPICS))) != 1:
         raise OptionError(
             "exactly one of the options 'topic' (one), 'subscribe' (several, with commas between them) and"
-            f" 'subscribePattern' must be given, not {' and '.join(map(repr, ways)) or 'none of them'}"
+            f" 'subscribePattern' must be given, not {' and '.join(map(repr, selections)) or 'none of them'}"
         )
     values = given.field_values()
     if given.has("topic"):

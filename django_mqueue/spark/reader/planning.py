@@ -22,24 +22,26 @@ STEP = 10_000
 
 def topics_of(using: str, options: ReadOptions) -> list[str]:
     """Return the topics of the log that are read; for dead letters, the dead-letter topics. Raises ``NoSuchTopic``."""
-    suffixes, letters = options.suffixes, options.table == "dead_letters"
+    suffixes, dead_letters = options.suffixes, options.table == "dead_letters"
     if options.pattern is not None:
         derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *suffixes.all)
-        there = bulk.topics(using)
-        ours = filter(None, map(suffixes.original, there)) if letters else there
+        known = bulk.topics(using)
+        originals = filter(None, map(suffixes.original, known)) if dead_letters else known
         return sorted(
-            suffixes.letters(topic) if letters else topic
-            for topic in ours
+            suffixes.dead_letter_topic(topic) if dead_letters else topic
+            for topic in originals
             if options.matches(topic) and not topic.endswith(derived)
         )
     for topic in options.topics:
-        if not bulk.topics(using, topic) and not (letters and bulk.topics(using, suffixes.letters(topic))):
+        if not bulk.topics(using, topic) and not (
+            dead_letters and bulk.topics(using, suffixes.dead_letter_topic(topic))
+        ):
             near = get_close_matches(topic, bulk.topics(using), 3)
             hint = f"Did you mean {', '.join(map(repr, near))}?" if near else "Publish to it first"
             raise NoSuchTopic(
                 f"there is no topic {topic!r}: nothing was ever published to it, and no group registered for it. {hint}"
             )
-    return [suffixes.letters(topic) if letters else topic for topic in options.topics]
+    return [suffixes.dead_letter_topic(topic) if dead_letters else topic for topic in options.topics]
 
 
 def some_topics(using: str, options: ReadOptions) -> list[str]:
@@ -51,24 +53,24 @@ def some_topics(using: str, options: ReadOptions) -> list[str]:
 
 
 def _no_match(using: str, options: ReadOptions) -> str:
-    there = topics_of(using, replace(options, pattern=".*"))
-    named = ", ".join(map(repr, there[:5])) + (" and more" if len(there) > 5 else "")
+    known = topics_of(using, replace(options, pattern=".*"))
+    named = ", ".join(map(repr, known[:5])) + (" and more" if len(known) > 5 else "")
     return f"no topic matches {options.pattern!r} as a whole: there is {named or 'none'}"
 
 
-def resolved(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
+def resolve_bound(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
     """Return the offset above which (for a start) or up to which (for an end) a topic is read; None if not given.
 
     ``last``: the last offset that is settled, or readable. ``name``: the topic as the user named it.
     """
-    if bound.where == "earliest":
-        return 0
     if bound.where == "moment":
         return last_before(using, topic, bound.moment, last)
-    offset = bound.of(name) if bound.where == "offsets" else LATEST
-    if offset is None or offset == EARLIEST:
-        return offset and 0
-    return last if offset == LATEST else min(max(offset - 1, 0), last)
+    offset = bound.of(name)
+    if bound.where == "earliest" or offset == EARLIEST:
+        return 0
+    if bound.where == "latest" or offset == LATEST:
+        return last
+    return None if offset is None else min(max(offset - 1, 0), last)
 
 
 def batch(using: str, options: ReadOptions) -> list[Range]:
@@ -80,34 +82,36 @@ def batch(using: str, options: ReadOptions) -> list[Range]:
         warnings.warn(f"subscribePattern: {_no_match(using, named)}. Nothing is read", stacklevel=2)
     for topic, last in readable(using, topics, options).items():
         name = options.named(topic)
-        above = resolved(using, topic, options.start, last, name) or 0
-        upto = resolved(using, topic, options.end, last, name)
+        above = resolve_bound(using, topic, options.start, last, name) or 0
+        upto = resolve_bound(using, topic, options.end, last, name)
         found.append((topic, above, last if upto is None else upto))
     return ranges(using, options, found)
 
 
-def ranges(using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]]) -> list[Range]:
+def ranges(using: str, options: ReadOptions, spans: Sequence[tuple[str, int, int]]) -> list[Range]:
     """Cut stretches of the log, given as (topic, above, up to), into ranges with about equally many rows."""
     most = options.max_records_per_partition
     counted = [
         list(_pieces(using, topic, above, upto, min(STEP, most), options.targets))
-        for topic, above, upto in stretches
+        for topic, above, upto in spans
     ]
     each = rows_each(sum(piece.rows for pieces in counted for piece in pieces), most, options.min_partitions)
-    found = [piece for pieces in counted for piece in _even(using, pieces, each, options.targets)]
+    found = [piece for pieces in counted for piece in _even_pieces(using, pieces, each, options.targets)]
     if options.table != "deliveries":
         return [Range(piece) for piece in found]
-    groups = {topic: options.groups or groups_of(using, topic) for topic, _, _ in stretches}
+    groups = {topic: options.groups or groups_of(using, topic) for topic, _, _ in spans}
     return [Range(piece, group) for piece in found for group in groups[piece.topic]]
 
 
-def _even(using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None) -> Iterator[Piece]:
+def _even_pieces(
+    using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None
+) -> Iterator[Piece]:
     """Cut a topic's pieces again, so that all have about equally many rows, at most ``each``."""
     total = sum(piece.rows for piece in pieces)
     number = math.ceil(total / each)
     above = pieces[0].above if pieces else 0
-    for cut, (place, rows) in enumerate(cuts([piece.rows for piece in pieces], number), 1):
-        piece = pieces[place]
+    for cut, (index, rows) in enumerate(cuts([piece.rows for piece in pieces], number), 1):
+        piece = pieces[index]
         upto = None
         if rows < piece.rows:
             upto = bulk.nth_above(using, piece.topic, piece.above, piece.upto, rows, targets)
@@ -130,16 +134,16 @@ def _pieces(
 
 
 def ends(
-    using: str, options: ReadOptions, stretches: Sequence[tuple[str, int, int]], most: int | None
+    using: str, options: ReadOptions, spans: Sequence[tuple[str, int, int]], most: int | None
 ) -> dict[str, int]:
     """Return up to where each stretch is read in one batch of at most ``most`` rows in total; None: to its end."""
     if most is None:
-        return {topic: upto for topic, _, upto in stretches}
+        return {topic: upto for topic, _, upto in spans}
     backlogs, found = [], {}
-    for topic, above, upto in stretches:
+    for topic, above, upto in spans:
         enough = above < upto and bulk.nth_above(using, topic, above, upto, most, options.targets)
         backlogs.append(most if enough else bulk.count(using, topic, above, upto, options.targets))
-    for (topic, above, upto), backlog, share in zip(stretches, backlogs, shares(most, backlogs), strict=True):
+    for (topic, above, upto), backlog, share in zip(spans, backlogs, shares(most, backlogs), strict=True):
         if share == backlog < most:
             found[topic] = upto
         elif share == 0:

@@ -18,12 +18,12 @@ class RangeReader:
     """Reads partitions whose value is a ``Range``."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        self.wanted, self.options = schema, options
+        self.columns, self.options = schema, options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:  # Without partitions, Spark still runs one task.
             from ..processes import keep_loaded
             from .reading import read
 
-            yield from read(partition.value, self.wanted, self.options)
+            yield from read(partition.value, self.columns, self.options)
             keep_loaded()

@@ -40,16 +40,16 @@ def rows_each(total: int, most: int, pieces: int) -> int:
 def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
     """Return the ends of ``number`` ranges that cover pieces with these numbers of rows.
 
-    The sizes of the ranges differ by at most one row. An end (place, rows) lies after the first ``rows`` rows of the
-    piece at index ``place``.
+    The sizes of the ranges differ by at most one row. An end (index, rows) lies after the first ``rows`` rows of the
+    piece at ``index``.
     """
-    total, found, place, before = sum(pieces), list[tuple[int, int]](), 0, 0
+    total, found, index, before = sum(pieces), list[tuple[int, int]](), 0, 0
     for cut in range(1, number + 1):
         goal = total * cut // number
-        while before + pieces[place] < goal:
-            before += pieces[place]
-            place += 1
-        found.append((place, goal - before))
+        while before + pieces[index] < goal:
+            before += pieces[index]
+            index += 1
+        found.append((index, goal - before))
     return found
 
 
@@ -61,13 +61,13 @@ def shares(total: int, backlogs: Sequence[int]) -> list[int]:
     """
     if sum(backlogs) <= total:
         return list(backlogs)
-    waiting = [place for place, backlog in enumerate(backlogs) if backlog]
+    waiting = [index for index, backlog in enumerate(backlogs) if backlog]
     found = [0] * len(backlogs)
-    for place in waiting[:total]:
-        found[place] = 1
+    for index in waiting[:total]:
+        found[index] = 1
     spare, rest, before = max(0, total - len(waiting)), sum(backlogs) - len(waiting), 0
-    for place in waiting:  # Rounding the running sum keeps the total exact.
-        upto = before + backlogs[place] - 1
-        found[place] += spare * upto // (rest or 1) - spare * before // (rest or 1)
+    for index in waiting:  # Rounding the running sum keeps the total exact.
+        upto = before + backlogs[index] - 1
+        found[index] += spare * upto // (rest or 1) - spare * before // (rest or 1)
         before = upto
     return found

@@ -28,21 +28,21 @@ LARGE = 16_384
 """Bytes. Rows that are larger on average are not joined into blocks."""
 
 
-def read(wanted: Range, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def read(task_range: Range, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range. After a lost connection, reconnect and read the same page again.
 
     Raises ``LogGap`` if fewer messages are found than were planned, unless the options allow that.
     """
     keep_memory()
-    reader, seen = Reader(wanted, schema, options), 0
-    with closing(RetryingConnection(options.connecting)) as line:
+    reader, seen = Reader(task_range, schema, options), 0
+    with closing(RetryingConnection(options.connecting)) as connection:
         while not reader.done:
-            page = line.run(reader.page)
+            page = connection.run(reader.page)
             if page is not None:
                 seen += page.num_rows
                 yield page
     if options.fail_on_data_loss and options.table == "messages":
-        _check_whole(wanted, seen)
+        _check_whole(task_range, seen)
 
 
 @dataclass
@@ -56,22 +56,22 @@ class Planned:
 class Reader:
     """The position of a task in its range, and the size of its next page."""
 
-    def __init__(self, wanted: Range, schema: StructType, options: ReadOptions) -> None:
-        piece = wanted.piece
+    def __init__(self, task_range: Range, schema: StructType, options: ReadOptions) -> None:
+        piece = task_range.piece
         constants = {"topic": piece.topic}
-        group = wanted.group if options.table == "deliveries" else None
+        group = task_range.group if options.table == "deliveries" else None
         if group is not None:
             constants["group"] = group
         elif options.targets == ("",):
             constants["target"] = ""
-        self._made = BatchMaker(schema, constants)
-        self._pages = Pages(piece.topic, self._made.fields, options.targets, group, piece.dense)
+        self._maker = BatchMaker(schema, constants)
+        self._pages = Pages(piece.topic, self._maker.fields, options.targets, group, piece.dense)
         self._above, self._upto = piece.above, piece.upto
         self._planned = [Planned(piece.upto, piece.rows)]
         self._widest = piece.upto - piece.above
         self._limit = FIRST_ROWS
         self._large = True  # Until the first page shows how large rows are.
-        self._apart = False
+        self._separate = False
 
     @property
     def done(self) -> bool:
@@ -79,24 +79,28 @@ class Reader:
 
     def page(self, using: str) -> pa.RecordBatch | None:
         """Return the next rows; None if this call found none. After an error the next call reads the same rows."""
-        if not self._large:
-            upto = self._above + self._step()
-            block = self._pages.block(using, self._above, upto, apart=self._apart)
-            try:
-                page = self._made.of_block(block) if block.rows else None
-            except UnparsableBlock:
-                if block.rows > 2 * self._limit:  # Too many rows for one block. Now the number is known.
-                    self._planned.append(Planned(upto, block.rows))
-                    return None
-                if not self._apart and self._made.lumps:
-                    self._apart = True
-                    return None
-                self._large, self._limit = True, max(1, self._limit // GROWTH)
+        return self._single_rows(using) if self._large else self._block(using)
+
+    def _block(self, using: str) -> pa.RecordBatch | None:
+        """Read many rows as one block. If it cannot be parsed, change how the next call reads the same rows."""
+        upto = self._above + self._step()
+        block = self._pages.block(using, self._above, upto, separate=self._separate)
+        try:
+            page = self._maker.of_block(block) if block.rows else None
+        except UnparsableBlock:
+            if block.rows > 2 * self._limit:  # Too many rows for one block. Now the number is known.
+                self._planned.append(Planned(upto, block.rows))
+            elif not self._separate and self._maker.binaries:
+                self._separate = True
             else:
-                self._note(upto, block.rows, block.size)
-                return page
+                self._large, self._limit = True, max(1, self._limit // GROWTH)
+            return None
+        self._note(upto, block.rows, block.size)
+        return page
+
+    def _single_rows(self, using: str) -> pa.RecordBatch | None:
         rows, size = self._pages.rows(using, self._above, self._upto, self._limit, BUDGET)
-        page = self._made.of_rows(rows) if rows else None
+        page = self._maker.of_rows(rows) if rows else None
         more = len(rows) == self._limit or size > BUDGET
         self._note(int(rows[-1][0] or 0) if more else self._upto, len(rows), size)
         return page
@@ -121,8 +125,8 @@ class Reader:
         self._widest = offsets * min(GROWTH * max(1, rows), self._limit) // max(1, rows)
 
 
-def _check_whole(wanted: Range, seen: int) -> None:
-    piece = wanted.piece
+def _check_whole(task_range: Range, seen: int) -> None:
+    piece = task_range.piece
     if seen < piece.rows:
         raise LogGap(
             f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1}"

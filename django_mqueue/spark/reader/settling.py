@@ -27,19 +27,19 @@ from .options import ReadOptions
 SETTLE_FOR = 5.0
 """Seconds to wait for transactions that may still commit a message below the newest one."""
 
-LOOKS, LOOK_EVERY = 50, 0.02
+CHECKS, CHECK_EVERY = 50, 0.02
 
 
-def settled(using: str, topic: str, options: ReadOptions, *, told: bool = False) -> int:
+def settled(using: str, topic: str, options: ReadOptions, *, shared: bool = False) -> int:
     """Return the settled offset, after a short wait for open transactions. Warns if committed messages lie above it.
 
-    ``told``: return the settled offset in the topic's row. ``following.move`` moves no group above it.
+    ``shared``: return the settled offset in the topic's row. ``following.move`` moves no group above it.
     """
-    if told and not positions.settled(using, topic):
+    if shared and not positions.settled(using, topic):
         # The topic may have no row yet that could hold the settled offset.
         session.run(using, lambda cursor: positions.lock_topic(using, cursor, topic))
     newest = log.newest(using, topic)
-    found = _settled(using, {topic: newest}, options, told=told)[topic]
+    found = _settled(using, {topic: newest}, options, shared=shared)[topic]
     if found < newest:
         _warn(topic, found, newest, bulk.oldest_uncommitted(using, topic, found, newest))
     return found
@@ -66,27 +66,27 @@ def _goal(using: str, topic: str, options: ReadOptions) -> int:
 
 
 def _settled(
-    using: str, goals: Mapping[str, int], options: ReadOptions, *, told: bool = False
+    using: str, goals: Mapping[str, int], options: ReadOptions, *, shared: bool = False
 ) -> dict[str, int]:
     """Return the settled offset of each topic. Wait a short time for topics that are settled below their goals."""
     settlers = {topic: Settler(using, topic) for topic in goals}
     found = dict.fromkeys(goals, 0)
 
-    def look(topic: str) -> bool:
+    def is_behind(topic: str) -> bool:
         """Update the settled offset of a topic. Return whether it is below the goal."""
         settler = settlers[topic]
         if options.settle:
             settler.advance()
-            found[topic] = settler.shared_settled if told else settler.settled
+            found[topic] = settler.shared_settled if shared else settler.settled
         else:
             found[topic] = positions.settled(using, topic)
         return found[topic] < goals[topic]
 
-    waiting = [topic for topic in goals if look(topic)]
-    deadline, looks = time.monotonic() + SETTLE_FOR, 0
-    while waiting and (looks < LOOKS or time.monotonic() < deadline):
-        time.sleep(LOOK_EVERY)
-        waiting, looks = [topic for topic in waiting if look(topic)], looks + 1
+    waiting = [topic for topic in goals if is_behind(topic)]
+    deadline, checks = time.monotonic() + SETTLE_FOR, 0
+    while waiting and (checks < CHECKS or time.monotonic() < deadline):
+        time.sleep(CHECK_EVERY)
+        waiting, checks = [topic for topic in waiting if is_behind(topic)], checks + 1
     return found
 
 

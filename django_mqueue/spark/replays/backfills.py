@@ -18,7 +18,7 @@ from ...exceptions import MQueueError
 from ..database import backfilling
 from ..database.backfilling import BackfillState, Seam
 from ..errors import ArchiveError
-from .choice import MessageFilter, check_backfill, hash_of
+from .message_filter import MessageFilter, check_backfill, hash_of
 from .originals import GuardedSource, guard_of_backfill
 from .preview import Preview, preview
 from .storing import lanes_of
@@ -82,7 +82,7 @@ def backfill(
     one = _Backfill(
         spark, topic, source, given, guard_of_backfill(group), None, rate, stopping, watch, group=group
     )
-    with closing(one.line):
+    with closing(one.connection):
         if dry_run:
             return one.preview()
         return one.run_to_end(resume, fail_on_data_loss, say)
@@ -94,11 +94,11 @@ class _Backfill(GuardedSource):
     _seam: Seam | None = None
 
     def preview(self) -> Preview:
-        head = self.line.run(self._check_new)
-        past, done = self.line.run(partial(self.look, live=True)), 0
-        if head is not None:
-            past = replace(past, upto=head.upto)
-            done = self.copied(head.run)
+        earlier = self.connection.run(self._check_new)
+        past, done = self.connection.run(partial(self.find, live=True)), 0
+        if earlier is not None:
+            past = replace(past, upto=earlier.upto)
+            done = self.copied(earlier.run)
         found = preview(
             MessageFilter(),
             past.frame(self.spark, self.options, targeted=False),
@@ -109,49 +109,51 @@ class _Backfill(GuardedSource):
             stored=done,
         )
         # A backfill that has ended no longer knows how many copies it stored.
-        return replace(found, stored=found.total) if head is not None and head.ended else found
+        return replace(found, stored=found.total) if earlier is not None and earlier.ended else found
 
     def run_to_end(
         self, resume: bool, fail_on_data_loss: bool, say: Callable[[str], object] | None
     ) -> Backfilled:
-        head = border = self.line.run(self._check_new)
-        if border is None or not border.ended:
-            hold = partial(self.hold, begun=head is not None, gap_is_error=fail_on_data_loss)
-            found = self.line.run(hold)
+        earlier = state = self.connection.run(self._check_new)
+        if state is None or not state.ended:
+            hold_back = partial(
+                self.hold_back_deletion, begun=earlier is not None, gap_is_error=fail_on_data_loss
+            )
+            found = self.connection.run(hold_back)
             try:
-                border = self.line.run(self._begin)
+                state = self.connection.run(self._begin)
             except MQueueError:
-                if head is None:
-                    self.line.run(self.let_go)
+                if earlier is None:
+                    self.connection.run(self.release)
                 raise
-        if border.ended:
-            self.line.run(self.let_go)
-            return Backfilled(self.topic, self.group, 0, border.upto, True, True)
-        self._check_source(border)  # Another process may have begun the backfill at the same time.
-        made = 0
-        if not self.line.run(partial(backfilling.stored_to_border, border=border)):
-            past = replace(found, upto=border.upto)
-            new = self.store(border.run, past, MessageFilter())
+        if state.ended:
+            self.connection.run(self.release)
+            return Backfilled(self.topic, self.group, 0, state.upto, True, True)
+        self._check_source(state)  # Another process may have begun the backfill at the same time.
+        copies = 0
+        if not self.connection.run(partial(backfilling.stored_to_border, state=state)):
+            past = replace(found, upto=state.upto)
+            new = self.store(state.run, past, MessageFilter())
             if new is None:
-                return Backfilled(self.topic, self.group, 0, border.upto, False)
-            made = new
-            self.line.run(partial(backfilling.note_stored, border=border))
-        sewn = self._join_past_and_log(border, say)
-        if sewn is None:
-            return Backfilled(self.topic, self.group, made, border.upto, False)
-        self.line.run(partial(backfilling.finish, border=border, resume=resume))
-        self.line.run(self.let_go)
-        return Backfilled(self.topic, self.group, made + sewn, border.upto, True)
+                return Backfilled(self.topic, self.group, 0, state.upto, False)
+            copies = new
+            self.connection.run(partial(backfilling.note_stored, state=state))
+        joined = self._join_past_and_log(state, say)
+        if joined is None:
+            return Backfilled(self.topic, self.group, copies, state.upto, False)
+        self.connection.run(partial(backfilling.finish, state=state, resume=resume))
+        self.connection.run(self.release)
+        return Backfilled(self.topic, self.group, copies + joined, state.upto, True)
 
     def _check_new(self, using: str) -> BackfillState | None:
         """Return the state of an earlier run; None for a new group. Raises ``GroupNotNew`` or ``ArchiveError``."""
-        head = backfilling.find_backfill(using, self.topic, self.group)
-        if head is not None and not head.ended:
-            self._check_source(head)
-        return head
+        earlier = backfilling.find_backfill(using, self.topic, self.group)
+        if earlier is not None and not earlier.ended:
+            self._check_source(earlier)
+        return earlier
 
-    def _check_source(self, border: BackfillState) -> None:
-        if border.source != hash_of(self.archive_id):
+    def _check_source(self, state: BackfillState) -> None:
+        if state.source != hash_of(self.archive_id):
             raise ArchiveError(
                 f"the backfill of group {self.group!r} was started from another archive than {self.source}: use that"
                 " archive; or unsubscribe the group, and start again"
@@ -161,25 +163,25 @@ class _Backfill(GuardedSource):
         source, lanes = hash_of(self.archive_id), lanes_of(self.spark)
         return backfilling.begin(using, self.topic, self.group, self.settled(using), lanes, source)
 
-    def _join_past_and_log(self, border: BackfillState, say: Callable[[str], object] | None) -> int | None:
+    def _join_past_and_log(self, state: BackfillState, say: Callable[[str], object] | None) -> int | None:
         """Do rounds until the past and the log are joined. Return the number of copies; None if the run was stopped."""
-        made = 0
+        copies = 0
         say_at = time.monotonic() + SAY_AFTER
         while self.stopping is None or not self.stopping.is_set():
-            more, waits_for = self.line.run(lambda using: self._join_round(using, border))
-            made += more
+            more, waits_for = self.connection.run(lambda using: self._join_round(using, state))
+            copies += more
             if waits_for is None:
-                return made
+                return copies
             if say is not None and time.monotonic() >= say_at:
                 say(f"the backfill of group {self.group!r} catches up with the log: waiting for {waits_for}")
                 say_at = time.monotonic() + SAY_EVERY
             time.sleep(PAUSE)
         return None
 
-    def _join_round(self, using: str, border: BackfillState) -> tuple[int, str | None]:
+    def _join_round(self, using: str, state: BackfillState) -> tuple[int, str | None]:
         """Do one round of ``_join_past_and_log``. Return the number of copies, and what the backfill waits for."""
         # A new connection needs a new Seam: after a COMMIT without an answer, its memory of copies may be wrong.
         if self._seam is None or self._seam.using != using:
-            self._seam = Seam(using, border)
-        made = self._seam.sew()
-        return made, None if self._seam.is_whole else self._seam.waits_for
+            self._seam = Seam(using, state)
+        copies = self._seam.copy_misplaced()
+        return copies, None if self._seam.is_whole else self._seam.waits_for

@@ -25,8 +25,8 @@ from ..errors import ArchiveError
 from ..reader.options import read_options
 from ..reader.planning import topics_of
 from ..reader.settling import settled
-from .choice import MessageFilter
-from .storing import CopyTask, computed, stored
+from .message_filter import MessageFilter
+from .storing import CopyTask, compute, storing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ class Originals:
     archived: int  # 0 if the topic is not archived.
     upto: int
     live: bool  # True if the log is read at all.
-    life: int = 0  # The registration generation of the group that holds back deletion.
+    generation: int = 0  # The registration generation of the group that holds back deletion.
     settled: int = 0  # The settled offset of the log. The archive may reach above it.
 
     def frame(self, spark: SparkSession, options: Mapping[str, str], *, targeted: bool) -> DataFrame:
@@ -54,14 +54,14 @@ class Originals:
         if self.archive is not None:
             found = self.archive.frame(spark, self.topic).where(f"`offset` <= {self.upto:d}")
         if self.live and self.upto > self.archived:
-            more = {
+            log_options = {
                 "topic": self.topic,
                 "startingOffsets": str(self.archived + 1),
                 "endingOffsets": str(self.upto + 1),
                 "includeHeaders": "true",
                 "includeTargeted": "true" if targeted else "false",
             }
-            rest = spark.read.format("mqueue").options(**options, **more).load()
+            rest = spark.read.format("mqueue").options(**options, **log_options).load()
             found = rest if found is None else found.unionByName(rest)
         if found is None:
             from ..archives.parquet import schema
@@ -88,23 +88,23 @@ class GuardedSource:
     watch: Callable[[int], object] | None = None
 
     def __post_init__(self) -> None:
-        self.how = connecting(self.options)
-        self.line = RetryingConnection(self.how)
+        self.parameters = connecting(self.options)
+        self.connection = RetryingConnection(self.parameters)
 
     @cached_property
     def archive_id(self) -> str:
         """The identity of the archive and its state. It stays the same when the archive's files are moved."""
-        archive = opened(self.source, self.as_of)
+        archive = open_archive(self.source, self.as_of)
         if archive is None:
             return "none"
         return archive.id if self.as_of is None else f"{archive.id} as of {self.as_of}"
 
-    def look(self, using: str, *, live: bool) -> Originals:
+    def find(self, using: str, *, live: bool) -> Originals:
         """Return where the messages are now. Raises ``NoArchive``, ``NoSuchTopic`` or ``ArchiveError``."""
-        topic, archive = self.topic, opened(self.source, self.as_of)
+        topic, archive = self.topic, open_archive(self.source, self.as_of)
         archived = archive.upto(topic) if archive else 0
         if archive and not archived:
-            archive.chosen(topic)  # Perhaps mistyped: raise an error before any registration.
+            archive.select_topics(topic)  # Perhaps mistyped: raise an error before any registration.
         if not live:
             return Originals(topic, archive, archived, archived, live)
         if not archived:
@@ -119,7 +119,7 @@ class GuardedSource:
             )
         return Originals(topic, archive, archived, max(archived, found), live, settled=found)
 
-    def hold(self, using: str, *, begun: bool, gap_is_error: bool) -> Originals:
+    def hold_back_deletion(self, using: str, *, begun: bool, gap_is_error: bool) -> Originals:
         """Register the guard, so that the log keeps the messages that only it holds. Return where all messages are.
 
         Before that, the archive may grow and the log may shrink. So this opens the archive again after it. ``begun``:
@@ -127,11 +127,15 @@ class GuardedSource:
         ``LogGap`` if no group has held back deletion all the time, unless ``gap_is_error`` is false.
         """
         topic, group = self.topic, self.guard
-        first = self.look(using, live=True)
+        first = self.find(using, live=True)
         if begun and gap_is_error:
-            _check_still(following.place(topic, group, using=using), topic, group, first.archived)
-        life = following.follow(topic, group, first.archived, first.settled, using=using, lower=True).life
-        archive = opened(self.source)
+            _check_deletion_was_held_back(
+                following.position(topic, group, using=using), topic, group, first.archived
+            )
+        generation = following.follow(
+            topic, group, first.archived, first.settled, using=using, lower=True
+        ).generation
+        archive = open_archive(self.source)
         archived = archive.upto(topic) if archive else 0
         if archive and not begun and gap_is_error:
             from ..archives.topic_state import check_held
@@ -139,11 +143,11 @@ class GuardedSource:
             try:
                 check_held(using, archive, topic, archived)
             except LogGap:
-                self.let_go(using)
+                self.release(using)
                 raise
-        return Originals(topic, archive, archived, max(first.upto, archived), True, life)
+        return Originals(topic, archive, archived, max(first.upto, archived), True, generation)
 
-    def let_go(self, using: str) -> None:
+    def release(self, using: str) -> None:
         """Unsubscribe the guard, so that the messages may be deleted."""
         following.forget(self.topic, self.guard, using=using)
 
@@ -151,26 +155,28 @@ class GuardedSource:
         """Return the settled offset of the topic; wait a few seconds for open transactions."""
         return settled(using, self.topic, read_options({**self.options, "topic": self.topic}))
 
-    def store(self, run: CopyRun, originals: Originals, choice: MessageFilter) -> int | None:
+    def store(self, run: CopyRun, originals: Originals, message_filter: MessageFilter) -> int | None:
         """Store copies of the chosen messages. Return how many; None if stopped. Raises ``ConditionFailed``."""
 
         def report() -> None:
             if self.watch is not None:
                 self.watch(self.copied(run))
 
-        frame = originals.frame(self.spark, self.options, targeted=choice.targeted)
-        with choice.asked(self.spark):
+        frame = originals.frame(self.spark, self.options, targeted=message_filter.targeted)
+        with message_filter.evaluated(self.spark):
             # Build the table in this block: a Spark Connect server may keep its analysis of the condition.
-            wanted = stored(choice.of(frame), CopyTask(self.how, run, self.topic, self.rate))
-            numbers = computed(self.spark, wanted, self.stopping, report)
+            copies = storing(message_filter.of(frame), CopyTask(self.parameters, run, self.topic, self.rate))
+            numbers = compute(self.spark, copies, self.stopping, report)
         return None if numbers is None else sum(numbers)
 
     def copied(self, run: CopyRun) -> int:
         """Return how many copies all runs of this name have stored up to now."""
-        return self.line.run(partial(copying.copied, run=run))
+        return self.connection.run(partial(copying.copied, run=run))
 
 
-def _check_still(found: ReaderPosition | None, topic: str, group: str, archived: int) -> None:
+def _check_deletion_was_held_back(
+    found: ReaderPosition | None, topic: str, group: str, archived: int
+) -> None:
     """Raise ``LogGap`` unless this group has held back deletion above the archive since the run began."""
     if found is None:
         raise LogGap(
@@ -186,7 +192,7 @@ def _check_still(found: ReaderPosition | None, topic: str, group: str, archived:
         )
 
 
-def opened(path: str | os.PathLike[str] | None, as_of: int | datetime | None = None) -> Archive | None:
+def open_archive(path: str | os.PathLike[str] | None, as_of: int | datetime | None = None) -> Archive | None:
     """Open the archive again and return it; None without a path. Raises ``NoArchive``."""
     from ..archives.catalog import Archive  # Needs Arrow, so it is imported late.
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..collecting import collect_all
-from .choice import MessageFilter
+from .message_filter import MessageFilter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +44,14 @@ class Preview:
 
 
 def preview(
-    choice: MessageFilter, frame: DataFrame, *, name: str, topic: str, to: str, groups: list[str], stored: int
+    message_filter: MessageFilter,
+    frame: DataFrame,
+    *,
+    name: str,
+    topic: str,
+    to: str,
+    groups: list[str],
+    stored: int,
 ) -> Preview:
     """Return the preview of the messages that are chosen from the frame. Spark reads it three times."""
     from pyspark.sql import functions as f
@@ -54,8 +61,8 @@ def preview(
     at = f.unix_millis("published_at")
     hour = f.floor(at / 3_600_000).alias("hour")
     end = f.struct("offset", at.alias("at"))
-    with choice.asked(frame.sparkSession):
-        chosen = choice.of(frame)
+    with message_filter.evaluated(frame.sparkSession):
+        chosen = message_filter.of(frame)
         counted = collect_all(
             chosen.groupBy("kind", hour).agg(
                 f.count("*").alias("n"), f.min(end).alias("first"), f.max(end).alias("last")

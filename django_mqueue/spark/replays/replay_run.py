@@ -16,12 +16,12 @@ from django.db.backends.utils import CursorWrapper
 from ...exceptions import NotRegistered, Superseded
 from ...service import registration
 from ...store.connection import session
-from ..archives.places import check_as_of
+from ..archives.locations import check_as_of
 from ..database import copying, following
 from ..database.copying import CopyRun
 from ..errors import ArchiveError, ReplayBegun
 from ..sql.copies import Progress
-from .choice import ConditionFailed, MessageFilter, check_replay, hash_of
+from .message_filter import ConditionFailed, MessageFilter, check_replay, hash_of
 from .originals import GuardedSource, Originals, guard_of_replay
 from .preview import Preview, preview
 from .storing import lanes_of
@@ -93,10 +93,10 @@ def replay(
     ``NoSuchTopic``, ``TypeError`` or ``ValueError``.
     """
     given, to = dict(options or {}), topic if to is None else to
-    choice = MessageFilter(since, until, keys, kinds, where, targeted, group or "")
-    check_replay(topic, name, choice, source, to, group, rate, given)
+    message_filter = MessageFilter(since, until, keys, kinds, where, targeted, group or "")
+    check_replay(topic, name, message_filter, source, to, group, rate, given)
     check_as_of(as_of, source, live=live)
-    one = _Replay(
+    replay_run = _Replay(
         spark,
         topic,
         source,
@@ -107,116 +107,118 @@ def replay(
         stopping,
         watch,
         live=live or source is None,
-        choice=choice,
+        message_filter=message_filter,
         run=CopyRun(KIND, name, to, group=group or ""),
     )
-    with closing(one.line):
+    with closing(replay_run.connection):
         if dry_run:
-            return one.preview()
-        return one.run_to_end(fail_on_data_loss)
+            return replay_run.preview()
+        return replay_run.run_to_end(fail_on_data_loss)
 
 
 @dataclass(kw_only=True)
 class _Replay(GuardedSource):
     live: bool
-    choice: MessageFilter
+    message_filter: MessageFilter
     run: CopyRun
 
     @cached_property
     def number(self) -> int:
-        """Return a number for the choice, the source and the group. It must be the same in each run of this name."""
-        return self.choice.digest ^ hash_of(self.topic, str(self.live), self.archive_id)
+        """Return a number for the filter, the source and the group. It must be the same in each run of this name."""
+        return self.message_filter.digest ^ hash_of(self.topic, str(self.live), self.archive_id)
 
     def preview(self) -> Preview:
-        head, groups = self.line.run(self._known)
-        frame = self._originals(head).frame(self.spark, self.options, targeted=self.choice.targeted)
-        lanes = self.line.run(partial(copying.lanes_of, run=self.run))
+        record, groups = self.connection.run(self._find_earlier)
+        frame = self._originals(record).frame(self.spark, self.options, targeted=self.message_filter.targeted)
+        lanes = self.connection.run(partial(copying.lanes_of, run=self.run))
         done = self.copied(replace(self.run, lanes=lanes)) if lanes else 0
         return preview(
-            self.choice,
+            self.message_filter,
             frame,
             name=self.run.name,
             topic=self.topic,
             to=self.run.topic,
             groups=groups,
-            stored=self._total() if head and head.finished else done,
+            stored=self._total() if record and record.finished else done,
         )
 
     def run_to_end(self, fail_on_data_loss: bool) -> Replayed:
-        head, _ = self.line.run(self._known)
-        begun = head is not None
-        if head is None or not head.finished:
+        record, _ = self.connection.run(self._find_earlier)
+        begun = record is not None
+        if record is None or not record.finished:
             # Raise errors before anything is recorded.
-            found = self._originals(head)
-            self.choice.of(found.frame(self.spark, self.options, targeted=self.choice.targeted))
+            originals = self._originals(record)
+            self.message_filter.of(
+                originals.frame(self.spark, self.options, targeted=self.message_filter.targeted)
+            )
             if self.live:
-                hold = partial(self.hold, begun=begun, gap_is_error=fail_on_data_loss)
-                found = self.line.run(hold)
-            head, lanes = self.line.run(partial(self._begin, found=found, begun=begun))
-        if head.finished:
+                hold_back = partial(self.hold_back_deletion, begun=begun, gap_is_error=fail_on_data_loss)
+                originals = self.connection.run(hold_back)
+            record, lanes = self.connection.run(partial(self._begin, originals=originals, begun=begun))
+        if record.finished:
             self._end()
             return Replayed(self.run.name, self.run.topic, 0, self._total(), True, True)
         run = replace(self.run, lanes=lanes)
         try:
-            made = self.store(run, self._upto(found, head), self.choice)
+            copies = self.store(run, self._upto(originals, record), self.message_filter)
         except ConditionFailed:  # For other errors the replay can continue later.
-            self.line.run(partial(self._give_up, run=run))
+            self.connection.run(partial(self._give_up, run=run))
             raise
-        if made is None:
+        if copies is None:
             return Replayed(run.name, run.topic, 0, self.copied(run), False)
-        self.line.run(partial(self._finish, run=run))
+        self.connection.run(partial(self._finish, run=run))
         self._end()
-        return Replayed(run.name, run.topic, made, self._total(), True)
+        return Replayed(run.name, run.topic, copies, self._total(), True)
 
-    def _known(self, using: str) -> tuple[Progress | None, list[str]]:
+    def _find_earlier(self, using: str) -> tuple[Progress | None, list[str]]:
         """Return the record of an earlier run of this name, and the groups that will get the copies."""
         number = self.number  # This opens the archive, so do it before anything is locked or registered.
         to, group = self.run.topic, self.run.group
         groups = registration.groups_of(using, to)
         if group and group not in groups:
             raise NotRegistered(to, group)
-        head = copying.head(using, self.run)
-        if head is not None and head.number != number:
-            raise self._other()
-        return head, [group] if group else groups
+        record = copying.head(using, self.run)
+        if record is not None and record.number != number:
+            raise self._begun_otherwise()
+        return record, [group] if group else groups
 
-    def _originals(self, head: Progress | None) -> Originals:
-        found = self.line.run(partial(self.look, live=self.live))
-        return found if head is None else self._upto(found, head)
+    def _originals(self, record: Progress | None) -> Originals:
+        originals = self.connection.run(partial(self.find, live=self.live))
+        return originals if record is None else self._upto(originals, record)
 
-    def _upto(self, found: Originals, head: Progress) -> Originals:
-        if found.upto < head.position:
+    def _upto(self, originals: Originals, record: Progress) -> Originals:
+        if originals.upto < record.position:
             raise ArchiveError(
-                f"replay {self.run.name!r} was started with messages up to offset {head.position}, but now there are"
-                f" none above {found.upto}: the archive or the database is an older copy"
+                f"replay {self.run.name!r} was started with messages up to offset {record.position}, but now there are"
+                f" none above {originals.upto}: the archive or the database is an older copy"
             )
-        return replace(found, upto=head.position)
+        return replace(originals, upto=record.position)
 
-    def _begin(self, using: str, found: Originals, begun: bool) -> tuple[Progress, int]:
+    def _begin(self, using: str, originals: Originals, begun: bool) -> tuple[Progress, int]:
         """Record that the run begins, unless that is recorded. Return the record and the number of lanes."""
         lanes = lanes_of(self.spark)
 
         def work(cursor: CursorWrapper) -> Progress:
-            head = copying.lock_head(using, cursor, self.run)
-            if head is not None:
-                if head.number != self.number:
-                    raise self._other()
-                return head
-            place = following.place(self.topic, self.guard, using=using) if self.live else None
-            is_held = not self.live or (place is not None and place.life == found.life)
+            record = copying.lock_head(using, cursor, self.run)
+            if record is not None:
+                if record.number != self.number:
+                    raise self._begun_otherwise()
+                return record
+            position = following.position(self.topic, self.guard, using=using) if self.live else None
+            is_held = not self.live or (position is not None and position.generation == originals.generation)
             if begun or not is_held:
                 raise self._given_up()  # The guard was unsubscribed or registered again.
-            copying.begin(cursor, replace(self.run, lanes=lanes), found.upto, self.number)
-            return Progress(found.upto, self.number, False)
+            copying.begin(cursor, replace(self.run, lanes=lanes), originals.upto, self.number)
+            return Progress(originals.upto, self.number, False)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
 
     def _finish(self, using: str, run: CopyRun) -> None:
         def work(cursor: CursorWrapper) -> None:
-            head = copying.lock_head(using, cursor, run)
-            if head is None:
+            record = copying.lock_head(using, cursor, run)
+            if record is None:
                 raise self._given_up()
-            if not head.finished:
+            if not record.finished:
                 copying.note_total(cursor, run, copying.copied(using, run))
                 copying.finish(cursor, run)
 
@@ -226,22 +228,22 @@ class _Replay(GuardedSource):
         """Delete the records of a run whose condition failed, if it stored nothing, so that its name is free again."""
 
         def work(cursor: CursorWrapper) -> None:
-            head = copying.lock_head(using, cursor, run)
-            if head is None or head.finished or head.number != self.number:
+            record = copying.lock_head(using, cursor, run)
+            if record is None or record.finished or record.number != self.number:
                 return
             if copying.give_up(cursor, run) and self.live:
-                self.let_go(using)  # In the same transaction, so that no new run relies on this guard.
+                self.release(using)  # In the same transaction, so that no new run relies on this guard.
 
         session.run(using, work)
 
     def _total(self) -> int:
-        return self.line.run(partial(copying.total, run=self.run))
+        return self.connection.run(partial(copying.total, run=self.run))
 
     def _end(self) -> None:
         if self.live:
-            self.line.run(self.let_go)
+            self.connection.run(self.release)
 
-    def _other(self) -> ReplayBegun:
+    def _begun_otherwise(self) -> ReplayBegun:
         return ReplayBegun(
             f"a replay {self.run.name!r} into topic {self.run.topic!r} was started with other conditions, or from"
             " another archive: run it again with those, or choose another name"

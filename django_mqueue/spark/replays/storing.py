@@ -47,7 +47,7 @@ class CopyTask:
     rate: float | None = None  # The maximum number of messages a second, of all tasks together.
 
     def copy_of(self, row: Mapping[str, Any]) -> Copy:
-        one = Original(
+        original = Original(
             offset=row["offset"],
             partition=row["partition"],
             id=row["id"],
@@ -58,50 +58,50 @@ class CopyTask:
             published_at=row["published_ms"],
         )
         if self.run.kind == backfilling.KIND:
-            return backfilling.copy_of(one, self.run)
-        new_id, content = copy_id(self.run.name, one.offset), copied(one, self.topic, self.run.name)
-        return Copy(one.offset, NewRow(one.partition, new_id, content, self.run.group))
+            return backfilling.copy_of(original, self.run)
+        new_id, content = copy_id(self.run.name, original.offset), copied(original, self.topic, self.run.name)
+        return Copy(original.offset, NewRow(original.partition, new_id, content, self.run.group))
 
-    def store(self, line: RetryingConnection, lane: int, copies: list[Copy]) -> int:
+    def store(self, connection: RetryingConnection, lane: int, copies: list[Copy]) -> int:
         """Store the next copies of a lane, in one statement. Return how many are new."""
         run, rate = self.run, self.rate
-        copies = line.run(lambda using: copying.not_stored(using, run, lane, copies))
+        copies = connection.run(lambda using: copying.not_stored(using, run, lane, copies))
         if not copies:
             return 0
         if rate is not None:
-            wait = line.run(lambda using: copying.wait_us(using, run, len(copies), rate))
+            wait = connection.run(lambda using: copying.wait_us(using, run, len(copies), rate))
             time.sleep(wait / 1_000_000)
         # Safe to retry after a lost connection: the lane's mark shows whether the COMMIT succeeded.
-        return line.run(lambda using: copying.append(using, run, lane, copies))
+        return connection.run(lambda using: copying.append(using, run, lane, copies))
 
 
-def stored(frame: DataFrame, orders: CopyTask) -> DataFrame:
+def storing(frame: DataFrame, copy_task: CopyTask) -> DataFrame:
     """Return a frame that stores the messages when Spark computes it. Its rows: how many messages each task stored."""
     from pyspark.sql import functions as f
 
-    chosen = (
+    by_lane = (
         frame.withColumn("published_ms", f.unix_millis("published_at"))
-        .withColumn(LANE, f.pmod(f.hash("partition"), f.lit(orders.run.lanes)))
+        .withColumn(LANE, f.pmod(f.hash("partition"), f.lit(copy_task.run.lanes)))
         .select(LANE, *COLUMNS)
-        .repartition(orders.run.lanes, "partition")  # By the same hash, so each task has one lane.
+        .repartition(copy_task.run.lanes, "partition")  # By the same hash, so each task has one lane.
         .sortWithinPartitions("offset")
     )
-    most = ROWS_PER_STATEMENT if orders.rate is None else int(orders.rate * STEP)
-    at_once = max(1, min(ROWS_PER_STATEMENT, most))
+    most = ROWS_PER_STATEMENT if copy_task.rate is None else int(copy_task.rate * STEP)
+    copies_per_statement = max(1, min(ROWS_PER_STATEMENT, most))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # Only executors need it here.
 
         rows = (row for batch in batches for row in batch.to_pylist())
         new = 0
-        with closing(RetryingConnection(orders.connecting)) as line:
+        with closing(RetryingConnection(copy_task.connecting)) as connection:
             for lane, some in groupby(rows, itemgetter(LANE)):
-                copies = map(orders.copy_of, some)
-                for batch in batches_by_weight(copies, _size, BYTES_PER_STATEMENT, at_once):
-                    new += orders.store(line, lane, batch)
+                copies = map(copy_task.copy_of, some)
+                for batch in batches_by_weight(copies, _size, BYTES_PER_STATEMENT, copies_per_statement):
+                    new += copy_task.store(connection, lane, batch)
         yield pa.RecordBatch.from_pydict({"stored": pa.array([new], pa.int64())})
 
-    return chosen.mapInArrow(work, "stored BIGINT")
+    return by_lane.mapInArrow(work, "stored BIGINT")
 
 
 def _size(copy: Copy) -> int:
@@ -115,7 +115,7 @@ def lanes_of(spark: SparkSession) -> int:
     return max(1, min(copying.LANES_MAX, parallelism(spark, "spark.sql.shuffle.partitions")))
 
 
-def computed(
+def compute(
     spark: SparkSession,
     frame: DataFrame,
     stopping: threading.Event | None,

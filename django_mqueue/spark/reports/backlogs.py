@@ -48,8 +48,8 @@ class Backlogs:
         """
         if not self._registered(pair):
             return None
-        there = total(row for row in self._above(pair) if row["there"])
-        return there - sum(int(row["counted_there"] + row["held"]) for row in self._events.get(pair, ()))
+        in_log = total(row for row in self._above(pair) if row["in_log"])
+        return in_log - sum(int(row["counted_in_log"] + row["overlap"]) for row in self._events.get(pair, ()))
 
     def changes(self, pair: Pair) -> Mapping[int, int]:
         """Return the growth of the backlog in each step; empty if the group is not registered."""
@@ -58,7 +58,7 @@ class Backlogs:
             found.update(by_step(self._above(pair)))
             for row in self._events.get(pair, ()):
                 if row["step"] is not None and row["shown"]:
-                    found[row["step"]] -= row["counted"] + row["held"]
+                    found[row["step"]] -= row["counted"] + row["overlap"]
         return found
 
     def backlogs(self, pair: Pair, steps: Collection[int]) -> dict[int, int | None]:
@@ -80,7 +80,7 @@ class Backlogs:
         """
         if not self._registered(pair):
             return {}
-        found = by_step(row for row in self._above(pair) if not row["there"] and row["step"] != AFTER)
+        found = by_step(row for row in self._above(pair) if not row["in_log"] and row["step"] != AFTER)
         for row in self._events.get(pair, ()):
             if row["step"] in found:
                 found[row["step"]] -= row["known"]
@@ -93,8 +93,8 @@ class Backlogs:
         """Return the rows of ``received`` that lie above the group's start."""
         topic, group = pair
         groups = self._extents[topic].groups
-        place = sorted({found.start for found in groups.values()}).index(groups[group].start)
-        return (row for row in self.received(topic, group) if row["above"] > place)
+        index = sorted({found.start for found in groups.values()}).index(groups[group].start)
+        return (row for row in self.received(topic, group) if row["above"] > index)
 
 
 def by(rows: Iterable[dict[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...policy import errors as alike_errors
-from ...policy.outcomes import REMOVED_BY_HAND
 from ..collecting import collect_all
 from ..errors import OptionError
+from .deliveries import delivery_facts, messages_with_in_log, orphan_dead_letters, size, starts_of
 from .figures import ACCURACY, PERCENTILES
-from .reading import ONCE, Read, never_broadcast, together
+from .reading import ONCE, Read, never_broadcast, union_by_name
 from .requests import ReportRequest
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ ROWS_MAX = 200_000
 
 BEFORE, AFTER = -1, -2
 """Values of ``step`` for a time before, or after, the requested time."""
-
-KEY = ["topic", "offset", "reader"]
 
 Rows = list[dict[str, Any]]
 
@@ -63,9 +61,9 @@ def counted(spark: SparkSession, read: Read, request: ReportRequest, step: Calla
         step()
         return [row.asDict() for row in rows]
 
-    facts, letters = facts_of(spark, read).persist(), letters_alone(read).persist()
+    facts, dead_letters = delivery_facts(spark, read).persist(), orphan_dead_letters(read).persist()
     try:
-        events = _events(spark, read, facts, letters, request)
+        events = _events(spark, read, facts, dead_letters, request)
         within = events.where("step >= 0")
         timed = within.where("waited IS NOT NULL OR took IS NOT NULL")
         each_key = _each_key(read, request)
@@ -79,7 +77,7 @@ def counted(spark: SparkSession, read: Read, request: ReportRequest, step: Calla
             key_totals=collected(_grouped(each_key, ["topic"], "count(key) AS keys", without_key)),
         )
     finally:
-        letters.unpersist()
+        dead_letters.unpersist()
         facts.unpersist()
 
 
@@ -89,137 +87,55 @@ def _grouped(frame: DataFrame, by: Sequence[str], *aggregates: str) -> DataFrame
     return frame.groupBy(*by).agg(*map(f.expr, aggregates))
 
 
-def starts_of(spark: SparkSession, read: Read) -> DataFrame:
-    """Return (topic, reader, start) for each registered group."""
-    rows = [
-        (topic, group, found.start)
-        for topic, extent in read.extents.items()
-        for group, found in extent.groups.items()
-    ]
-    return spark.createDataFrame(rows, "topic STRING, reader STRING, start BIGINT")
-
-
-def standing(read: Read) -> DataFrame:
-    """Return the messages, with a column ``there``: whether the log still holds the message."""
-    messages = read.tables["messages"]
-    if "messages" not in read.held:
-        return messages.selectExpr("*", "NOT archived AS there")
-    held = never_broadcast(read.held["messages"].selectExpr("*", "true AS held"))
-    found = messages.join(held, ["topic", "offset"], "left")
-    return found.selectExpr("*", "NOT archived OR coalesce(held, false) AS there").drop("held")
-
-
-def facts_of(spark: SparkSession, read: Read) -> DataFrame:
-    """Return a row for each delivery state, with its outcome (``ending``) and facts about its message.
-
-    * ``aside``, an outcome: the retry of the delivery was parked outside the log. Later it becomes another message of
-      the log. The times of that message begin with the publication of the original.
-    * ``copied``, an outcome: the group is done with the message without a delivery. A backfill has copied it, and the
-      copy has the real outcome.
-    * ``own``: errors of attempts at this message. A parked retry also carries the errors of the original, which must
-      not count twice.
-    * ``counts``: whether this end makes the group's backlog smaller. An archive cannot know that for messages that the
-      log still holds.
-    """
-    messages = standing(read).selectExpr(
-        "topic", "`offset`", "published", "first", "came = 'retry' AS again", "there"
-    )
-    parked = spark.createDataFrame(sorted(read.parked), "topic STRING, `offset` BIGINT, reader STRING")
-    returned = read.tables["messages"].where("came = 'retry'")
-    asides = returned.selectExpr("topic", "retry_of AS `offset`", "target AS reader").unionByName(parked)
-    joined = (
-        read.tables["deliveries"]
-        .join(never_broadcast(messages), ["topic", "offset"], "left")
-        .join(never_broadcast(asides.distinct().selectExpr("*", "true AS aside")), KEY, "left")
-        .join(starts_of(spark, read).hint("broadcast"), ["topic", "reader"], "left")
-        .selectExpr("*", "try_element_at(errors, -1) AS last")
-    )
-    by_failing = "coalesce(last.at = ended, false)"
-    ending = f"""CASE
-        WHEN NOT done THEN 'open'
-        WHEN NOT given AND errors IS NULL THEN 'copied'
-        WHEN {by_failing} AND last.error = '{REMOVED_BY_HAND}' THEN 'removed'
-        WHEN aside THEN 'aside'
-        WHEN {by_failing} AND last.attempt = redeliveries + 1 THEN 'dead'
-        ELSE 'finished' END"""
-    first = "IF(given AND NOT coalesce(again, false) AND redeliveries = 0, delivered - published, NULL)"
-    real = f"filter(errors, e -> e.error <> '{REMOVED_BY_HAND}')"
-    return joined.selectExpr(
-        "topic", "reader", "in_flight", "published", "delivered", "ended", "redeliveries + 1 AS attempts",
-        f"{ending} AS ending",
-        f"{first} AS waited",
-        f"{first} IS NULL AND given AND NOT coalesce(again, false) AS several",
-        "ended - first AS took",
-        f"greatest(failed - {size(real)}, 0) AS lost",
-        f"filter({real}, e -> published IS NULL OR e.at >= published) AS own",
-        "published IS NOT NULL AND `offset` > start AND NOT (archived AND there) AS counts",
-        "there",
-    )  # fmt: skip
-
-
-def size(array: str) -> str:
-    """Return an SQL expression for the size of an array, with 0 for NULL.
-
-    Spark's ``size`` returns -1 or NULL for NULL, depending on the setting ``spark.sql.ansi.enabled``, which the
-    session's owner chooses.
-    """
-    return f"coalesce(array_size({array}), 0)"
-
-
-def letters_alone(read: Read) -> DataFrame:
-    """Return each dead letter whose delivery no longer exists, because its message was deleted."""
-    alone = read.tables["dead_letters"].join(never_broadcast(read.tables["deliveries"]), KEY, "left_anti")
-    return _grouped(alone, KEY, "max(ended) AS ended", "max(error) AS error")
-
-
 def _events(
-    spark: SparkSession, read: Read, facts: DataFrame, letters: DataFrame, request: ReportRequest
+    spark: SparkSession, read: Read, facts: DataFrame, dead_letters: DataFrame, request: ReportRequest
 ) -> DataFrame:
     """Return a row for each event of a group: ``what`` happened, its ``step``, and the columns that ``_COUNTS`` needs.
 
-    * The outcomes of ``facts_of``. Instead of ``open``: ``in_flight`` or ``waiting``, which have no step.
-    * ``delivered`` for the first time, with ``waited``; or ``again``, if the time of the first delivery is unknown.
+    * The outcomes of ``delivery_facts``. Instead of ``open``: ``in_flight`` or ``waiting``, which have no step.
+    * ``delivered`` for the first time, with ``waited``; or ``redelivered``, if that time is unknown.
     * ``failed``: a failed attempt whose error is known.
-    * ``letter``: a dead letter whose delivery no longer exists.
-    * ``held``: a message that the group is done with, and that is archived and still in the log.
+    * ``dead_letter``: a dead letter whose delivery no longer exists.
+    * ``overlap``: a message that the group is done with, and that is archived and still in the log.
     * ``known``: the known end of a deleted message, in the step in which the message was published.
     """
-    counted_attempts = "IF(ending IN ('finished', 'dead'), attempts, NULL) AS attempts"
+    ended = facts.where("outcome <> 'open' AND ended IS NOT NULL")
     parts = [
-        facts.where("ending = 'open'").selectExpr(
+        facts.where("outcome = 'open'").selectExpr(
             "topic", "reader", "CAST(NULL AS BIGINT) AS at", "IF(in_flight, 'in_flight', 'waiting') AS what", "lost"
         ),
-        facts.where("ending <> 'open' AND ended IS NOT NULL").selectExpr(
-            "topic", "reader", "ended AS at", "ending AS what", counted_attempts, "counts", "there",
-            "IF(ending = 'finished', took, NULL) AS took", "IF(ending = 'aside', 0, lost) AS lost",
+        ended.selectExpr(
+            "topic", "reader", "ended AS at", "outcome AS what", "shrinks_backlog", "in_log",
+            "IF(outcome IN ('finished', 'dead'), attempts, NULL) AS attempts",
+            "IF(outcome = 'finished', took, NULL) AS took", "IF(outcome = 'parked', 0, lost) AS lost",
         ),
         facts.where("delivered IS NOT NULL AND (waited IS NOT NULL OR several)").selectExpr(
-            "topic", "reader", "delivered AS at", "IF(several, 'again', 'delivered') AS what", "waited"
+            "topic", "reader", "delivered AS at", "IF(several, 'redelivered', 'delivered') AS what", "waited"
         ),
-        facts.selectExpr("topic", "reader", "explode(own) AS failure").selectExpr(
+        facts.selectExpr("topic", "reader", "explode(own_errors) AS failure").selectExpr(
             "topic", "reader", "failure.at AS at", "'failed' AS what", "failure.error AS error"
         ),
-        letters.selectExpr("topic", "reader", "ended AS at", "'failed' AS what", "error"),
-        letters.selectExpr("topic", "reader", "ended AS at", "'letter' AS what"),
+        dead_letters.selectExpr("topic", "reader", "ended AS at", "'failed' AS what", "error"),
+        dead_letters.selectExpr("topic", "reader", "ended AS at", "'dead_letter' AS what"),
     ]  # fmt: skip
-    if read.held:
-        known = facts.where("ending <> 'open' AND ended IS NOT NULL AND counts AND NOT there")
+    if read.overlap:
+        known = ended.where("shrinks_backlog AND NOT in_log")
         parts.append(known.selectExpr("topic", "reader", "published AS at", "'known' AS what"))
-    if "deliveries" in read.held:
-        there = never_broadcast(standing(read).where("there").select("topic", "offset"))
-        held = (
-            read.held["deliveries"]
+    if "deliveries" in read.overlap:
+        in_log = never_broadcast(messages_with_in_log(read).where("in_log").select("topic", "offset"))
+        overlap = (
+            read.overlap["deliveries"]
             .where("done AND ended IS NOT NULL")
-            .join(there, ["topic", "offset"])
+            .join(in_log, ["topic", "offset"])
             .join(starts_of(spark, read).hint("broadcast"), ["topic", "reader"])
             .where("`offset` > start")
         )
-        parts.append(held.selectExpr("topic", "reader", "ended AS at", "'held' AS what"))
+        parts.append(overlap.selectExpr("topic", "reader", "ended AS at", "'overlap' AS what"))
     # Leave out a group that has only errors, all outside the requested time.
     return (
-        together(parts)
+        union_by_name(parts)
         .selectExpr("*", f"{_step('at', request)} AS step")
-        .where("step >= 0 OR what NOT IN ('failed', 'letter')")
+        .where("step >= 0 OR what NOT IN ('failed', 'dead_letter')")
     )
 
 
@@ -230,25 +146,25 @@ def _percentiles(time: str) -> str:
 
 _COUNTS = (
     "count_if(what = 'finished') AS finished",
-    "count_if(what IN ('dead', 'letter')) AS dead",
+    "count_if(what IN ('dead', 'dead_letter')) AS dead",
     "count_if(what = 'removed') AS removed",
     "count_if(what = 'failed') AS failures",
     "coalesce(sum(attempts), 0) AS attempts",
     "coalesce(max(attempts), 0) AS most_attempts",
     "count_if(what = 'finished' AND attempts > 1) AS retried",
-    "count_if(what = 'again') AS several_deliveries",
+    "count_if(what = 'redelivered') AS several_deliveries",
     "coalesce(sum(lost), 0) AS errors_not_kept",
     "count_if(what = 'in_flight') AS in_flight",
     "count_if(what = 'waiting') AS waiting",
-    "count_if(what = 'held') AS held",
+    "count_if(what = 'overlap') AS overlap",
     "count_if(what = 'known') AS known",
-    "count_if(counts) AS counted",
-    "count_if(counts AND there) AS counted_there",
-    "count_if(what <> 'again') AS shown",
+    "count_if(shrinks_backlog) AS counted",
+    "count_if(shrinks_backlog AND in_log) AS counted_in_log",
+    "count_if(what <> 'redelivered') AS shown",
 )
 """Counts of the events of a group in a step. Most are columns of the report.
 
-``counted``: ends that make the backlog smaller. ``counted_there``: only of messages that the log still holds.
+``counted``: ends that make the backlog smaller. ``counted_in_log``: only of messages that the log still holds.
 ``shown``: whether the step is in the report.
 """
 
@@ -273,8 +189,8 @@ def _step(moment: str, request: ReportRequest) -> str:
 def _published(spark: SparkSession, read: Read, request: ReportRequest) -> DataFrame:
     """Count messages. ``above``: how many distinct start offsets of the topic's groups are below the message."""
     starts = _grouped(starts_of(spark, read), ["topic"], "collect_set(start) AS starts").hint("broadcast")
-    rows = standing(read).join(starts, "topic", "left")
-    columns = ["topic", "target", "step", "came", "there", "above"]
+    rows = messages_with_in_log(read).join(starts, "topic", "left")
+    columns = ["topic", "target", "step", "origin", "in_log", "above"]
     above = f"{size('filter(starts, start -> start < `offset`)')} AS above"
     rows = rows.selectExpr("*", f"{_step('published', request)} AS step", above)
     return _grouped(rows, columns, "count(*) AS rows", "min(published) AS low", "max(published) AS high")
@@ -298,7 +214,7 @@ def _errors(events: DataFrame, request: ReportRequest) -> DataFrame:
 
 
 def _each_key(read: Read, request: ReportRequest) -> DataFrame:
-    messages = read.tables["messages"].where(f"came IN {ONCE} AND {_step('published', request)} >= 0")
+    messages = read.tables["messages"].where(f"origin IN {ONCE} AND {_step('published', request)} >= 0")
     return _grouped(messages, ["topic", "key"], "count(*) AS count")
 
 

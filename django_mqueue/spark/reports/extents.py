@@ -48,7 +48,7 @@ class Extent:
         """Return the bounds of the log: it is read above the first offset and up to the second."""
         return self.archived.get(table, 0), self.live.get(table, 0)
 
-    def held(self, table: Table) -> tuple[int, int]:
+    def overlap(self, table: Table) -> tuple[int, int]:
         """Return the bounds between which the log is searched for archived rows.
 
         No group needs messages up to the first offset.
@@ -78,9 +78,9 @@ def extents_of(
     if request.live:
         with connected(connecting(request.options)) as using:
             at = group_rows.now_ms(using)
-            there = _live_topics(using, request, found)
-            retries = parked_retries(using, {*there, *found})
-            for topic in there:
+            live = _live_topics(using, request, found)
+            retries = parked_retries(using, {*live, *found})
+            for topic in live:
                 _read_live_extent(using, request, topic, found.setdefault(topic, Extent()))
     elif unknown := [topic for topic in request.topics if topic not in found]:
         raise NoSuchTopic(
@@ -154,7 +154,7 @@ def _live_topics(using: str, request: ReportRequest, archived: Collection[str]) 
 
 def _read_live_extent(using: str, request: ReportRequest, topic: str, extent: Extent) -> None:
     options = read_options({**request.options, "topic": topic})
-    dead_topic = options.suffixes.letters(topic)
+    dead_topic = options.suffixes.dead_letter_topic(topic)
     last = readable(using, [topic, dead_topic], options)
     extent.live = {"messages": last[topic], "deliveries": last[topic], "dead_letters": last[dead_topic]}
     for group in groups_of(using, topic):

@@ -133,15 +133,15 @@ class _ReportBuilder:
 
     def _topic(self, topic: str, extent: Extent) -> TopicTotals:
         rows = [row for row in self.published.get(topic, ()) if row["step"] >= 0]
-        firsts = [row for row in rows if row["came"] in ONCE]
+        firsts = [row for row in rows if row["origin"] in ONCE]
         (keys,) = self.key_totals.get(topic, [{"keys": 0, "without_key": 0}])
         archived, live = extent.archived.get("messages"), extent.live.get("messages")
         return TopicTotals(
             topic,
             published=total(firsts),
-            targeted=total(row for row in firsts if row["target"] and row["came"] != "back"),
-            sent_back=total(row for row in firsts if row["came"] == "back"),
-            retries=total(row for row in rows if row["came"] == "retry"),
+            targeted=total(row for row in firsts if row["target"] and row["origin"] != "redriven"),
+            sent_back=total(row for row in firsts if row["origin"] == "redriven"),
+            retries=total(row for row in rows if row["origin"] == "retry"),
             first_published=_moment(min(row["low"] for row in firsts)) if firsts else None,
             last_published=_moment(max(row["high"] for row in firsts)) if firsts else None,
             keys=keys["keys"],
@@ -149,13 +149,13 @@ class _ReportBuilder:
             archived_upto=archived,
             live_above=None if live is None else archived or 0,
             live_upto=live,
-            copies=total(row for row in rows if row["came"] == "copy"),
+            copies=total(row for row in rows if row["origin"] == "copy"),
         )
 
     def _group(self, topic: str, group: str) -> GroupTotals:
         registered = self.extents[topic].groups.get(group)
         received = [
-            row for row in self.backlogs.received(topic, group) if row["step"] >= 0 and row["came"] in ONCE
+            row for row in self.backlogs.received(topic, group) if row["step"] >= 0 and row["origin"] in ONCE
         ]
         rows = [row for row in self.events.get((topic, group), ()) if row["step"] is None or row["step"] >= 0]
         counts = {name: sum(row[name] for row in rows) for name in _IN_TOTAL}
@@ -191,7 +191,7 @@ class _ReportBuilder:
         """Yield the steps in which anything happened, each with the backlog at its end."""
         pair = topic, group or ""
         events = {row["step"]: row for row in self.events.get(pair, ()) if row["shown"]}
-        published = by_step(row for row in self.backlogs.received(topic, group) if row["came"] in ONCE)
+        published = by_step(row for row in self.backlogs.received(topic, group) if row["origin"] in ONCE)
         steps = {*events, *published, *self.backlogs.changes(pair)} - {None, BEFORE, AFTER}
         backlogs = self.backlogs.backlogs(pair, steps)
         for step in sorted(steps):

@@ -127,11 +127,11 @@ def _drawing(ident: str, pair: Pair, steps: Sequence[StepFigures], by: str) -> S
     )
 
 
-def _backlog(places: Iterable[datetime], there: Mapping[datetime, StepFigures]) -> list[float | None]:
+def _backlog(moments: Iterable[datetime], steps: Mapping[datetime, StepFigures]) -> list[float | None]:
     """Return the backlog at each moment. A step in which nothing happened has the backlog of the step before."""
     found: list[float | None] = []
-    for at in places:
-        found.append(there[at].backlog if at in there else found[-1] if found else None)
+    for at in moments:
+        found.append(steps[at].backlog if at in steps else found[-1] if found else None)
     return found
 
 

@@ -2,7 +2,7 @@
 
 They come from an archive up to its end, and from the live log above that. Only columns that are counted are read. The
 log also shows which archived messages it still holds, and the present state of their deliveries (see ``merge_history``
-and ``counting.standing``).
+and ``deliveries.messages_with_in_log``).
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ ERRORS = "ARRAY<STRUCT<at: BIGINT, attempt: INT, error: STRING>>"
 HEAD = 200
 """The number of characters of an error that are read: see ``policy.errors``."""
 
-_CAME = f"""CASE
+_ORIGIN = f"""CASE
     WHEN retry_of IS NOT NULL THEN 'retry'
     WHEN original_id IS NULL THEN 'new'
     WHEN id RLIKE '{COPY_IDS}' THEN 'copy'
-    ELSE 'back' END"""
+    ELSE 'redriven' END"""
 """How a message came into the log.
 
 ``new``: published. ``retry``: a parked retry that was moved into the log. ``copy``: a copy that a backfill stored.
-``back``: redriven from the dead letters.
+``redriven``: redriven from the dead letters.
 """
 
-ONCE = ("new", "back")
+ONCE = ("new", "redriven")
 """The messages that count as published. Retries and copies of a backfill do not count."""
 
 _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
@@ -56,7 +56,7 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
         " original_id STRING, retry_of BIGINT, first_published_at TIMESTAMP_LTZ",
         (
             "topic", "key", "`offset`", "target", "unix_millis(published_at) AS published",
-            "unix_millis(coalesce(first_published_at, published_at)) AS first", "retry_of", f"{_CAME} AS came",
+            "unix_millis(coalesce(first_published_at, published_at)) AS first", "retry_of", f"{_ORIGIN} AS origin",
         ),
     ),
     "deliveries": (
@@ -64,7 +64,8 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
         " failure_count INT, delivered_to STRING, delivered_at TIMESTAMP_LTZ, done_at TIMESTAMP_LTZ, errors STRING",
         (
             "topic", "`offset`", "`group` AS reader", "done", "in_flight", "redeliveries", "failure_count AS failed",
-            "delivered_to <> '' AS given", "unix_millis(delivered_at) AS delivered", "unix_millis(done_at) AS ended",
+            "delivered_to <> '' AS was_delivered", "unix_millis(delivered_at) AS delivered",
+            "unix_millis(done_at) AS ended",
             f"transform(from_json(errors, '{ERRORS}'), e -> struct(e.at, e.attempt, left(e.error, {HEAD}) AS error))"
             " AS errors",
         ),
@@ -83,7 +84,7 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
 The expressions have the same meaning under all settings of the session.
 """
 
-_HELD: dict[Table, tuple[str, tuple[str, ...]]] = {
+_OVERLAP: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": ("topic STRING, `offset` BIGINT", ("topic", "`offset`")),
     "deliveries": _COLUMNS["deliveries"],
 }
@@ -101,7 +102,7 @@ class Read:
     * ``parked``: the retries that are parked when the reading begins or ends. A retry that moves into the log between
       these times lies above the offsets that are read.
     * ``gaps``: sentences about messages that may be missing.
-    * ``held``: archived rows that the log still holds, if groups may not be done with them.
+    * ``overlap``: archived rows that the log still holds, if groups may not be done with them.
     """
 
     extents: dict[str, Extent]
@@ -110,7 +111,7 @@ class Read:
     rows: int
     parked: set[Retry]
     gaps: list[str]
-    held: dict[Table, DataFrame]
+    overlap: dict[Table, DataFrame]
 
 
 def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) -> Read:
@@ -124,37 +125,38 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
     gaps = gaps_of(request, archive, extents)
     rows = 0
     tables: dict[Table, DataFrame] = {}
-    held: dict[Table, DataFrame] = {}
+    overlap: dict[Table, DataFrame] = {}
     for table in TABLES:
-        here = _live(spark, request, table, _HELD, extents, Extent.held) if table in _HELD else []
+        both = _live(spark, request, table, _OVERLAP, extents, Extent.overlap) if table in _OVERLAP else []
         frames = _live(spark, request, table, _COLUMNS, extents, Extent.above)
-        rows += sum(frame.count() for frame in (*here, *frames))
-        if here:
-            held[table] = together(here)
+        rows += sum(frame.count() for frame in (*both, *frames))
+        if both:
+            overlap[table] = union_by_name(both)
         parts = [frame.selectExpr("*", "false AS archived") for frame in frames]
         topics = [topic for topic, extent in extents.items() if extent.archived.get(table)]
         if archive is not None and topics:
             rows += sum(entry.rows for topic in topics for entry in archive.entries(topic, table))
             frame = archive.frame(spark, topics, table).selectExpr(*_COLUMNS[table][1])
             frame = frame.selectExpr("*", "true AS archived")
-            if here and table == "deliveries":
-                frame = merge_history(frame, held[table])
+            if both and table == "deliveries":
+                frame = merge_history(frame, overlap[table])
             parts.append(frame)
         if not parts:
             schema, columns = _COLUMNS[table]
             parts = [spark.createDataFrame([], schema).selectExpr(*columns, "false AS archived")]
-        tables[table] = together(parts)
+        tables[table] = union_by_name(parts)
         step()
     if request.live:
         with connected(connecting(request.options)) as using:
             parked |= parked_retries(using, extents)
     if archive is not None and request.live:
         check_unmoved(open_archive(request), extents)
-        gaps = gaps_of(request, archive, extents)  # What was held back until now was there.
-    return Read(extents, at, tables, rows, parked, gaps, held)
+        # If deletion is held back now, it was held back during the read.
+        gaps = gaps_of(request, archive, extents)
+    return Read(extents, at, tables, rows, parked, gaps, overlap)
 
 
-def together(parts: Sequence[DataFrame]) -> DataFrame:
+def union_by_name(parts: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
 
 
@@ -200,19 +202,19 @@ def never_broadcast(frame: DataFrame) -> DataFrame:
     return frame.hint("merge")
 
 
-def merge_history(archived: DataFrame, held: DataFrame) -> DataFrame:
+def merge_history(archived: DataFrame, overlap: DataFrame) -> DataFrame:
     """Return the archived history, with the state of the log for deliveries that had not ended when it was archived.
 
     A delivery that had ended stays as it was archived: a ``reset`` may remove it from the log, but it did happen.
-    ``held``: the log's history of archived messages.
+    ``overlap``: the log's history of archived messages.
     """
     key = ["topic", "offset", "reader"]
-    lowest = collect_all(held.agg({"offset": "min"}))[0][0]
+    lowest = collect_all(overlap.agg({"offset": "min"}))[0][0]
     if lowest is None:
         return archived
-    held = held.selectExpr("*", "true AS archived")
+    overlap = overlap.selectExpr("*", "true AS archived")
     before = archived.where(f"done OR `offset` < {lowest}")
     late = archived.where(f"`offset` >= {lowest}")  # Few of these are still in the log, so the join is small.
-    still_open = late.where("NOT done").join(never_broadcast(held.select(*key)), key, "left_anti")
-    since = held.join(never_broadcast(late.where("done").select(*key)), key, "left_anti")
+    still_open = late.where("NOT done").join(never_broadcast(overlap.select(*key)), key, "left_anti")
+    since = overlap.join(never_broadcast(late.where("done").select(*key)), key, "left_anti")
     return before.unionByName(still_open).unionByName(since)

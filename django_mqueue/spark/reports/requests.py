@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ...policy import names
-from ..archives.places import check_as_of, check_place
+from ..archives.locations import check_as_of, check_location
+from ..archives.requests import check_topics
 from ..errors import OptionError
-from ..reader.options import TOPIC_MAX
 from ..suffixes import fixed
 
 STEPS = {"hour": 3_600_000, "day": 86_400_000}
@@ -52,14 +51,7 @@ def report_request(
     """Return the request. Raises ``OptionError``, which names the invalid argument."""
     if (topics is None) == (pattern is None):
         raise OptionError("exactly one of topics and pattern must be given")
-    chosen = (topics,) if isinstance(topics, str) else tuple(topics or ())
-    if topics is not None and not chosen:
-        raise OptionError("topics is empty: name at least one topic, or give a pattern")
-    for topic in chosen:
-        try:
-            names.check_topic(topic, TOPIC_MAX)
-        except (TypeError, ValueError) as error:
-            raise OptionError(f"{topic!r} cannot be a topic: {error}") from None
+    checked = () if topics is None else check_topics(topics)
     if pattern is not None:
         try:
             re.compile(pattern)
@@ -75,11 +67,9 @@ def report_request(
         raise OptionError(f"by must be {' or '.join(STEPS)}, not {by!r}")
     if not isinstance(top, int) or isinstance(top, bool) or not 1 <= top <= TOP_MAX:
         raise OptionError(f"top must be a whole number from 1 to {TOP_MAX}, not {top!r}")
-    place = None if archive is None else check_place(archive)
+    location = None if archive is None else check_location(archive)
     reading = fixed(options or {}) if live else {}
-    return ReportRequest(
-        tuple(sorted(set(chosen))), pattern, place, live, begin, end, by, top, reading, strict, as_of
-    )
+    return ReportRequest(checked, pattern, location, live, begin, end, by, top, reading, strict, as_of)
 
 
 def _moment(name: str, value: datetime | None) -> int | None:

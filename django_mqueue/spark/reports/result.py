@@ -61,16 +61,17 @@ class Report:
 
         A text that a spreadsheet would run as a formula begins with an apostrophe.
         """
-        place = Path(folder)
-        place.mkdir(private.FOLDER, parents=True, exist_ok=True)
-        ways: Any = {
-            "newline": "",
-            "encoding": "utf-8",
-            "errors": "backslashreplace",
-            "opener": private.overwrite,
-        }
+        path = Path(folder)
+        path.mkdir(private.FOLDER, parents=True, exist_ok=True)
         for name, kind in TABLES.items():
-            with open(place / f"{name}.csv", "w", **ways) as file:
+            with open(
+                path / f"{name}.csv",
+                "w",
+                newline="",
+                encoding="utf-8",
+                errors="backslashreplace",
+                opener=private.overwrite,
+            ) as file:
                 writer = csv.writer(file)
                 writer.writerow(_columns(kind))
                 writer.writerows([_cell(value) for value in _values(row)] for row in getattr(self, name))

@@ -11,7 +11,7 @@ from ...store import log
 from ...store.connection import session
 from ...store.log import MessageIdentity
 from ...store.queries import topic_index
-from .pages import only
+from .pages import targets_condition
 
 PAGE = 10_000
 """Maximum rows of a statement of ``oldest_uncommitted``."""
@@ -23,14 +23,14 @@ _RANGE = (
 """In all functions of this module, a range excludes ``above`` and includes ``upto``."""
 
 
-def topics(using: str, like: str | None = None) -> set[str]:
-    """Return all topics that hold a message or ever had a subscription. ``like``: check only this topic."""
-    only, params = ("= %s", [like]) if like is not None else ("> ''", [])
-    found = topic_index.in_log(using) if like is None else [like] if log.newest(using, like) else []
+def topics(using: str, topic: str | None = None) -> set[str]:
+    """Return all topics that hold a message or ever had a subscription. ``topic``: check only this topic."""
+    which, params = ("= %s", [topic]) if topic is not None else ("> ''", [])
+    found = topic_index.in_log(using) if topic is None else [topic] if log.newest(using, topic) else []
     rows = session.fetch(
         using,
         "SELECT topic FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group = '' AND topic {only} AND partition_key = ''",
+        f" WHERE consumer_group = '' AND topic {which} AND partition_key = ''",
         params,
     )
     return {*found, *(str(topic) for (topic,) in rows)}
@@ -42,7 +42,7 @@ def nth_above(
     """Return the offset of the ``number``-th row in a range, from the index alone; None if there are fewer rows."""
     rows = session.fetch(
         using,
-        f"SELECT m.`offset` {_RANGE}{only(targets)} ORDER BY m.`offset` LIMIT 1 OFFSET {number - 1:d}",
+        f"SELECT m.`offset` {_RANGE}{targets_condition(targets)} ORDER BY m.`offset` LIMIT 1 OFFSET {number - 1:d}",
         [topic, above, upto, *(targets or ())],
     )
     return int(rows[0][0]) if rows else None
@@ -51,7 +51,7 @@ def nth_above(
 def count(using: str, topic: str, above: int, upto: int, targets: Sequence[str] | None) -> int:
     """Return the number of rows in a range, which should be short: the server reads an index entry for each row."""
     params = [topic, above, upto, *(targets or ())]
-    return int(session.fetch(using, f"SELECT COUNT(*) {_RANGE}{only(targets)}", params)[0][0])
+    return int(session.fetch(using, f"SELECT COUNT(*) {_RANGE}{targets_condition(targets)}", params)[0][0])
 
 
 def last(using: str, topic: str, above: int, upto: int) -> tuple[int, str] | None:
@@ -80,14 +80,16 @@ def oldest_uncommitted(using: str, topic: str, above: int, upto: int) -> Message
         "SELECT `offset` FROM queue_messages FORCE INDEX (PRIMARY)"
         " WHERE topic = %s AND `offset` > %s AND `offset` <= %s ORDER BY `offset`"
     )
-    one = "SELECT `offset`, id, published_at FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s"
+    at_offset = (
+        "SELECT `offset`, id, published_at FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s"
+    )
     while above < upto:
-        there = _read(using, "READ UNCOMMITTED", f"{in_range} LIMIT {PAGE:d}", [topic, above, upto])
-        end = int(there[-1][0]) if len(there) == PAGE else upto
+        rows = _read(using, "READ UNCOMMITTED", f"{in_range} LIMIT {PAGE:d}", [topic, above, upto])
+        end = int(rows[-1][0]) if len(rows) == PAGE else upto
         committed = set(_read(using, "READ COMMITTED", in_range, [topic, above, end]))
-        for row in there:
+        for row in rows:
             # If the row no longer exists, its transaction was rolled back.
-            if row not in committed and (found := _read(using, "READ UNCOMMITTED", one, row)):
+            if row not in committed and (found := _read(using, "READ UNCOMMITTED", at_offset, row)):
                 return MessageIdentity(*found[0])
         above = end
     return None

@@ -95,24 +95,24 @@ def numbers(using: str, topic: str, names: Sequence[str]) -> int:
     return int(rows[0][0])
 
 
-def reserve(cursor: CursorWrapper, topic: str, name: str, took_us: int) -> int:
-    """Reserve the next ``took_us`` microseconds by the database's clock. Return the microseconds until they begin."""
+def reserve(cursor: CursorWrapper, topic: str, name: str, duration_us: int) -> int:
+    """Reserve the next ``duration_us`` microseconds of the database's clock. Return the microseconds until then."""
     cursor.execute(
         f"SELECT GREATEST(offset_acked, {NOW_MS} * 1000), {NOW_MS} * 1000 FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
         [topic, name],
     )
     begins, now = (int(value) for value in cursor.fetchone())
     cursor.execute(
-        f"UPDATE queue_offsets {_INDEX} SET offset_acked = %s{_ROW}", [begins + took_us, topic, name]
+        f"UPDATE queue_offsets {_INDEX} SET offset_acked = %s{_ROW}", [begins + duration_us, topic, name]
     )
     return begins - now
 
 
 def lock_registration(
-    cursor: CursorWrapper, group: str, topic: str, *, alone: bool = False
+    cursor: CursorWrapper, group: str, topic: str, *, exclusive: bool = False
 ) -> tuple[int, bool] | None:
-    """Lock a group's registration, exclusively if ``alone``. Return (generation, paused); None if unregistered."""
-    lock = "FOR UPDATE" if alone else "LOCK IN SHARE MODE"
+    """Lock a group's registration, exclusively if ``exclusive``. Return (generation, paused); None if unregistered."""
+    lock = "FOR UPDATE" if exclusive else "LOCK IN SHARE MODE"
     cursor.execute(
         f"SELECT id, paused FROM queue_offsets {_INDEX}"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' {lock}",
@@ -124,10 +124,7 @@ def lock_registration(
 
 def insert(cursor: CursorWrapper, topic: str, copies: Sequence[Copy]) -> int:
     """Append copies to the log, as ``log.insert`` does. Return the first copy's offset; the others follow it."""
-    rows = [
-        (f"{copy.row.sql.removesuffix(')')}, %s)", [*copy.row.params(topic), copy.original_id])
-        for copy in copies
-    ]
+    rows = [(f"{copy.row.sql}, %s", [*copy.row.params(topic), copy.original_id]) for copy in copies]
     return log.insert_values(cursor, topic, rows, f"{log.INSERT_COLUMNS}, original_id")
 
 
@@ -137,22 +134,22 @@ def _mark(row: Row) -> Progress:
 
 
 @dataclass(frozen=True)
-class Native:
-    """A message that a group has not acknowledged, and that is no copy. ``begun``: it has delivery state."""
+class OpenMessage:
+    """A message that a group has not acknowledged, and that is no copy. ``has_state``: it has delivery state."""
 
     offset: int
     partition: str
     size: int
-    begun: bool
+    has_state: bool
 
 
 _IS_COPY = "(m.consumer_group <> '' AND m.original_id IS NOT NULL)"
 """True for copies. It is also true for redriven messages, but a group in a backfill has none."""
 
 
-def natives(
+def open_messages(
     cursor: CursorWrapper, topic: str, group: str, above: int, upto: int | None, limit: int
-) -> list[Native]:
+) -> list[OpenMessage]:
     """Return the first ``limit`` messages for the group above an offset that it has not acknowledged; no copies.
 
     One statement reads all. So if a message was committed before another was sent, and the result has the second, it
@@ -169,7 +166,8 @@ def natives(
         [group, topic, above, *params, group],
     )
     return [
-        Native(int(offset), name, int(size), bool(begun)) for offset, name, size, begun in cursor.fetchall()
+        OpenMessage(int(offset), name, int(size), bool(has_state))
+        for offset, name, size, has_state in cursor.fetchall()
     ]
 
 

@@ -23,7 +23,7 @@ class Installation:
     server: str
 
 
-def look(using: str) -> Installation:
+def identify(using: str) -> Installation:
     """Return the identity of the database, and create a missing one. Concurrent calls return the same identity."""
     found = copies.mark(using, "", ROW)
     if found is None:

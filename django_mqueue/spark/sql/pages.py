@@ -11,9 +11,10 @@ In a block each row is a line: its offset, its values, and a 0, so that no line 
 ``BETWEEN`` separates the values, and ``NULL`` replaces null. Names contain no control characters. JSON contains them
 only if it is formatted in several lines. Then there are too many lines or values, and the page must be read as rows.
 
-*Lumps* are values that may hold any bytes. In a line, each lump follows its length. If a lump contains a separator, the
-reader finds a lump that is shorter than its length. Then the page is read with its lumps **apart**: the lines have only
-the lengths, and the lumps of each column are joined in a separate value, without separators.
+*Binary* values may hold any bytes. In a line, each binary value follows its length. If a binary value contains a
+separator, the reader finds a value that is shorter than its length. Then the page is read with **separate** binary
+values: the lines have only the lengths, and the binary values of each column are joined in one value, without
+separators.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ FETCH = 8
 
 @dataclass(frozen=True)
 class Field:
-    """A column to read. ``lump``: it may hold any bytes."""
+    """A column to read. ``binary``: it may hold any bytes."""
 
     sql: str
     nullable: bool = False
-    lump: bool = False
+    binary: bool = False
 
 
 MESSAGES: Mapping[str, Field] = {
@@ -52,7 +53,7 @@ MESSAGES: Mapping[str, Field] = {
     "id": Field("m.id"),
     "target": Field("m.consumer_group"),
     "metadata": Field("m.metadata"),
-    "payload": Field("m.payload", lump=True),
+    "payload": Field("m.payload", binary=True),
     "created_at": Field("m.created_at"),
     "published_at": Field("m.published_at"),
     "original_id": Field("m.original_id", nullable=True),
@@ -60,7 +61,7 @@ MESSAGES: Mapping[str, Field] = {
     "failed_group": Field("m.failed_group", nullable=True),
     "failed_at": Field("m.failed_at", nullable=True),
     "failure_count": Field("m.failure_count", nullable=True),
-    "last_error": Field("m.last_error", nullable=True, lump=True),
+    "last_error": Field("m.last_error", nullable=True, binary=True),
 }
 """The readable columns of a topic's messages, by the names that readers use."""
 
@@ -75,7 +76,7 @@ DELIVERIES: Mapping[str, Field] = {
     "delivered_at": Field("s.delivered_at"),
     "done_at": Field("s.acked_at", nullable=True),
     "due_at": Field("s.invisible_until"),
-    "errors": Field("s.errors", nullable=True, lump=True),
+    "errors": Field("s.errors", nullable=True, binary=True),
     "published_at": Field("m.published_at"),  # From the message.
 }
 """The readable columns of a group's delivery state."""
@@ -86,16 +87,16 @@ class Block:
     """A page, read as a block.
 
     ``rows``: the number of rows. ``lines``: for each row the offset, then the other columns in the requested order.
-    ``lumps``: for each lump column the joined values of all rows; None if they are in the lines.
+    ``binaries``: for each binary column the joined values of all rows; None if they are in the lines.
     """
 
     rows: int
     lines: bytes
-    lumps: Sequence[bytes] | None
+    binaries: Sequence[bytes] | None
 
     @property
     def size(self) -> int:
-        return len(self.lines) + sum(map(len, self.lumps or ()))
+        return len(self.lines) + sum(map(len, self.binaries or ()))
 
 
 @dataclass(frozen=True)
@@ -113,17 +114,19 @@ class Pages:
     group: str | None = None
     dense: bool = False
 
-    def block(self, using: str, above: int, upto: int, *, apart: bool = False) -> Block:
+    def block(self, using: str, above: int, upto: int, *, separate: bool = False) -> Block:
         """Return all rows of an offset range, in any order. Values that are too long are cut off."""
         fields = [self._field(name) for name in self.columns if name != "offset"]
-        parts = ["m.`offset`", *(part for field in fields for part in _line_parts(field, apart)), "0"]
+        parts = ["m.`offset`", *(part for field in fields for part in _line_parts(field, separate)), "0"]
         line = f"CONCAT_WS({_literal(BETWEEN)}, {', '.join(parts)})"
-        lumps = [field.sql for field in fields if field.lump and apart]
-        wanted = ", ".join(["COUNT(*)", _joined(line, "0x0a"), *(_joined(lump, "''") for lump in lumps)])
+        binaries = [field.sql for field in fields if field.binary and separate]
+        columns = ", ".join(
+            ["COUNT(*)", _joined(line, "0x0a"), *(_joined(binary, "''") for binary in binaries)]
+        )
         from_, params = self._from(above, upto)
         _prepare(using)
-        ((rows, found, *joined),) = session.fetch(using, f"SELECT {wanted} {from_}", params)
-        return Block(int(rows), found or b"", [lump or b"" for lump in joined] if apart else None)
+        ((rows, found, *joined),) = session.fetch(using, f"SELECT {columns} {from_}", params)
+        return Block(int(rows), found or b"", [binary or b"" for binary in joined] if separate else None)
 
     def rows(
         self, using: str, above: int, upto: int, limit: int, budget: int
@@ -132,9 +135,9 @@ class Pages:
 
         Returns at most ``limit`` rows, and stops soon after ``budget`` bytes.
         """
-        wanted = ", ".join(["m.`offset`", *(self._field(name).sql for name in self.columns)])
+        columns = ", ".join(["m.`offset`", *(self._field(name).sql for name in self.columns)])
         from_, params = self._from(above, upto)
-        sql = f"SELECT {wanted} {from_} ORDER BY m.`offset` LIMIT {limit:d}"
+        sql = f"SELECT {columns} {from_} ORDER BY m.`offset` LIMIT {limit:d}"
         connection = connections[using]
         connection.ensure_connection()
         rows: list[tuple[bytes | None, ...]] = []
@@ -167,7 +170,7 @@ class Pages:
             )
         index = "PRIMARY" if self.dense else "queue_messages_tail"
         return (
-            f"FROM queue_messages m FORCE INDEX ({index}) {where}{only(self.targets)}",
+            f"FROM queue_messages m FORCE INDEX ({index}) {where}{targets_condition(self.targets)}",
             [self.topic, above, upto, *(self.targets or ())],
         )
 
@@ -185,10 +188,10 @@ def _prepare(using: str) -> None:
         _prepared[connection.connection] = MOST
 
 
-def _line_parts(field: Field, apart: bool) -> list[str]:
-    value = f"LENGTH({field.sql})" if field.lump else field.sql
+def _line_parts(field: Field, separate: bool) -> list[str]:
+    value = f"LENGTH({field.sql})" if field.binary else field.sql
     parts = [f"IFNULL({value}, {_literal(NULL)})" if field.nullable else value]
-    if field.lump and not apart:
+    if field.binary and not separate:
         parts.append(f"IFNULL({field.sql}, '')" if field.nullable else field.sql)
     return parts
 
@@ -202,6 +205,6 @@ def _literal(text: str) -> str:
     return f"0x{text.encode().hex()}"
 
 
-def only(targets: Sequence[str] | None) -> str:
+def targets_condition(targets: Sequence[str] | None) -> str:
     """Return a condition for rows with these target groups ('' for all groups); an empty one for None."""
     return "" if targets is None else f" AND m.consumer_group IN ({marks(targets)})"

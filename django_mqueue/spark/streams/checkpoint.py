@@ -21,19 +21,19 @@ from ..errors import OptionError
 class Offsets:
     """A position of a query, which Spark keeps as JSON and compares as text.
 
-    ``next``: by topic, the first offset to read. ``lives``: by topic, the group's registration generation. ``query``:
-    the name of a query that reads for a group. It stays the same after a restart from the checkpoint.
+    ``next``: by topic, the first offset to read. ``generations``: by topic, the group's registration generation.
+    ``query``: the name of a query that reads for a group. It stays the same after a restart from the checkpoint.
     """
 
     next: Mapping[str, int]
-    lives: Mapping[str, int] = field(default_factory=dict)
+    generations: Mapping[str, int] = field(default_factory=dict)
     query: str = ""
 
     def json(self) -> dict[str, Any]:
         """Return the position as Spark keeps it. Without a group, it contains only the topics."""
         found: dict[str, Any] = {"topics": dict(sorted(self.next.items()))}
         if self.query:
-            found["lives"] = dict(sorted(self.lives.items()))
+            found["lives"] = dict(sorted(self.generations.items()))
             found["query"] = self.query
         return found
 
@@ -41,8 +41,8 @@ class Offsets:
         """Return the offset above which nothing is read yet: 0 for a new topic."""
         return self.next.get(topic, 1) - 1
 
-    def moved(self, next: Mapping[str, int], lives: Mapping[str, int]) -> Offsets:
-        return replace(self, next={**self.next, **next}, lives={**self.lives, **lives})
+    def moved(self, next: Mapping[str, int], generations: Mapping[str, int]) -> Offsets:
+        return replace(self, next={**self.next, **next}, generations={**self.generations, **generations})
 
 
 def parsed(value: Mapping[str, Any]) -> Offsets:

@@ -21,66 +21,66 @@ from .checkpoint import Checkpoint, Offsets
 from .incarnations import CreationTime
 
 BEAT_EVERY = following.ALIVE_MS / 3000
-GO_ON = "To continue with the remaining messages, set 'failOnDataLoss' to false"
+HOW_TO_CONTINUE = "To continue with the remaining messages, set 'failOnDataLoss' to false"
 
 
 class GroupReader:
     """One query's membership in its group, on all its topics."""
 
-    def __init__(self, options: ReadOptions, made: float | None = None) -> None:
-        """``made``: when this process was created, by ``incarnations.clock``. Default: now."""
+    def __init__(self, options: ReadOptions, created: float | None = None) -> None:
+        """``created``: when this process was created, by ``incarnations.clock``. Default: now."""
         assert options.group is not None
         self.group, self.options = options.group, options
-        self._places: dict[str, ReaderPosition] = {}
+        self._positions: dict[str, ReaderPosition] = {}
         self._members: dict[str, Holder] = {}
         self._resumed: set[str] = set()
         self._checkpoint = Checkpoint(options.checkpoint) if options.checkpoint else None
         self._query = ""
-        self._made = incarnations.clock() if made is None else made
-        self._birth: CreationTime | None = None
+        self._created = incarnations.clock() if created is None else created
+        self._created_at: CreationTime | None = None
         self._planned: Offsets | None = None
-        self._is_ours = False
+        self._is_checkpoint_checked = False
         self._stop = threading.Event()
         self._beating: threading.Thread | None = None
 
     @property
-    def lives(self) -> dict[str, int]:
-        return {topic: place.life for topic, place in self._places.items()}
+    def generations(self) -> dict[str, int]:
+        return {topic: position.generation for topic, position in self._positions.items()}
 
-    def begin(self, using: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, ReaderPosition]:
+    def begin(self, using: str, starts: Mapping[str, tuple[int, int]]) -> dict[str, ReaderPosition]:
         """Return the group's position on each topic. Register the group on topics where it is new.
 
-        ``wanted``: see ``following.follow_all``. If only some of the topics are new, another query may read for the
+        ``starts``: see ``following.follow_all``. If only some of the topics are new, another query may read for the
         group. So a query that has not joined first waits until no other reader is alive. Raises ``GroupTaken`` if a
         reader stays alive; then nothing is changed.
         """
         if not self._members:
-            there = [topic for topic in wanted if following.place(topic, self.group, using=using)]
-            for topic in there if len(there) < len(wanted) else ():
+            registered = [topic for topic in starts if following.position(topic, self.group, using=using)]
+            for topic in registered if len(registered) < len(starts) else ():
                 following.wait_until_alone(topic, self.group, using=using)
-        places = following.follow_all(wanted, self.group, using=using)
-        self._places |= places
-        return places
+        positions = following.follow_all(starts, self.group, using=using)
+        self._positions |= positions
+        return positions
 
-    def resume(self, using: str, begun: Offsets) -> None:
+    def resume(self, using: str, start: Offsets) -> None:
         """Become the group's reader from these offsets on. Raises ``LogGap`` if messages above them may be deleted."""
-        topics = [topic for topic in self._read(begun) if topic not in self._resumed]
+        topics = [topic for topic in self._read(start) if topic not in self._resumed]
         if new := [topic for topic in topics if topic not in self._members]:
-            self._join(using, new, begun)
+            self._join(using, new, start)
         for topic in topics:
-            self._resume(using, topic, begun)
+            self._resume(using, topic, start)
             self._resumed.add(topic)
 
-    def holds(self, using: str, topic: str, begun: Offsets) -> bool:
-        """Return whether no message above ``begun`` may be deleted, for a topic that is no longer read."""
-        return self._gap(using, topic, begun)[1] is None
+    def holds_back_deletion(self, using: str, topic: str, start: Offsets) -> bool:
+        """Return whether no message above ``start`` may be deleted, for a topic that is no longer read."""
+        return self._gap(using, topic, start)[1] is None
 
-    def check(self, using: str, topic: str, begun: Offsets) -> None:
-        """Raise ``LogGap`` if messages above ``begun`` may be deleted, ``GroupTaken`` if another reader took over."""
+    def check(self, using: str, topic: str, start: Offsets) -> None:
+        """Raise ``LogGap`` if messages above ``start`` may be deleted, ``GroupTaken`` if another reader took over."""
         if topic in self._members:
             following.check_reader(self._members[topic], using=using)
-            begun = begun.moved({}, {topic: self._places[topic].life})
-        self._report(self._gap(using, topic, begun)[1])
+            start = start.moved({}, {topic: self._positions[topic].generation})
+        self._report(self._gap(using, topic, start)[1])
 
     def done(self, using: str, upto: Offsets) -> None:
         """Move the group up to these offsets: the query is durably done with everything below. Raises ``LogGap``."""
@@ -88,15 +88,15 @@ class GroupReader:
         for topic in self._read(upto):
             self._done(using, topic, upto.above(topic))
 
-    def planned(self, ended: Offsets) -> None:
+    def note_planned(self, ended: Offsets) -> None:
         """Note the end of a planned batch. From now on, look into the checkpoint for it."""
         self._planned = ended
 
     def check_checkpoint(self) -> None:
         """Raise ``OptionError`` if the named checkpoint shows no batch of this query. Call it when a batch is done."""
-        if self._checkpoint is not None and not self._is_ours:
+        if self._checkpoint is not None and not self._is_checkpoint_checked:
             self._checkpoint.check(self._query)
-            self._is_ours = True
+            self._is_checkpoint_checked = True
 
     def stop(self) -> None:
         """Move the group up to the last durable batch, and leave it, so that another reader can join at once."""
@@ -107,8 +107,8 @@ class GroupReader:
             with suppress(Exception), connected(self.options.connecting) as using:
                 with suppress(Exception):
                     self._follow_checkpoint(using)
-                for me in self._members.values():
-                    following.leave(me, using=using)
+                for reader in self._members.values():
+                    following.leave(reader, using=using)
 
     def _read(self, offsets: Offsets) -> list[str]:
         """Return the topics that the options still select. A checkpoint also keeps the topics of earlier options."""
@@ -121,18 +121,20 @@ class GroupReader:
             self._report(self._changed(topic, above))
             # Register the group again, if no other process is the reader now.
             following.join_all([self._members[topic]], list(self._members.values()), using=using)
-            self._places[topic] = following.follow(topic, self.group, above, 0, using=using)
+            self._positions[topic] = following.follow(topic, self.group, above, 0, using=using)
             self._move(using, topic, above)
 
     def _move(self, using: str, topic: str, above: int) -> None:
-        place = self._places[topic]
-        if above > place.above:
+        position = self._positions[topic]
+        if above > position.above:
             try:
-                following.move(topic, self.group, place.life, above, using=using, me=self._members[topic])
+                following.move(
+                    topic, self.group, position.generation, above, using=using, reader=self._members[topic]
+                )
             except LogGap as gap:
-                self._report(f"{gap}. New messages with these offsets may be missed. {GO_ON}")
+                self._report(f"{gap}. New messages with these offsets may be missed. {HOW_TO_CONTINUE}")
                 return
-            self._places[topic] = ReaderPosition(place.life, above)
+            self._positions[topic] = ReaderPosition(position.generation, above)
 
     def _follow_checkpoint(self, using: str) -> None:
         """Move the group up to the checkpoint's durable batch. Ignore refusals: ``done`` and ``check`` raise them."""
@@ -141,10 +143,10 @@ class GroupReader:
         found = self._checkpoint.durable(self._query)
         if found is None:
             return
-        for topic in found.next.keys() & self._members.keys() & found.lives.keys():
-            life, above = found.lives[topic], found.above(topic)
+        for topic in found.next.keys() & self._members.keys() & found.generations.keys():
+            generation, above = found.generations[topic], found.above(topic)
             with suppress(NotRegistered, GroupTaken, LogGap):
-                following.move(topic, self.group, life, above, using=using, me=self._members[topic])
+                following.move(topic, self.group, generation, above, using=using, reader=self._members[topic])
         if found.next == planned.next and self._planned is planned:
             self._planned = None
 
@@ -153,19 +155,19 @@ class GroupReader:
         self._report(problem)
         if problem or not found:
             found = following.follow(topic, self.group, upto.above(topic), 0, using=using)
-        self._places[topic] = found
+        self._positions[topic] = found
 
-    def _gap(self, using: str, topic: str, begun: Offsets) -> tuple[ReaderPosition | None, str | None]:
-        """Return the group's position, and why messages above ``begun`` may be deleted; None if they cannot be."""
-        found = following.place(topic, self.group, using=using)
-        life, above = begun.lives.get(topic), begun.above(topic)
-        if found is None or found.life != life:
+    def _gap(self, using: str, topic: str, start: Offsets) -> tuple[ReaderPosition | None, str | None]:
+        """Return the group's position, and why messages above ``start`` may be deleted; None if they cannot be."""
+        found = following.position(topic, self.group, using=using)
+        generation, above = start.generations.get(topic), start.above(topic)
+        if found is None or found.generation != generation:
             return found, self._changed(topic, above)
         if found.above > above:
             return found, (
                 f"group {self.group!r} is done with topic {topic!r} up to offset {found.above}, but this query's"
                 f" checkpoint is only at {above}: another query has read for the group since then. Messages between"
-                f" these offsets may be deleted. Use one group for each query. {GO_ON}"
+                f" these offsets may be deleted. Use one group for each query. {HOW_TO_CONTINUE}"
             )
         return found, None
 
@@ -180,28 +182,28 @@ class GroupReader:
         return (
             f"group {self.group!r} was unsubscribed from topic {topic!r}, reset, or registered again since this query"
             f" was at offset {above}. Messages above that offset may be deleted. A new checkpointLocation starts at"
-            f" the group's current position. {GO_ON}"
+            f" the group's current position. {HOW_TO_CONTINUE}"
         )
 
-    def _join(self, using: str, topics: Sequence[str], begun: Offsets) -> None:
+    def _join(self, using: str, topics: Sequence[str], start: Offsets) -> None:
         """Join the group on these topics as its reader, in place of an earlier process of this query.
 
         This process may have been suspended. So it raises ``GroupTaken`` if a later process is alive, and ``LogGap`` if
         the checkpoint is behind the group and ``fail_on_data_loss`` is set.
         """
-        name = f"{following.READER_PREFIX}{begun.query[:12]}"
-        birth = self._birth = self._birth or CreationTime.of(self._made, using)
-        new = {topic: Holder(self.group, topic, name, birth.incarnation) for topic in topics}
+        name = f"{following.READER_PREFIX}{start.query[:12]}"
+        created_at = self._created_at = self._created_at or CreationTime.of(self._created, using)
+        new = {topic: Holder(self.group, topic, name, created_at.incarnation) for topic in topics}
 
         def before() -> None:
-            for me in new.values():
-                following.check_newest(me, birth.is_before, using=using)
+            for reader in new.values():
+                following.check_newest(reader, created_at.is_before, using=using)
             for topic in topics if self.options.fail_on_data_loss else ():
-                self._report(self._gap(using, topic, begun)[1])
+                self._report(self._gap(using, topic, start)[1])
 
-        held = list(self._members.values())
-        following.join_all(list(new.values()), held, using=using, before=before)
-        self._query = begun.query
+        joined = list(self._members.values())
+        following.join_all(list(new.values()), joined, using=using, before=before)
+        self._query = start.query
         self._members |= new
         if self._beating is None:
             self._beating = threading.Thread(target=self._beat, name="mqueue-heartbeat", daemon=True)
@@ -211,6 +213,6 @@ class GroupReader:
         """Send heartbeats, in a separate thread, because a batch may take hours."""
         while not self._stop.wait(BEAT_EVERY):
             with suppress(MQueueError, DatabaseError, OSError), connected(self.options.connecting) as using:
-                for me in list(self._members.values()):
-                    heartbeats.beat(using, me)
+                for reader in list(self._members.values()):
+                    heartbeats.beat(using, reader)
                 self._follow_checkpoint(using)

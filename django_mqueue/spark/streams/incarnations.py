@@ -14,7 +14,7 @@ from functools import cached_property
 
 from ...store.queries import group_rows
 
-_TELLS = "t"
+_WITH_TIME = "t"
 """The first character of an incarnation that contains the time. All other incarnations are hexadecimal."""
 
 
@@ -31,17 +31,17 @@ class CreationTime:
     latest: int
 
     @classmethod
-    def of(cls, made: float, using: str) -> CreationTime:
-        """Return the times for a process. ``made``: when it was created, by ``clock``."""
+    def of(cls, created: float, using: str) -> CreationTime:
+        """Return the times for a process. ``created``: when it was created, by ``clock``."""
         before = clock()
         now = group_rows.now_ms(using)
         after = clock()
-        return cls(now - int((after - made) * 1000) - 1, now - int((before - made) * 1000) + 1)
+        return cls(now - int((after - created) * 1000) - 1, now - int((before - created) * 1000) + 1)
 
     @cached_property
     def incarnation(self) -> str:
-        return f"{_TELLS}{self.earliest:011x}{secrets.token_hex(10)}"
+        return f"{_WITH_TIME}{self.earliest:011x}{secrets.token_hex(10)}"
 
     def is_before(self, incarnation: str) -> bool:
         """Return whether the process with that incarnation was certainly created later."""
-        return incarnation.startswith(_TELLS) and self.latest < int(incarnation[1:12], 16)
+        return incarnation.startswith(_WITH_TIME) and self.latest < int(incarnation[1:12], 16)

@@ -10,7 +10,7 @@ from ...protocol.settling import Settler
 from ...store import offsets as positions
 from ..connecting import RetryingConnection
 from ..reader.options import ReadOptions
-from ..reader.planning import ends, ranges, resolved, topics_of
+from ..reader.planning import ends, ranges, resolve_bound, topics_of
 from ..reader.ranges import Range
 from ..reader.settling import settled
 from .checkpoint import Offsets
@@ -23,17 +23,17 @@ TOPICS_EVERY = 1.0
 class Query:
     """Plans the batches of one streaming query. Called by one thread."""
 
-    def __init__(self, options: ReadOptions, made: float | None = None) -> None:
-        """``made``: see ``GroupReader``."""
+    def __init__(self, options: ReadOptions, created: float | None = None) -> None:
+        """``created``: see ``GroupReader``."""
         self.options = options
         self.reported: Offsets | None = None
-        self._line = RetryingConnection(options.connecting)
-        self._follower = GroupReader(options, made) if options.group else None
+        self._connection = RetryingConnection(options.connecting)
+        self._group_reader = GroupReader(options, created) if options.group else None
         self._settlers: dict[tuple[str, str], Settler] = {}
         self._topics: list[str] = []
         self._topics_at = self._idle_at = float("-inf")
         self._goal: dict[str, int] | None = None
-        self._first: str | None = None
+        self._first_topic: str | None = None
         """The topic that comes first if not all topics fit into a batch. Topics take turns by their names."""
 
     def initial(self) -> Offsets:
@@ -42,110 +42,114 @@ class Query:
         Spark does not keep it, and asks again to repeat the first batch. Each call makes another name for the query.
         So nothing may depend on the name before the end of the first batch contains it.
         """
-        query = uuid.uuid4().hex if self._follower else ""
-        return self._line.run(lambda using: self._initial(using, query))
+        query = uuid.uuid4().hex if self._group_reader else ""
+        return self._connection.run(lambda using: self._initial(using, query))
 
-    def latest(self, begun: Offsets, most: int | None) -> Offsets:
-        """Return the end of a batch of at most ``most`` rows that starts at ``begun``; ``begun`` if nothing is new.
+    def latest(self, start: Offsets, most: int | None) -> Offsets:
+        """Return the end of a batch of at most ``most`` rows that starts at ``start``; ``start`` if nothing is new.
 
-        Everything below ``begun`` is durable (see ``stream_reader``), so the group moves up to it. After a call that
+        Everything below ``start`` is durable (see ``stream_reader``), so the group moves up to it. After a call that
         found nothing new, wait for ``pollInterval``: Spark asks a hundred times a second.
         """
-        self.done(begun)
+        self.done(start)
         if (wait := self._idle_at + self.options.poll_interval - time.monotonic()) > 0:
             time.sleep(wait)
-        now = self._line.run(lambda using: self._latest(using, begun, most))
-        self._idle_at = time.monotonic() if now == begun else float("-inf")
-        if self._follower and now != begun:
-            self._follower.planned(now)
+        now = self._connection.run(lambda using: self._latest(using, start, most))
+        self._idle_at = time.monotonic() if now == start else float("-inf")
+        if self._group_reader and now != start:
+            self._group_reader.note_planned(now)
         return now
 
-    def ranges(self, begun: Offsets, ended: Offsets) -> list[Range]:
+    def ranges(self, start: Offsets, ended: Offsets) -> list[Range]:
         """Return the ranges of a batch, one for each task. Topics that only ``ended`` has are for the next batch.
 
         A process that was killed may have planned this batch; then Spark does not call ``latest`` for it.
         """
         found = [
-            (topic, begun.above(topic), ended.above(topic)) for topic in ended.next if topic in begun.next
+            (topic, start.above(topic), ended.above(topic)) for topic in ended.next if topic in start.next
         ]
-        planned = self._line.run(lambda using: self._ranges(using, found, begun, ended))
-        if self._follower:
-            self._follower.planned(ended)
+        planned = self._connection.run(lambda using: self._ranges(using, found, start, ended))
+        if self._group_reader:
+            self._group_reader.note_planned(ended)
         return planned
 
     def done(self, upto: Offsets) -> None:
         """Move the group up to these offsets: everything below is durable."""
-        if follower := self._follower:
-            self._line.run(lambda using: follower.done(using, upto))
+        if group_reader := self._group_reader:
+            self._connection.run(lambda using: group_reader.done(using, upto))
 
     def committed(self, upto: Offsets) -> None:
         """Move the group up to offsets that Spark reports as durable, and check the checkpoint."""
         self.done(upto)
-        if self._follower:
-            self._follower.check_checkpoint()
+        if self._group_reader:
+            self._group_reader.check_checkpoint()
 
     def set_goal(self) -> None:
         """Read no further than what is settled now."""
-        told = self._follower is not None
-        self._goal = self._line.run(
+        shared = self._group_reader is not None
+        self._goal = self._connection.run(
             lambda using: {
-                topic: settled(using, topic, self.options, told=told)
+                topic: settled(using, topic, self.options, shared=shared)
                 for topic in topics_of(using, self.options)
             }
         )
 
     def stop(self) -> None:
-        # First the connection: a signal may interrupt a transaction, and the follower waits for its locks.
-        self._line.close()
-        if self._follower:
-            self._follower.stop()
+        # First the connection: a signal may interrupt a transaction, and the group reader waits for its locks.
+        self._connection.close()
+        if self._group_reader:
+            self._group_reader.stop()
 
     def _initial(self, using: str, query: str) -> Offsets:
         found: dict[str, tuple[int, int]] = {}
         for topic in topics_of(using, self.options):
             last = settled(using, topic, self.options)
-            above = resolved(using, topic, self.options.start, last, self.options.named(topic)) or 0
+            above = resolve_bound(using, topic, self.options.start, last, self.options.named(topic)) or 0
             found[topic] = above, last
-        places = self._follower.begin(using, found) if self._follower else {}
-        begun = {topic: places[topic].above if places else above for topic, (above, _) in found.items()}
+        group_positions = self._group_reader.begin(using, found) if self._group_reader else {}
+        start = {
+            topic: group_positions[topic].above if group_positions else above
+            for topic, (above, _) in found.items()
+        }
         return Offsets(
-            {topic: above + 1 for topic, above in begun.items()},
-            {topic: place.life for topic, place in places.items()},
+            {topic: above + 1 for topic, above in start.items()},
+            {topic: position.generation for topic, position in group_positions.items()},
             query,
         )
 
-    def _latest(self, using: str, begun: Offsets, most: int | None) -> Offsets:
+    def _latest(self, using: str, start: Offsets, most: int | None) -> Offsets:
         found, topics = [], self._current(using)
-        new = {topic: (0, 0) for topic in topics if topic not in begun.next}
-        places = self._follower.begin(using, new) if self._follower and new else {}
+        new = {topic: (0, 0) for topic in topics if topic not in start.next}
+        group_positions = self._group_reader.begin(using, new) if self._group_reader and new else {}
         for topic in topics:
-            if topic in begun.next:
-                above = begun.above(topic)
+            if topic in start.next:
+                above = start.above(topic)
                 found.append((topic, above, max(above, self._last(using, topic))))
             else:
-                above = places[topic].above if places else 0
+                above = group_positions[topic].above if group_positions else 0
                 found.append((topic, above, above))
-        lives = self._follower.lives if self._follower else {}
-        self.reported = begun.moved({topic: last + 1 for topic, _, last in found}, lives)
+        generations = self._group_reader.generations if self._group_reader else {}
+        self.reported = start.moved({topic: last + 1 for topic, _, last in found}, generations)
         reached = self._ends(using, found, most)
-        return begun.moved({topic: upto + 1 for topic, upto in reached.items()}, lives)
+        return start.moved({topic: upto + 1 for topic, upto in reached.items()}, generations)
 
     def _ranges(
-        self, using: str, found: list[tuple[str, int, int]], begun: Offsets, ended: Offsets
+        self, using: str, found: list[tuple[str, int, int]], start: Offsets, ended: Offsets
     ) -> list[Range]:
         """Return the ranges. In a repeated batch, the group may be anywhere, and the options may omit some topics."""
-        if not (follower := self._follower):
+        if not (group_reader := self._group_reader):
             return ranges(using, self.options, found)
-        batch = Offsets({topic: begun.next[topic] for topic, *_ in found}, ended.lives, ended.query)
-        follower.resume(using, batch)
+        batch = Offsets({topic: start.next[topic] for topic, *_ in found}, ended.generations, ended.query)
+        group_reader.resume(using, batch)
         found = [
             (topic, above, upto)
             for topic, above, upto in found
-            if self.options.reads(topic) or (above < upto and follower.holds(using, topic, batch))
+            if self.options.reads(topic)
+            or (above < upto and group_reader.holds_back_deletion(using, topic, batch))
         ]
         planned = ranges(using, self.options, found)
         for topic, *_ in found:  # Check last: later deletions are noticed by the tasks.
-            follower.check(using, topic, batch)
+            group_reader.check(using, topic, batch)
         return planned
 
     def _ends(self, using: str, found: list[tuple[str, int, int]], most: int | None) -> dict[str, int]:
@@ -153,12 +157,12 @@ class Query:
 
         A new process begins with a random topic, because it may end after each batch.
         """
-        if self._first is None and found:
-            self._first = random.choice(found)[0]
-        turns = sorted(found, key=lambda each: (each[0] < (self._first or ""), each[0]))
+        if self._first_topic is None and found:
+            self._first_topic = random.choice(found)[0]
+        turns = sorted(found, key=lambda each: (each[0] < (self._first_topic or ""), each[0]))
         reached = ends(using, self.options, turns, most)
         left_out = [topic for topic, above, upto in turns if reached[topic] == above < upto]
-        self._first = left_out[0] if left_out else self._first
+        self._first_topic = left_out[0] if left_out else self._first_topic
         return reached
 
     def _current(self, using: str) -> list[str]:
@@ -174,4 +178,4 @@ class Query:
             return positions.settled(using, topic)
         settler = self._settlers.setdefault((using, topic), Settler(using, topic))
         settler.advance()
-        return settler.shared_settled if self._follower else settler.settled
+        return settler.shared_settled if self._group_reader else settler.settled

@@ -39,14 +39,14 @@ class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailable
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         super().__init__(schema, options)
         self._query: Query | None = None
-        self._made = incarnations.clock()  # Before Spark calls any other method.
+        self._created = incarnations.clock()  # Before Spark calls any other method.
         self._ends_by_signal = False
 
     @property
     def query(self) -> Query:
         """Return the query. The first call creates it, because readers on executors need none."""
         if self._query is None:
-            self._query = Query(self.options, self._made)
+            self._query = Query(self.options, self._created)
             self._stop_on_signal()
         return self._query
 

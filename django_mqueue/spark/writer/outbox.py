@@ -15,7 +15,7 @@ from ...store.log import NewRow
 from ..connecting import RetryingConnection
 from .write_options import WriteOptions
 
-HELD = 16 * 1_048_576
+WAITING_BYTES_MAX = 16 * 1_048_576
 """The maximum number of bytes that wait to be stored, over all topics."""
 
 
@@ -23,33 +23,35 @@ class Outbox:
     """Stores rows. The caller must call ``flush`` and ``close`` at the end."""
 
     def __init__(self, options: WriteOptions) -> None:
-        self._line = RetryingConnection(options.connecting)
-        self._held: dict[str, list[NewRow]] = defaultdict(list)
+        self._connection = RetryingConnection(options.connecting)
+        self._waiting: dict[str, list[NewRow]] = defaultdict(list)
         self._sizes: Counter[str] = Counter()
         self._size = 0
 
     def put(self, topic: str, row: NewRow) -> None:
-        size, held = len(row.content.body) + len(row.content.metadata), self._held.get(topic)
-        if held and (len(held) == ROWS_PER_STATEMENT or self._sizes[topic] + size > BYTES_PER_STATEMENT):
+        size, waiting = len(row.content.body) + len(row.content.metadata), self._waiting.get(topic)
+        if waiting and (
+            len(waiting) == ROWS_PER_STATEMENT or self._sizes[topic] + size > BYTES_PER_STATEMENT
+        ):
             self._store(topic)
-        if self._size + size > HELD:
+        if self._size + size > WAITING_BYTES_MAX:
             self.flush()
-        self._held[topic].append(row)
+        self._waiting[topic].append(row)
         self._sizes[topic] += size
         self._size += size
 
     def flush(self) -> None:
-        for topic in list(self._held):
+        for topic in list(self._waiting):
             self._store(topic)
 
     def close(self) -> None:
-        self._line.close()
+        self._connection.close()
 
     def _store(self, topic: str) -> None:
-        rows = self._held.pop(topic)
+        rows = self._waiting.pop(topic)
         self._size -= self._sizes.pop(topic)
         # Safe to retry: ``append`` finds rows that are stored already, by a COMMIT whose result was lost.
-        self._line.run(lambda using: append(using, topic, rows))
+        self._connection.run(lambda using: append(using, topic, rows))
 
 
 def append(using: str, topic: str, rows: Sequence[NewRow]) -> int:

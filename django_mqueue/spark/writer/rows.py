@@ -7,7 +7,7 @@ kinds of writes differ:
 - A ``save`` without a ``writeId``: Spark repeats only single tasks, with the same rows. The ids contain the partition.
 - A ``save`` with a ``writeId``: the user may repeat the write, and its rows may then be in other partitions. So the ids
   contain no partition. Equal rows in several tasks would have the same id, so the driver raises an error for them
-  (``check_apart``). Content that may differ when it is computed again causes an error or a warning (``unstable``).
+  (``check_distinct``). Content that may differ when it is computed again causes an error or a warning (``unstable``).
 - A batch of a stream: Spark may repeat the batch. Equal rows in several tasks must not stop a stream, so ids contain
   the partition. Rows without ids are refused if adaptive execution is on, because it may change the partitions.
 """
@@ -62,14 +62,14 @@ class Rows:
 
     def messages(self, columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[str, NewRow]]:
         """Yield (topic, message) for each row of a batch, given by columns. Raises ``RowError`` and ``OptionError``."""
-        nothing: Sequence[Any] = [None] * count
-        if self._adaptive and any(id is None for id in columns.get("id", nothing)):
+        nulls: Sequence[Any] = [None] * count
+        if self._adaptive and any(id is None for id in columns.get("id", nulls)):
             raise OptionError(
                 "there are rows without an id. If this batch runs again, adaptive execution may cut it into other"
                 " tasks, which makes other ids: the rows could be stored twice. Give rows ids of their own (a column"
                 f" 'id'), or set {ADAPTIVE_STREAMS} to false, as django_mqueue.spark.session does"
             )
-        for values in zip(*(columns.get(name, nothing) for name in COLUMNS), strict=True):
+        for values in zip(*(columns.get(name, nulls) for name in COLUMNS), strict=True):
             self._number += 1
             try:
                 yield self._message(*values)
@@ -126,9 +126,9 @@ class Rows:
         text = f"{topic}\0{'' if key is None else f'k{key}'}\0{group}{content.metadata}\0"
         digest = blake2b(self._seed + text.encode() + content.body, digest_size=16)
         found = digest.digest()
-        before = self._seen[found]
+        repeated = self._seen[found]
         self._seen[found] += 1
-        return f"spark-{found.hex()}-{before}" if before else f"spark-{found.hex()}"
+        return f"spark-{found.hex()}-{repeated}" if repeated else f"spark-{found.hex()}"
 
 
 def _check_stable(**columns: Any) -> None:

@@ -57,9 +57,9 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
                 " required: to_json(struct(…)) makes one of columns)"
             )
         if not any(type(field.dataType) is type(kind) for kind in _TYPES[field.name]):
-            wanted = " or ".join(kind.simpleString() for kind in _TYPES[field.name])
+            expected = " or ".join(kind.simpleString() for kind in _TYPES[field.name])
             raise OptionError(
-                f"column {field.name!r} is {field.dataType.simpleString()}, but must be {wanted}"
+                f"column {field.name!r} is {field.dataType.simpleString()}, but must be {expected}"
             )
     if "payload" not in schema.fieldNames():
         raise OptionError(
@@ -69,7 +69,7 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
         raise OptionError("no topic: give the option 'topic', or a column of that name")
 
 
-def stored(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Stored:
+def store_rows(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Stored:
     rows = Rows(task, options)
     with closing(Outbox(options)) as outbox:
         for batch in batches:
@@ -81,7 +81,7 @@ def stored(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions)
     return Stored(digests, rows.signs.found)
 
 
-def check_apart(digests: Iterable[bytes]) -> None:
+def check_distinct(digests: Iterable[bytes]) -> None:
     """Raise ``RowError`` if several tasks had equal rows, which have the same id. ``digests``: of each task."""
     joined = b"".join(digests)
     array = pa.Array.from_buffers(pa.uint64(), len(joined) // DIGEST, [None, pa.py_buffer(joined)])
@@ -121,12 +121,12 @@ class Writer(DataSourceArrowWriter):
         name = self._options.write_id
         partition = _context().partitionId() if name is None else None
         task = Task(f"write {name or self._unnamed}", partition, began=self._began)
-        return stored(iterator, task, self._options)
+        return store_rows(iterator, task, self._options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Check the rows of all tasks. Spark calls this in the driver when all tasks have ended."""
         warn_of_signs(self._options.write_id, messages)
-        check_apart(message.digests for message in messages if isinstance(message, Stored))
+        check_distinct(message.digests for message in messages if isinstance(message, Stored))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Warn about unstable content. Spark calls this in the driver when a task has failed."""
@@ -149,7 +149,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         adaptive = all(context.getLocalProperty(name) != "false" for name in ADAPTIVE)
         task = Task(f"query {query} batch {batch}", context.partitionId(), adaptive)
-        return stored(iterator, task, self._options)
+        return store_rows(iterator, task, self._options)
 
 
 def _context() -> TaskContext:

@@ -57,8 +57,8 @@ class VolatileContent:
             return
         self._rows += 1
         signs = ((name, self._sign(text)) for name, value in columns.items() for text in _texts_in(value))
-        here = frozenset((name, sign) for name, sign in signs if sign)
-        self.found = here if self.found is None else self.found & here
+        found = frozenset((name, sign) for name, sign in signs if sign)
+        self.found = found if self.found is None else self.found & found
 
     def _sign(self, text: str) -> str:
         if _RANDOM_UUID.fullmatch(text):

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...policy.batching import PER_STATEMENT, batches
 from ...policy.message_query import IN_FLIGHT, PENDING, WAITING
-from ...store import watermarks
-from ...store.connection import session
-from ...store.queries import bounded_counts, group_rows, message_pages, partition_progress
+from ...store.queries import bounded_counts, group_rows, message_pages, partition_progress, skip_scan
 from ...store.queries.group_rows import Range, Row
-from ...store.queries.message_pages import News
-from ...store.queries.partition_progress import Counted
+from ...store.queries.partition_progress import Above, Counted, Progress
 from ...store.queries.partition_walk import OFFSET_END, PARTITIONS
 from ..results import AT_LEAST, Figure, capped
+
+Pair = tuple[str, str]
+"""Topic and group."""
 
 OPEN_STATUSES = (PENDING, IN_FLIGHT, WAITING)
 NAMED = 200
@@ -27,7 +26,6 @@ LEASES, OPEN = 20_000, 5_000
 """The maximum number of leases, and of open deliveries, that are read."""
 FIRST = 20
 """The number of partitions whose first open message is read before an upper bound is known."""
-TOGETHER = 500
 ROWS = 10
 """The number of rows that are counted first in each partition."""
 RECENT = 20
@@ -43,67 +41,79 @@ class Positions:
     ``is_capped``: these may include partitions with open deliveries.
     """
 
-    behind: list[News]
+    behind: list[Progress]
     reached: int
     moved_at: int
     is_partial: bool
     is_capped: bool
 
 
-def positions(using: str, topic: str, group: str, start: int, most: int) -> Positions:
-    """Return the group's positions in all partitions of a topic, or in up to ``most`` partitions with a lease row.
+def read_positions(using: str, starts: Mapping[Pair, int], limit: int) -> dict[Pair, Positions]:
+    """Return each group's positions in all partitions of its topic, or in up to ``limit`` partitions with a lease row.
 
     Each partition with open deliveries has a lease row. Partitions that no worker has found yet have none.
     """
-    known = message_pages.partitions(using, topic, "", min(NAMED, most) + 1)
-    is_partial = len(known) > min(NAMED, most)
-    names = message_pages.leased(using, group, topic, "", most) if is_partial else known
-    found = _news(using, topic, group, start, names or known)
-    return Positions(
-        [one for one in found if one.newest > one.acked],
-        max((one.scanned for one in found), default=start),
-        max((one.moved_at for one in found), default=0),
-        is_partial,
-        is_partial and len(names) >= most,
-    )
+    few = min(NAMED, limit)
+    known = skip_scan.first_partitions(using, sorted({topic for topic, _ in starts}), few + 1)
+    partial = [pair for pair in starts if len(known[pair[0]]) > few]
+    leased = dict(zip(partial, partition_progress.leased(using, partial, limit), strict=True))
+    names = {pair: leased.get(pair) or known[pair[0]] for pair in starts}
+    groups = [(*pair, start, names[pair]) for pair, start in starts.items()]
+    found = {}
+    for pair, progress in zip(starts, partition_progress.progress(using, groups), strict=True):
+        found[pair] = Positions(
+            [one for one in progress if one.newest > one.acked],
+            max((one.scanned for one in progress), default=starts[pair]),
+            max((one.moved_at for one in progress), default=0),
+            pair in leased,
+            len(leased.get(pair, ())) >= limit,
+        )
+    return found
 
 
-def _news(using: str, topic: str, group: str, start: int, names: Sequence[str]) -> list[News]:
-    return [
-        one
-        for some in batches(names, PARTITIONS)
-        for one in message_pages.news(using, group, topic, start, some)
-    ]
-
-
-def oldest_open(using: str, topic: str, group: str, start: int, most: int) -> tuple[int | None, bool]:
+def oldest_open(using: str, topic: str, group: str, start: int, limit: int) -> tuple[int | None, bool]:
     """Return the lowest offset that the group is not done with, and whether the search may be incomplete.
 
-    The offset is None if nothing is open. The search reads at most ``most`` partitions.
+    The offset is None if nothing is open. The search reads at most ``limit`` partitions.
     """
-    names = message_pages.partitions(using, topic, "", most)
-    found = _news(using, topic, group, start, names)
-    oldest = _first_open(using, topic, group, [one for one in found if one.newest > one.acked])
-    return (None if oldest == OFFSET_END else oldest), len(names) >= most
+    names = message_pages.partitions(using, topic, "", limit)
+    (progress,) = partition_progress.progress(using, [(topic, group, start, names)])
+    behind = {(topic, group): [one for one in progress if one.newest > one.acked]}
+    return _first_open(using, behind).get((topic, group)), len(names) >= limit
 
 
-def _first_open(using: str, topic: str, group: str, behind: Sequence[News]) -> int:
-    """Return the lowest open offset of the partitions, or ``OFFSET_END``.
+def _first_open(using: str, behind: Mapping[Pair, Sequence[Progress]]) -> dict[Pair, int]:
+    """Return the lowest open offset of each group that has one in these partitions.
 
     A watermark is just below its partition's first open message, or was a moment ago. So after a few partitions, most
     of the others cannot hold an older open message.
     """
-    above = sorted(((one.partition, one.acked) for one in behind), key=lambda one: (one[1], one[0]))
-    found = OFFSET_END
-    for some in (above[:FIRST], *batches(above[FIRST:], TOGETHER)):
-        lower = [(name, acked) for name, acked in some if acked < found - 1]
-        if not lower:
-            break
-        if found == OFFSET_END:
-            first = partial(watermarks.first_open, group=group, topic=topic, above=lower, settled=OFFSET_END)
-            found = min(session.single(using, first).values(), default=OFFSET_END)
-        else:
-            found = min(found, message_pages.first_open_below(using, group, topic, lower, found) or found)
+    above = {
+        pair: sorted(
+            (Above(*pair, one.partition, one.acked) for one in some),
+            key=lambda one: (one.offset, one.partition),
+        )
+        for pair, some in behind.items()
+    }
+    found: dict[Pair, int] = {}
+    size = FIRST
+    while pairs := [pair for pair, some in above.items() if some and pair not in found]:
+        searches = [one for pair in pairs for one in above[pair][:size]]
+        for one, offset in zip(searches, partition_progress.first_open(using, searches), strict=True):
+            if offset is not None:
+                found[one[:2]] = min(offset, found.get(one[:2], OFFSET_END))
+        above |= {pair: above[pair][size:] for pair in pairs}
+        size = PARTITIONS
+    bounded = [
+        (some, found[pair])
+        for pair, rest in above.items()
+        for some in batches([one for one in rest if one.offset < found[pair] - 1], PARTITIONS)
+    ]
+    for (some, below), offset in zip(
+        bounded, partition_progress.first_open_below(using, bounded), strict=True
+    ):
+        pair = some[0][:2]
+        found[pair] = min(found[pair], offset or below)
     return found
 
 
@@ -112,17 +122,23 @@ def opened(using: str, topic: str, group: str) -> list[dict[str, Any]]:
 
     All parts of a page use this query, so that the page runs it once.
     """
-    return partition_progress.opened(using, group, topic, LEASES, OPEN)
+    (found,) = partition_progress.open_deliveries(using, [(topic, group, LEASES)], OPEN)
+    return found
 
 
-def in_hand(using: str, topic: str, group: str, subscriber: str | None, limit: int) -> list[dict[str, Any]]:
+def deliveries_in_flight(
+    using: str, topic: str, group: str, subscriber: str | None, limit: int
+) -> list[dict[str, Any]]:
     """Return up to ``limit`` messages in flight: of the whole group, or of one subscriber."""
     if subscriber is None:
         rows = opened(using, topic, group)
         found = [row for row in rows if row["in_flight"]]
         if len(rows) < OPEN or len(found) >= limit:
             return found[:limit]
-    return partition_progress.opened(using, group, topic, LEASES, limit, in_flight=True, name=subscriber)
+    (found,) = partition_progress.open_deliveries(
+        using, [(topic, group, LEASES)], limit, in_flight=True, subscriber=subscriber
+    )
+    return found
 
 
 NONE = Figure(0)
@@ -144,22 +160,21 @@ class Backlog:
     positions: Positions | None = None
 
 
-def backlogs(using: str, starts: dict[tuple[str, str], int], cap: int) -> dict[tuple[str, str], Backlog]:
+def backlogs(using: str, starts: Mapping[Pair, int], cap: int) -> dict[Pair, Backlog]:
     """Return the backlog of each (topic, group). ``starts``: the offset above which each began.
 
-    Up to ``cap`` messages are counted of each status.
+    Up to ``cap`` messages are counted of each status. The rows of short topics are all read.
     """
-    most = PARTITIONS_READ if len(starts) == 1 else SHARED // max(len(starts), 1)
     longer = bounded_counts.longer_than(using, sorted({topic for topic, _ in starts}), cap)
     short = [pair for pair in starts if pair[0] not in longer]
     read = group_rows.rows(using, [Range(*pair, starts[pair]) for pair in short], cap)
-    long = {pair: _Long(using, pair, start, cap, most) for pair, start in starts.items() if pair[0] in longer}
-    ends = iter(group_rows.rows(using, [part for one in long.values() for part in one.ends], RECENT))
-    found = {pair: one.backlog(next(ends), next(ends), next(ends)) for pair, one in long.items()}
-    return found | dict(zip(short, map(_whole, read), strict=True))
+    found = dict(zip(short, map(_whole_backlog, read), strict=True))
+    long = {pair: start for pair, start in starts.items() if pair[0] in longer}
+    limit = PARTITIONS_READ if len(starts) == 1 else SHARED // max(len(starts), 1)
+    return found | (_long_backlogs(using, long, cap, limit) if long else {})
 
 
-def _whole(rows: Sequence[Row]) -> Backlog:
+def _whole_backlog(rows: Sequence[Row]) -> Backlog:
     pending, in_flight, waiting = (Figure(_count(rows, status)) for status in OPEN_STATUSES)
     return Backlog(pending, in_flight, waiting, _oldest(rows), True, rows)
 
@@ -172,72 +187,115 @@ def _count(rows: Sequence[Row], status: str) -> int:
     return sum(row.status == status for row in rows)
 
 
-class _Long:
-    """The backlog in a topic that has too many messages to read all of them."""
+class _Ends(NamedTuple):
+    """Rows of a topic: the first above the group's start, the last that it has reached, and the newest."""
 
-    def __init__(self, using: str, names: tuple[str, str], start: int, cap: int, most: int) -> None:
-        self.using, self.names, self.cap, self.most = using, names, cap, most
-        self.positions = positions(using, *names, start, most)
-        first = Range(*names, start, start + 1)
-        newest = first._replace(newest_first=True)
-        self.ends = (first, newest._replace(high=self.positions.reached + 1), newest)
+    first: Sequence[Row]
+    reached: Sequence[Row]
+    newest: Sequence[Row]
 
-    def backlog(self, first: Sequence[Row], reached: Sequence[Row], newest: Sequence[Row]) -> Backlog:
-        """Return the backlog. The parameters are the rows of ``ends``."""
-        in_flight, waiting, delivered = self._delivered()
-        oldest = _oldest(first)
-        is_exact = oldest is not None or not self.positions.is_partial
+
+def _long_backlogs(using: str, starts: Mapping[Pair, int], cap: int, limit: int) -> dict[Pair, Backlog]:
+    """Return backlogs in topics that have too many messages to read all of them. Each statement reads many groups."""
+    positions = read_positions(using, starts, limit)
+    ends = _ends(using, starts, positions)
+    delivered = _delivered(using, positions, cap, limit)
+    pending = count_pending(using, {pair: position.behind for pair, position in positions.items()}, cap)
+    unsearched = {
+        pair: position.behind for pair, position in positions.items() if _oldest(ends[pair].first) is None
+    }
+    first_open = _first_open(using, unsearched)
+    found = {}
+    for pair, position in positions.items():
+        in_flight, waiting, rows = delivered[pair]
+        oldest, count = _oldest(ends[pair].first), pending[pair]
+        is_exact = oldest is not None or not position.is_partial
         if oldest is None:
-            found = [_first_open(self.using, *self.names, self.positions.behind)]
-            found += [row.offset for row in (*newest, *delivered) if row.status in OPEN_STATUSES]
-            oldest = None if min(found) == OFFSET_END else min(found)
-        pending, recent = self._pending(newest), [*reached, *delivered]
-        return Backlog(pending, in_flight, waiting, oldest, is_exact, recent, self.positions)
-
-    def _pending(self, newest: Sequence[Row]) -> Figure:
-        late = [(one.partition, one.scanned) for one in self.positions.behind if one.newest > one.scanned]
-        found = count_pending(self.using, *self.names, late, self.cap)
-        if self.positions.is_partial:
-            return Figure(max(found.value, min(_count(newest, PENDING), self.cap)), AT_LEAST)
-        return found
-
-    def _delivered(self) -> tuple[Figure, Figure, list[Row]]:
-        """Return the number of messages in flight, the number that wait for a retry, and these messages."""
-        topic, group = self.names
-        leases = self.most if self.positions.is_partial else PARTITIONS_READ
-        figures, rows = list[Figure](), list[Row]()
-        for status in (IN_FLIGHT, WAITING):
-            found = partition_progress.opened(
-                self.using, group, topic, leases, self.cap + 1, in_flight=status == IN_FLIGHT
-            )
-            is_partial = self.positions.is_capped and len(found) <= self.cap
-            figures.append(Figure(len(found), AT_LEAST) if is_partial else capped(len(found), self.cap))
-            rows += [_delivery(row, status) for row in found]
-        in_flight, waiting = figures
-        return in_flight, waiting, rows
+            others = [row.offset for row in (*ends[pair].newest, *rows) if row.status in OPEN_STATUSES]
+            oldest = min([*others, *([first_open[pair]] if pair in first_open else ())], default=None)
+        if position.is_partial:
+            count = Figure(max(count.value, min(_count(ends[pair].newest, PENDING), cap)), AT_LEAST)
+        recent = [*ends[pair].reached, *rows]
+        found[pair] = Backlog(count, in_flight, waiting, oldest, is_exact, recent, position)
+    return found
 
 
-def _delivery(row: dict[str, Any], status: str) -> Row:
+def _ends(using: str, starts: Mapping[Pair, int], positions: Mapping[Pair, Positions]) -> dict[Pair, _Ends]:
+    ranges = []
+    for pair, start in starts.items():
+        first = Range(*pair, start, start + 1)
+        newest = first._replace(newest_first=True)
+        ranges += [first, newest._replace(high=positions[pair].reached + 1), newest]
+    rows = iter(group_rows.rows(using, ranges, RECENT))
+    return {pair: _Ends(next(rows), next(rows), next(rows)) for pair in starts}
+
+
+def _delivered(
+    using: str, positions: Mapping[Pair, Positions], cap: int, limit: int
+) -> dict[Pair, tuple[Figure, Figure, list[Row]]]:
+    """Return the number of messages in flight, the number that wait for a retry, and these messages."""
+    groups = [
+        (*pair, limit if position.is_partial else PARTITIONS_READ) for pair, position in positions.items()
+    ]
+    in_flight, waiting = (
+        partition_progress.open_deliveries(using, groups, cap + 1, in_flight=status)
+        for status in (True, False)
+    )
+
+    def figure(position: Positions, found: Collection[object]) -> Figure:
+        is_partial = position.is_capped and len(found) <= cap
+        return Figure(len(found), AT_LEAST) if is_partial else capped(len(found), cap)
+
+    found = {}
+    for (pair, position), running, retrying in zip(positions.items(), in_flight, waiting, strict=True):
+        rows = [_delivery(row) for row in (*running, *retrying)]
+        found[pair] = figure(position, running), figure(position, retrying), rows
+    return found
+
+
+def _delivery(row: dict[str, Any]) -> Row:
+    status = IN_FLIGHT if row["in_flight"] else WAITING
     delivered_at = int(row["delivered_at"]) if row["delivered_to"] else None
     return Row(
         int(row["offset"]), 0, None, status, delivered_at, None, once=False, started=bool(row["handed"]), skipped=False
     )  # fmt: skip
 
 
-def count_pending(using: str, topic: str, group: str, above: Sequence[tuple[str, int]], cap: int) -> Figure:
-    """Count the messages above an offset of each partition that were never delivered to the group, up to ``cap``.
+class _PendingCount:
+    """A count of messages that were never delivered to a group: first of a few rows of each partition, then of more.
 
-    It reads a few rows of each partition first, and then more rows of the longer ones.
+    ``left``: the number of rows that may still be read. ``each``: the number of rows to read next of each partition.
     """
-    count, left, each, places = 0, cap + ROWS, ROWS, dict(above)
-    while places and left > 0 and count <= cap:
-        some = [*places.items()][: min(PER_STATEMENT, max(1, left // each))]
-        found = partition_progress.behind(using, group, topic, some, each)
-        for name, _ in some:
-            one = found.get(name, Counted())
-            count, left = count + one.pending, left - one.looked
-            del places[name]
-            if one.looked == each:
-                places[name] = one.last  # Moved behind the other partitions.
-        each = max(each, left // max(len(places), 1))
-    return Figure(min(count, cap), AT_LEAST) if places else capped(count, cap)
+
+    def __init__(self, pair: Pair, behind: Sequence[Progress], cap: int) -> None:
+        self.above = [Above(*pair, one.partition, one.scanned) for one in behind if one.newest > one.scanned]
+        self.count, self.cap, self.left, self.each = 0, cap, cap + ROWS, ROWS
+
+    def next(self) -> list[tuple[Above, int]]:
+        """Return the next partitions to count, with the number of rows to read."""
+        if self.left <= 0 or self.count > self.cap:
+            return []
+        return [(one, self.each) for one in self.above[: min(PER_STATEMENT, max(1, self.left // self.each))]]
+
+    def add(self, counted: Sequence[Counted]) -> None:
+        """Add the counts of the partitions that ``next`` returned."""
+        read, self.above = self.above[: len(counted)], self.above[len(counted) :]
+        for above, count in zip(read, counted, strict=True):
+            self.count, self.left = self.count + count.pending, self.left - count.rows_read
+            if count.rows_read == self.each:  # There may be more rows. Count them after the other partitions.
+                self.above.append(above._replace(offset=count.last))
+        self.each = max(self.each, self.left // max(len(self.above), 1))
+
+    @property
+    def figure(self) -> Figure:
+        return Figure(min(self.count, self.cap), AT_LEAST) if self.above else capped(self.count, self.cap)
+
+
+def count_pending(using: str, behind: Mapping[Pair, Sequence[Progress]], cap: int) -> dict[Pair, Figure]:
+    """Count the messages of each group that were never delivered to it, up to ``cap``."""
+    counts = {pair: _PendingCount(pair, some, cap) for pair, some in behind.items()}
+    while steps := [(one, some) for one in counts.values() if (some := one.next())]:
+        counted = iter(partition_progress.count_open(using, [above for _, some in steps for above in some]))
+        for one, some in steps:
+            one.add([next(counted) for _ in some])
+    return {pair: one.figure for pair, one in counts.items()}

@@ -27,7 +27,7 @@ def group_figures(using: str, pairs: Sequence[Pair], exact: int | None = None) -
     if not pairs:
         return {}
     with session.migration_errors(using):
-        return _Groups(using, pairs, exact or cap_for(len(pairs))).found()
+        return _Groups(using, pairs, exact or cap_for(len(pairs))).figures()
 
 
 class _Groups:
@@ -35,8 +35,8 @@ class _Groups:
         self.using, self.pairs, self.now = using, pairs, group_rows.now_ms(using)
         topics, groups = sorted({topic for topic, _ in pairs}), sorted({group for _, group in pairs})
         self.registered = group_positions.registrations(using, topics, groups)
-        gone = [pair for pair in pairs if pair not in self.registered]
-        self.removing = removal.unfinished_among(using, gone) if gone else set[Pair]()
+        unknown = [pair for pair in pairs if pair not in self.registered]
+        self.removing = removal.unfinished_among(using, unknown) if unknown else set[Pair]()
         self.removing.update(pair for pair, one in self.registered.items() if one.resetting)
         self.alive = group_positions.alive(
             using, [(topic, group, conf.lease_ms(topic)) for topic, group in pairs]
@@ -49,14 +49,14 @@ class _Groups:
         self.backlogs = backlogs(using, starts, cap)
         self.scheduled = bounded_counts.targets(using, [scheduled_topic(topic) for topic in topics], CAP + 1)
         self.dead_topics = {topic: conf.dead_letter_topic(topic) for topic in topics}
-        self.dead = bounded_counts.letters(
+        self.dead = bounded_counts.dead_letters(
             using, [(self.dead_topics[topic], group) for topic, group in pairs], CAP + 1
         )
         since = self.now - LATELY // timedelta(milliseconds=1)
-        with_letters = sorted({topic for (topic, _), count in self.dead.items() if count})
-        self.lately = bounded_counts.letters_since(using, with_letters, since, NEWEST)
+        not_empty = sorted({topic for (topic, _), count in self.dead.items() if count})
+        self.recent = bounded_counts.recent_dead_letters(using, not_empty, since, NEWEST)
 
-    def found(self) -> dict[Pair, GroupFigures]:
+    def figures(self) -> dict[Pair, GroupFigures]:
         oldest = sorted({one.oldest for one in self.backlogs.values() if one.oldest is not None})
         published = group_rows.published(self.using, oldest)
         return {pair: self._figures(*pair, published) for pair in self.pairs}
@@ -89,6 +89,6 @@ class _Groups:
 
     def _dead_lately(self, topic: str, group: str) -> Figure:
         dead = self.dead_topics[topic]
-        looked = sum(count for (of, _), count in self.lately.items() if of == dead)
-        count = self.lately.get((dead, group), 0)
-        return Figure(count, AT_LEAST) if count and looked == NEWEST else Figure(count)
+        of_all = sum(count for (topic, _), count in self.recent.items() if topic == dead)
+        count = self.recent.get((dead, group), 0)
+        return Figure(count, AT_LEAST) if count and of_all == NEWEST else Figure(count)

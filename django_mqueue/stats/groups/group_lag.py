@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...policy.batching import batches
 from ...policy.durations import moment
 from ...policy.names import key_of
 from ...store import removal
 from ...store.connection import session
 from ...store.queries import group_positions, partition_progress
-from ...store.queries.message_pages import News
+from ...store.queries.partition_progress import Above, Progress
 from ..results import AT_LEAST, Figure, Lag, PartitionLag, cap_for, total
-from .backlog import PARTITIONS_READ, backlogs, positions
+from .backlog import PARTITIONS_READ, backlogs, read_positions
 
 LIKELY = 200
 """The number of partitions whose lag is counted, or twice the requested number if that is more."""
@@ -28,8 +27,9 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
         removing = registered.resetting if registered else pair in removal.unfinished_among(using, [pair])
         if registered is None or removing:
             return Lag(topic, group, Figure(0), (), 0, False, removing)
-        backlog = backlogs(using, {pair: registered.start}, exact or cap_for(1))[pair]
-        found = backlog.positions or positions(using, topic, group, registered.start, PARTITIONS_READ)
+        starts = {pair: registered.start}
+        backlog = backlogs(using, starts, exact or cap_for(1))[pair]
+        found = backlog.positions or read_positions(using, starts, PARTITIONS_READ)[pair]
         # A longer range of offsets above the watermark can hold more messages.
         likely = sorted(found.behind, key=lambda one: one.acked - one.newest)[: max(LIKELY, 2 * limit)]
         counted = _counted(using, topic, group, likely, exact or ROWS)
@@ -43,32 +43,30 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
     return Lag(topic, group, every, tuple(rows), behind, found.is_partial)
 
 
-def _counted(using: str, topic: str, group: str, behind: Sequence[News], rows: int) -> dict[str, Figure]:
+def _counted(using: str, topic: str, group: str, behind: Sequence[Progress], rows: int) -> dict[str, Figure]:
     """Count the open messages of each partition: a share of ``rows`` is read of each."""
-    each, found = max(10, rows // max(1, len(behind))), {}
-    for some in batches(behind):
-        above = [(one.partition, one.acked) for one in some]
-        counts = partition_progress.behind(using, group, topic, above, each)
-        for one in some:
-            count = counts.get(one.partition, partition_progress.Counted())
-            is_more = count.looked == each and count.last < one.newest
-            found[one.partition] = Figure(count.opened, AT_LEAST) if is_more else Figure(count.opened)
+    each = max(10, rows // max(1, len(behind)))
+    searches = [(Above(topic, group, one.partition, one.acked), each) for one in behind]
+    found = {}
+    for one, count in zip(behind, partition_progress.count_open(using, searches), strict=True):
+        is_more = count.rows_read == each and count.last < one.newest
+        found[one.partition] = Figure(count.opened, AT_LEAST) if is_more else Figure(count.opened)
     return found
 
 
 def _rows(
-    using: str, topic: str, group: str, shown: Sequence[News], counted: dict[str, Figure]
+    using: str, topic: str, group: str, shown: Sequence[Progress], counted: dict[str, Figure]
 ) -> list[PartitionLag]:
     names = [one.partition for one in shown]
-    places = partition_progress.places(using, group, topic, names) if names else {}
+    states = partition_progress.partition_states(using, group, topic, names) if names else {}
     rows = []
     for one in shown:
-        place = places[one.partition]
+        state = states[one.partition]
         rows.append(
             PartitionLag(
-                one.partition, key_of(one.partition), counted[one.partition], one.acked, one.newest, place.owner,
-                None if place.renewed_at is None else moment(place.renewed_at),
-                None if place.moved_at is None else moment(place.moved_at),
+                one.partition, key_of(one.partition), counted[one.partition], one.acked, one.newest, state.owner,
+                None if state.renewed_at is None else moment(state.renewed_at),
+                None if state.moved_at is None else moment(state.moved_at),
             )
         )  # fmt: skip
     return rows

@@ -19,8 +19,9 @@ from ...service.subscription import check_count
 from ...store import leases, offsets
 from ...store.connection import session
 from ...store.queries import group_rows, message_pages, partition_progress
+from ...store.queries.partition_progress import Above, PartitionState
 from ..results import AT_LEAST, EXACT, Figure
-from .backlog import in_hand
+from .backlog import deliveries_in_flight
 from .group_states import EXPIRED, FREE, HELD, OpenDeliveries, OpenDelivery, PartitionPlace, PartitionPlaces
 
 PAGE_MAX = 200
@@ -48,7 +49,7 @@ def partitions(
 
     Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
-    _checked(topic, group, subscriber)
+    _check_names(topic, group, subscriber)
     if partition is not None:
         check_partition(partition)
     if not isinstance(after, str):
@@ -66,7 +67,7 @@ def partitions(
             found = [one.partition for one in held if one.partition > after][: limit + 1]
         else:
             found = _names(alias, topic, group, after, limit + 1)
-        rows = _places(alias, topic, group, registration.start, found[:limit])
+        rows = _progress(alias, topic, group, registration.start, found[:limit])
     return PartitionPlaces(tuple(rows), found[limit - 1] if len(found) > limit else None)
 
 
@@ -76,26 +77,27 @@ def _names(alias: str, topic: str, group: str, after: str, limit: int) -> list[s
     return sorted(known.union(message_pages.partitions(alias, topic, after, limit)))[:limit]
 
 
-def _places(alias: str, topic: str, group: str, start: int, found: list[str]) -> list[PartitionPlace]:
-    if not found:
+def _progress(alias: str, topic: str, group: str, start: int, names: list[str]) -> list[PartitionPlace]:
+    if not names:
         return []
-    places = partition_progress.places(alias, group, topic, found)
-    acked = {name: max(places[name].acked, start) for name in found}
-    cap = COUNTED // max(len(found), 25)
-    counted = partition_progress.behind(alias, group, topic, list(acked.items()), cap)
-    flying = partition_progress.in_flight(alias, group, topic, found)
+    states = partition_progress.partition_states(alias, group, topic, names)
+    acked = {name: max(states[name].acked, start) for name in names}
+    limit = COUNTED // max(len(names), 25)
+    searches = [(Above(topic, group, name, offset), limit) for name, offset in acked.items()]
+    counted = partition_progress.count_open(alias, searches)
+    in_flight = partition_progress.in_flight(alias, group, topic, names)
     now, lease_ms = group_rows.now_ms(alias), conf.lease_ms(topic)
     rows = []
-    for name in found:
-        count, place = counted.get(name, partition_progress.Counted()), places[name]
-        lag = Figure(count.opened, AT_LEAST if count.looked == cap else EXACT)
+    for name, count in zip(names, counted, strict=True):
+        state = states[name]
+        lag = Figure(count.opened, AT_LEAST if count.rows_read == limit else EXACT)
         rows.append(
             PartitionPlace(
-                topic, group, name, key_of(name), lag, acked[name], max(place.scanned, acked[name]),
-                _moment(place.moved_at), _lease_state(place, now, lease_ms), place.owner, place.holder,
-                _moment(place.leased_at), _moment(place.renewed_at),
-                None if place.renewed_at is None else timedelta(milliseconds=max(now - place.renewed_at, 0)),
-                flying.get(name, 0),
+                topic, group, name, key_of(name), lag, acked[name], max(state.scanned, acked[name]),
+                _moment(state.moved_at), _lease_status(state, now, lease_ms), state.owner, state.holder,
+                _moment(state.leased_at), _moment(state.renewed_at),
+                None if state.renewed_at is None else timedelta(milliseconds=max(now - state.renewed_at, 0)),
+                in_flight.get(name, 0),
             )
         )  # fmt: skip
     return rows
@@ -105,10 +107,10 @@ def _moment(ms: int | None) -> datetime | None:
     return None if ms is None else moment(ms)
 
 
-def _lease_state(place: partition_progress.Place, now: int, lease_ms: int) -> str | None:
-    if place.renewed_at is None:
+def _lease_status(state: PartitionState, now: int, lease_ms: int) -> str | None:
+    if state.renewed_at is None:
         return None
-    return FREE if not place.holder else HELD if place.renewed_at > now - lease_ms else EXPIRED
+    return FREE if not state.holder else HELD if state.renewed_at > now - lease_ms else EXPIRED
 
 
 def deliveries(
@@ -119,11 +121,11 @@ def deliveries(
     ``limit``: at most 1,000. If more than 1,000 messages are in flight, about 1,000 of them are read, and older ones
     may be missing. Raises ``TypeError`` or ``ValueError``.
     """
-    _checked(topic, group, subscriber)
+    _check_names(topic, group, subscriber)
     check_count("limit", limit, DELIVERIES_MAX)
     alias = conf.database(using)
     with session.migration_errors(alias):
-        rows = in_hand(alias, topic, group, subscriber, DELIVERIES_MAX + 1)
+        rows = deliveries_in_flight(alias, topic, group, subscriber, DELIVERIES_MAX + 1)
         rows.sort(key=lambda row: (row["delivered_at"], row["offset"]))
         shown = rows[:limit]
         messages = message_pages.rows(alias, [int(row["offset"]) for row in shown]) if shown else {}
@@ -135,18 +137,18 @@ def deliveries(
 
 def _delivery(topic: str, group: str, row: dict[str, Any], message: dict[str, Any] | None) -> OpenDelivery:
     now, at = int(row["now"]), int(row["delivered_at"])
-    mine = row["holder"] and row["owner"] == row["delivered_to"] and int(row["leased_at"]) <= at
+    is_current = row["holder"] and row["owner"] == row["delivered_to"] and int(row["leased_at"]) <= at
     return OpenDelivery(
         int(row["offset"]), topic, group, row["partition"], key_of(row["partition"]),
         (message["original_id"] or message["id"]) if message else None,
         message_views.metadata(message["metadata"])["kind"] if message else None,
         int(row["retry_count"]) + 1, row["delivered_to"], moment(at), timedelta(milliseconds=max(now - at, 0)),
         moment(int(row["invisible_until"])), int(row["invisible_until"]) <= now, bool(row["handed"]),
-        bool(row["alone"]), row["holder"], not mine,
+        bool(row["alone"]), row["holder"], not is_current,
     )  # fmt: skip
 
 
-def _checked(topic: str, group: str, subscriber: str | None) -> None:
+def _check_names(topic: str, group: str, subscriber: str | None) -> None:
     names.check_topic(topic, topic_limit())
     check_group(group)
     if subscriber is not None:

@@ -22,7 +22,7 @@ from ...store.connection import session
 from .backlog import oldest_open
 
 
-def counts(using: str, wanted: MessageQuery, cap: int, scan_limit: int) -> Counts:
+def counts(using: str, query: MessageQuery, cap: int, scan_limit: int) -> Counts:
     """Count the wanted messages by status, up to ``cap`` for each status.
 
     ``scan_limit``: about how many messages and partitions are read for each status. Raises ``NotRegistered``.
@@ -31,21 +31,21 @@ def counts(using: str, wanted: MessageQuery, cap: int, scan_limit: int) -> Count
     more: set[str] = set()
     with session.migration_errors(using):
         for status in (PENDING, IN_FLIGHT, WAITING, SCHEDULED, DEAD):
-            found[status], over = _count(using, replace(wanted, status=status), cap, scan_limit)
+            found[status], over = _count(using, replace(query, status=status), cap, scan_limit)
             if over:
                 more.add(status)
     return Counts(**found, more=frozenset(more))
 
 
-def _count(using: str, wanted: MessageQuery, cap: int, scan_limit: int) -> tuple[int, bool]:
+def _count(using: str, query: MessageQuery, cap: int, scan_limit: int) -> tuple[int, bool]:
     """Return the number of wanted messages, and whether there may be more."""
-    look, count, scanned = Search(using, wanted, newest_first=False), 0, 0
-    for step in look.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
-        count += sum(1 for _ in look.read(step, payloads=False))
-        scanned += len(step.found) + step.looked
+    search, count, scanned = Search(using, query, newest_first=False), 0, 0
+    for step in search.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
+        count += sum(1 for _ in search.read(step, payloads=False))
+        scanned += len(step.found) + step.empty
         if count > cap or scanned >= scan_limit:
             return min(count, cap), True
-        if look.past_its_time:
+        if search.is_past_time:
             break
     return count, False
 
@@ -54,10 +54,10 @@ def group_states(using: str, topic: str, partitions: int) -> list[Standing]:
     """Return the state of all registered groups by name. Read at most ``partitions`` partitions for each group."""
     with session.migration_errors(using):
         groups = session.single(using, lambda cursor: set(garbage.starts(cursor, topic)))
-        return [one for group in sorted(groups) if (one := _standing(using, topic, group, partitions))]
+        return [one for group in sorted(groups) if (one := _group_state(using, topic, group, partitions))]
 
 
-def _standing(using: str, topic: str, group: str, partitions: int) -> Standing | None:
+def _group_state(using: str, topic: str, group: str, partitions: int) -> Standing | None:
     registration = offsets.registration(using, group, topic)
     if registration is None:
         return None

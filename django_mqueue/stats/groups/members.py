@@ -18,22 +18,22 @@ def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
     with session.migration_errors(using):
         now, lease_ms = group_rows.now_ms(using), conf.lease_ms(topic)
         members = group_positions.members(using, group, topic, MEMBERS)
-        held = group_positions.holders(using, group, topic, LEASES)
+        leases = group_positions.holders(using, group, topic, LEASES)
         rows = opened(using, topic, group)
-    since: dict[str, list[int]] = {}
+    delivered_at: dict[str, list[int]] = {}
     for row in rows:
         if row["in_flight"]:
-            since.setdefault(row["delivered_to"], []).append(int(row["delivered_at"]))
+            delivered_at.setdefault(row["delivered_to"], []).append(int(row["delivered_at"]))
     found = []
     for one in members:
-        mine = since.get(one.name, [])
+        deliveries = delivered_at.get(one.name, [])
         alive = ALIVE if one.heartbeat_at > now - lease_ms else SILENT
         found.append(
             SubscriberFigures(
                 topic, group, one.name, alive if one.left_at is None else LEFT, moment(one.heartbeat_at),
-                None if one.left_at is None else moment(one.left_at), held.get(one.incarnation, 0),
-                Figure(len(mine), AT_LEAST if len(rows) == OPEN else EXACT),
-                moment(min(mine)) if mine else None,
+                None if one.left_at is None else moment(one.left_at), leases.get(one.incarnation, 0),
+                Figure(len(deliveries), AT_LEAST if len(rows) == OPEN else EXACT),
+                moment(min(deliveries)) if deliveries else None,
             )
         )  # fmt: skip
     return found

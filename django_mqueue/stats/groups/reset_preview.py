@@ -45,7 +45,7 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
             raise NotRegistered(topic, group)
         above, known = start_above(alias, topic, to, SETTLE_FOR)
         start = min(above, max(known, offsets.settled(alias, topic)))
-        now, end = group_rows.now_ms(alias), bounded_counts.ends(alias, [topic]).get(topic)
+        now, ends = group_rows.now_ms(alias), bounded_counts.ends(alias, [topic]).get(topic)
         after = _Side(alias, Range(topic, group, registration.start, start + 1))
         skipped = Stretch(Figure(0))
         oldest, is_partial = oldest_open(alias, topic, group, registration.start, PARTITIONS)
@@ -53,15 +53,15 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
             low = 0 if is_partial else oldest
             skipped = _Side(alias, Range(topic, group, registration.start, low, start + 1)).stretch(_is_open)
         first = log.published_at(alias, topic, start, 1)
-        flying, waiting = partition_progress.open_counts(alias, group, topic, LEASES, LEASES)
-        is_more = flying + waiting >= LEASES
+        in_flight, waiting = partition_progress.open_counts(alias, group, topic, LEASES, LEASES)
+        is_more = in_flight + waiting >= LEASES
         pair = (conf.dead_letter_topic(topic), group)
-        dead = bounded_counts.letters(alias, [pair], CAP + 1).get(pair, 0)
+        dead = bounded_counts.dead_letters(alias, [pair], CAP + 1).get(pair, 0)
         running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
         return ResetPreview(
             topic, group, moment(now), start, moment(first[0][1]) if first else None,
-            end.last if end is not None else None, after.stretch(_is_done), skipped, after.stretch(_is_open),
-            _open_figure(flying, is_more=is_more), _open_figure(waiting, is_more=is_more),
+            ends.last if ends is not None else None, after.stretch(_is_done), skipped, after.stretch(_is_open),
+            _open_figure(in_flight, is_more=is_more), _open_figure(waiting, is_more=is_more),
             capped(dead, CAP), tuple(running), registration.paused, registration.generation,
         )  # fmt: skip
 
@@ -82,12 +82,12 @@ def _is_open(row: Row) -> bool:
 class _Side:
     """The messages on one side of the new start: all, or those at both ends."""
 
-    def __init__(self, using: str, of: Range) -> None:
-        (self.rows,) = group_rows.rows(using, [of], ROWS + 1)
+    def __init__(self, using: str, log_range: Range) -> None:
+        (self.rows,) = group_rows.rows(using, [log_range], ROWS + 1)
         self.is_partial = len(self.rows) > ROWS
         if self.is_partial:
             seen: dict[int, Row] = {row.offset: row for row in self.rows}
-            (newest,) = group_rows.rows(using, [of._replace(newest_first=True)], ROWS)
+            (newest,) = group_rows.rows(using, [log_range._replace(newest_first=True)], ROWS)
             self.rows = [*self.rows, *(row for row in newest if row.offset not in seen)]
 
     def stretch(self, test: Callable[[Row], bool]) -> Stretch:

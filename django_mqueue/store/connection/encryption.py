@@ -15,7 +15,7 @@ _MYSQL_VERSIONS = ("5", "8", "9")
 _LOCAL = ("", "localhost", "127.0.0.1", "::1")
 
 
-def wanted(parameters: Mapping[str, Any]) -> Encryption:
+def required(parameters: Mapping[str, Any]) -> Encryption:
     """Return the encryption that the parameters ``ssl_mode`` and ``ssl`` of mysqlclient require.
 
     "required" accepts any server that offers TLS; "verified" checks its certificate. A mapping in ``ssl`` requires
@@ -44,11 +44,11 @@ def required_is_enforced() -> bool:
 
 
 def enforced(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters that make the client library encrypt as ``wanted`` says before it sends the password.
+    """Return parameters that make the client library encrypt as ``required`` says, before it sends the password.
 
     Raises ``NotSupportedError`` if this needs a certificate authority and the parameters name none.
     """
-    if wanted(parameters) != "required" or required_is_enforced():
+    if required(parameters) != "required" or required_is_enforced():
         return dict(parameters)
     ssl = parameters.get("ssl")
     named = isinstance(ssl, Mapping) and (ssl.get("ca") or ssl.get("capath"))

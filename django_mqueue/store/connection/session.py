@@ -112,29 +112,29 @@ def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
 
-    seen = _seen.get()
-    if seen is None:
+    cached = _cached_rows.get()
+    if cached is None:
         return single(using, work, locks=False)
-    question = (using, sql, tuple(params))
-    if question not in seen:
-        seen[question] = single(using, work, locks=False)
-    return list(seen[question])
+    key = (using, sql, tuple(params))
+    if key not in cached:
+        cached[key] = single(using, work, locks=False)
+    return list(cached[key])
 
 
-_seen: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("seen", default=None)
+_cached_rows: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("seen", default=None)
 
 
 @contextmanager
 def cached_queries() -> Iterator[None]:
     """Let ``fetch`` run each statement once in this block, for pages whose parts repeat queries."""
-    if _seen.get() is not None:
+    if _cached_rows.get() is not None:
         yield
         return
-    token = _seen.set({})
+    token = _cached_rows.set({})
     try:
         yield
     finally:
-        _seen.reset(token)
+        _cached_rows.reset(token)
 
 
 def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool = True) -> Result:

@@ -40,8 +40,8 @@ def _fails_on_changes(connection: Any) -> bool:
     """Return whether snapshot isolation is on and matters. Queries each connection once."""
     if not getattr(connection, "mysql_is_mariadb", False) or connection.isolation_level in WITHOUT_SNAPSHOTS:
         return False
-    asked, fails = getattr(connection, "_mqueue_snapshot", (None, False))
-    if asked is None or asked is not connection.connection:
+    checked, fails = getattr(connection, "_mqueue_snapshot", (None, False))
+    if checked is None or checked is not connection.connection:
         with connection.cursor() as cursor:
             cursor.execute("SHOW SESSION VARIABLES WHERE Variable_name = %s", [VARIABLE])
             row = cursor.fetchone()  # None: the server is too old to have it.

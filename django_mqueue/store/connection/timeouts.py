@@ -35,9 +35,9 @@ def worker_timeouts(using: str, seconds: float) -> Iterator[Callable[[], None]]:
             return
         with connection.cursor() as cursor:
             cursor.execute("SELECT @@SESSION.wait_timeout, @@SESSION.innodb_lock_wait_timeout")
-            silence, lock_wait = (int(value) for value in cursor.fetchone())
-            _set(cursor, min(silence, math.ceil(seconds)), LOCK_WAIT)
-        seen, before = connection.connection, (silence, lock_wait)
+            idle_timeout, lock_wait = (int(value) for value in cursor.fetchone())
+            _set(cursor, min(idle_timeout, math.ceil(seconds)), LOCK_WAIT)
+        seen, before = connection.connection, (idle_timeout, lock_wait)
 
     try:
         yield prepare
@@ -49,9 +49,9 @@ def worker_timeouts(using: str, seconds: float) -> Iterator[Callable[[], None]]:
                 _set(cursor, *before)
 
 
-def _set(cursor: Any, silence: int, lock_wait: int) -> None:
+def _set(cursor: Any, idle_timeout: int, lock_wait: int) -> None:
     cursor.execute(
-        "SET SESSION wait_timeout = %s, SESSION innodb_lock_wait_timeout = %s", [silence, lock_wait]
+        "SET SESSION wait_timeout = %s, SESSION innodb_lock_wait_timeout = %s", [idle_timeout, lock_wait]
     )
 
 
@@ -69,10 +69,10 @@ def short_lock_wait_timeout(using: str) -> Iterator[None]:
         cursor.execute("SELECT @@SESSION.innodb_lock_wait_timeout")
         before = int(cursor.fetchone()[0])
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
-    mine = connections[using].connection
+    raw = connections[using].connection
     try:
         yield
     finally:
-        if connections[using].connection is mine:
+        if connections[using].connection is raw:
             with suppress(DatabaseError), connections[using].cursor() as cursor:
                 cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", [before])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...policy.batching import batches
+from ...policy.batching import PER_STATEMENT
 from ..connection import session
-from ..connection.dialect import NOW_MS, flat, marks, union
+from ..connection.dialect import NOW_MS, marks
 from ..offsets import Registration, registration_of
+from .branches import fetch_each
 
 
 def registrations(
@@ -27,17 +28,13 @@ def registrations(
 
 def alive(using: str, pairs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
     """Count the live subscribers of each (topic, group, maximum age of a heartbeat in milliseconds)."""
-    branch = (
+    query = (
         "SELECT %s, COUNT(*) FROM queue_subscriber_heartbeats FORCE INDEX (queue_heartbeats_subscriber)"
         " WHERE consumer_group = %s AND topic = %s AND deregistered_at IS NULL"
         f" AND heartbeat_at > {NOW_MS} - %s"
     )
-    found: dict[tuple[str, str], int] = {}
-    for some in batches(pairs):
-        params = flat([number, group, topic, ms] for number, (topic, group, ms) in enumerate(some))
-        for number, count in session.fetch(using, union(branch, len(some)), params):
-            found[some[int(number)][:2]] = int(count)
-    return found
+    found = fetch_each(using, query, [(group, topic, ms) for topic, group, ms in pairs], PER_STATEMENT)
+    return {pair[:2]: int(count) for pair, ((count,),) in zip(pairs, found, strict=True)}
 
 
 def holders(using: str, group: str, topic: str, limit: int) -> dict[str, int]:
@@ -68,4 +65,7 @@ def members(using: str, group: str, topic: str, limit: int) -> list[Member]:
         f" ORDER BY subscriber_name LIMIT {limit:d}",
         [group, topic],
     )
-    return [Member(name, life, int(at), None if left is None else int(left)) for name, life, at, left in rows]
+    return [
+        Member(name, incarnation, int(at), None if left is None else int(left))
+        for name, incarnation, at, left in rows
+    ]

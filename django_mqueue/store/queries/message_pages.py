@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..connection import session
-from ..connection.dialect import flat, marks, names_table, numbers_table, union
+from ..connection.dialect import flat, marks, numbers_table, union
 from . import skip_scan
-from .skip_scan import NEWEST
 
-Place = tuple[int, str, str]
+LogEntry = tuple[int, str, str]
 """Offset, partition and target group of a row of the log."""
 
 
@@ -33,7 +32,7 @@ def log_page(
     limit: int,
     *,
     newest_first: bool,
-) -> list[Place]:
+) -> list[LogEntry]:
     """Return the next rows of a topic, or of one of its partitions, strictly between two offsets."""
     index, where, params = of_partition(topic, partition)
     rows = session.fetch(
@@ -45,55 +44,7 @@ def log_page(
     return [(int(offset), name, target) for offset, name, target in rows]
 
 
-class News(NamedTuple):
-    """A partition with its newest message, and the group's position in it.
-
-    The group has acknowledged all up to ``acked``. All up to ``scanned`` was delivered to it. ``moved_at``: when the
-    position was stored, in epoch milliseconds; 0 if there is none.
-    """
-
-    partition: str
-    newest: int
-    acked: int
-    scanned: int
-    moved_at: int
-
-
-def news(using: str, group: str, topic: str, start: int, names: Sequence[str]) -> list[News]:
-    """Return the partitions of these names that the log holds, with the position of a group that began at ``start``."""
-    rows = session.fetch(
-        using,
-        f"SELECT p.partition_key, ({NEWEST}), GREATEST(COALESCE(o.offset_acked, 0), %s),"
-        " GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s), COALESCE(o.updated_at, 0)"
-        f" FROM {names_table('p')} LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
-        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key",
-        [topic, start, start, json.dumps(names), group, topic],
-    )
-    return sorted(News(name, *map(int, numbers)) for name, *numbers in rows if numbers[0] is not None)
-
-
-def first_open_below(
-    using: str, group: str, topic: str, above: Sequence[tuple[str, int]], below: int
-) -> int | None:
-    """Return the lowest offset, over all partitions, that the group has not acknowledged; None if there is none.
-
-    It searches each partition above its offset in ``above``, and below ``below``. These ranges are short, so one
-    statement reads hundreds of them.
-    """
-    ranges = " OR ".join(["(m.partition_key = %s AND m.`offset` > %s AND m.`offset` < %s)"] * len(above))
-    rows = session.fetch(
-        using,
-        "SELECT MIN(m.`offset`) FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-        f" WHERE m.topic = %s AND ({ranges}) AND m.consumer_group IN ('', %s)"
-        " AND (s.acked IS NULL OR s.acked = 0)",
-        [group, topic, *flat([partition, offset, below] for partition, offset in above), group],
-    )
-    return None if rows[0][0] is None else int(rows[0][0])
-
-
-def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[Place]:
+def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[LogEntry]:
     """Return the first ``limit`` rows of each partition above its offset."""
     branch = (
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_partition)"
@@ -115,7 +66,9 @@ def leased(using: str, group: str, topic: str, after: str, limit: int) -> list[s
     return [str(name) for (name,) in rows]
 
 
-def with_open_ones(using: str, group: str, topic: str, first: str, last: str, in_flight: bool) -> list[str]:
+def with_open_deliveries(
+    using: str, group: str, topic: str, first: str, last: str, in_flight: bool
+) -> list[str]:
     """Return the leased partitions from ``first`` to ``last`` that have deliveries in flight.
 
     Without ``in_flight``: the partitions with messages that wait for a retry.
@@ -132,7 +85,7 @@ def with_open_ones(using: str, group: str, topic: str, first: str, last: str, in
     return [str(name) for (name,) in rows]
 
 
-def open_ones(
+def open_deliveries(
     using: str, group: str, topic: str, above: Sequence[tuple[str, int, int]], in_flight: bool, limit: int
 ) -> list[tuple[str, int, int]]:
     """Return (partition, due time, offset) of each partition's next deliveries in flight.
@@ -151,7 +104,7 @@ def open_ones(
     return [(name, int(due), int(offset)) for name, due, offset in rows]
 
 
-def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[Place]:
+def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[LogEntry]:
     """Return the rows with this id in the partitions, for any target group."""
     rows = session.fetch(
         using,
@@ -162,7 +115,7 @@ def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[Pl
     return sorted((int(offset), name, target) for offset, name, target in rows)
 
 
-def by_original_id(using: str, topic: str, groups: Collection[str], id: str, limit: int) -> list[Place]:
+def by_original_id(using: str, topic: str, groups: Collection[str], id: str, limit: int) -> list[LogEntry]:
     """Return the dead letters of ``groups`` with this original id. Without groups, return the messages that have it.
 
     Messages that were redriven or retried after a long delay have an original id.
@@ -195,7 +148,7 @@ _MESSAGE = (
     "m.`offset`, m.partition_key, m.id, m.original_id, m.consumer_group, m.metadata, m.available_at, m.published_at,"
     " m.failed_at, m.failure_count, m.last_error, m.failed_group, m.original_topic"
 )
-_WANTED = (
+_AT_OFFSETS = (
     f" FROM {numbers_table('wanted', 'o')}"
     " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = wanted.o"
 )
@@ -211,7 +164,7 @@ CAME_BACK = (
 
 def rows(using: str, offsets: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Return all columns except the payloads: for each offset a mapping by ``MESSAGE_COLUMNS``."""
-    found = session.fetch(using, f"SELECT {_MESSAGE}{_WANTED}", [json.dumps(offsets)])
+    found = session.fetch(using, f"SELECT {_MESSAGE}{_AT_OFFSETS}", [json.dumps(offsets)])
     return {int(row[0]): dict(zip(MESSAGE_COLUMNS, row, strict=True)) for row in found}
 
 
@@ -227,7 +180,7 @@ def rows_of_group(
         using,
         f"SELECT {_MESSAGE}, s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed,"
         f" s.delivered_to, s.delivered_at, s.acked_at, s.errors, d.`offset`,"
-        f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {CAME_BACK}{_WANTED}"
+        f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {CAME_BACK}{_AT_OFFSETS}"
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
         " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
         " LEFT JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON s.acked = 1 AND d.topic = %s"
@@ -240,7 +193,7 @@ def rows_of_group(
 
 def sizes(using: str, offsets: Sequence[int]) -> dict[int, int]:
     """Return the size of each payload in bytes. The server reads long payloads for this."""
-    found = session.fetch(using, f"SELECT m.`offset`, LENGTH(m.payload){_WANTED}", [json.dumps(offsets)])
+    found = session.fetch(using, f"SELECT m.`offset`, LENGTH(m.payload){_AT_OFFSETS}", [json.dumps(offsets)])
     return {int(offset): int(size) for offset, size in found}
 
 
@@ -248,7 +201,7 @@ def payloads(using: str, offsets: Sequence[int], most: int | None = None) -> dic
     """Return (payload, full size in bytes) for each offset. ``most`` limits the bytes of each payload."""
     column = "m.payload" if most is None else f"LEFT(m.payload, {most:d})"
     found = session.fetch(
-        using, f"SELECT m.`offset`, {column}, LENGTH(m.payload){_WANTED}", [json.dumps(offsets)]
+        using, f"SELECT m.`offset`, {column}, LENGTH(m.payload){_AT_OFFSETS}", [json.dumps(offsets)]
     )
     return {int(offset): (bytes(payload), int(size)) for offset, payload, size in found}
 

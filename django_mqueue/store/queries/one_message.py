@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..connection import session
-from .message_pages import STATE_COLUMNS, Place
+from .message_pages import STATE_COLUMNS, LogEntry
 
 STATE = (
     "s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed, s.delivered_to,"
@@ -14,7 +14,7 @@ STATE = (
 STAND_COLUMNS = ("group", "start", "paused", "done_to", *STATE_COLUMNS[:-2])
 
 
-def place(using: str, offset: int) -> tuple[str, str | None, int] | None:
+def origin(using: str, offset: int) -> tuple[str, str | None, int] | None:
     """Return (topic, original topic of a dead letter, creation time) of the row at an offset, or None."""
     rows = session.fetch(
         using,
@@ -54,7 +54,9 @@ def groups(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
     return [(group, bool(paused)) for group, paused in rows]
 
 
-def letters(using: str, dead_topic: str, partition: str, offset: int, limit: int) -> list[tuple[int, str]]:
+def dead_letters(
+    using: str, dead_topic: str, partition: str, offset: int, limit: int
+) -> list[tuple[int, str]]:
     """Return (offset, group) of a message's dead letters. Their ids are ``<offset of the message>:<group>``."""
     rows = session.fetch(
         using,
@@ -65,7 +67,7 @@ def letters(using: str, dead_topic: str, partition: str, offset: int, limit: int
     return [(int(letter), id.partition(":")[2]) for letter, id in rows]
 
 
-def set_aside(using: str, scheduled: str, partition: str, offset: int, limit: int) -> list[int]:
+def parked_retries(using: str, scheduled: str, partition: str, offset: int, limit: int) -> list[int]:
     """Return the offsets of a message's parked retries, among the newest ``limit`` scheduled rows of its partition."""
     rows = session.fetch(
         using,
@@ -78,7 +80,7 @@ def set_aside(using: str, scheduled: str, partition: str, offset: int, limit: in
     return [int(one) for (one,) in rows]
 
 
-def log_place(using: str, topic: str, offset: int) -> list[Place]:
+def log_entry(using: str, topic: str, offset: int) -> list[LogEntry]:
     """Return the row at an offset if it belongs to the topic; otherwise an empty list."""
     rows = session.fetch(
         using,

@@ -10,8 +10,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ...policy.batching import PER_STATEMENT, batches, batches_by_weight
 from ..connection import session
-from ..connection.dialect import NOW_MS, flat, marks, names_table, union
+from ..connection.dialect import NOW_MS, flat, marks, names_table
+from .branches import fetch_each
+from .partition_walk import PARTITIONS
+from .skip_scan import NEWEST
 
 
 def known_names(using: str, group: str, topic: str, after: str, limit: int) -> set[str]:
@@ -21,12 +25,111 @@ def known_names(using: str, group: str, topic: str, after: str, limit: int) -> s
         f" AND partition_key > %s ORDER BY partition_key LIMIT {limit:d}"
     )
     leased = one.format("queue_partition_leases", "queue_leases_partition")
-    placed = one.format("queue_offsets", "queue_offsets_partition")
-    rows = session.fetch(using, f"({leased}) UNION ({placed})", [group, topic, after] * 2)
+    with_position = one.format("queue_offsets", "queue_offsets_partition")
+    rows = session.fetch(using, f"({leased}) UNION ({with_position})", [group, topic, after] * 2)
     return {str(name) for (name,) in rows}
 
 
-class Place(NamedTuple):
+def leased(using: str, pairs: Sequence[tuple[str, str]], limit: int) -> list[list[str]]:
+    """Return the first ``limit`` partitions with a lease row, for each (topic, group)."""
+    query = (
+        "SELECT %s, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+        f" WHERE consumer_group = %s AND topic = %s ORDER BY partition_key LIMIT {limit:d}"
+    )
+    return [
+        [str(name) for (name,) in rows]
+        for rows in fetch_each(using, query, [(group, topic) for topic, group in pairs])
+    ]
+
+
+class Progress(NamedTuple):
+    """The progress of a group in a partition that the log holds. ``newest``: the partition's last offset.
+
+    The group has acknowledged all up to ``acked``. All up to ``scanned`` was delivered to it. ``moved_at``: when the
+    position was stored, in epoch milliseconds; 0 if there is none.
+    """
+
+    partition: str
+    newest: int
+    acked: int
+    scanned: int
+    moved_at: int
+
+
+def progress(using: str, groups: Sequence[tuple[str, str, int, Sequence[str]]]) -> list[list[Progress]]:
+    """Return the progress of each (topic, group, start, partition names), without partitions that the log lacks.
+
+    ``start``: the offset above which the group began.
+    """
+    query = (
+        f"SELECT %s, p.partition_key, ({NEWEST}), GREATEST(COALESCE(o.offset_acked, 0), %s),"
+        " GREATEST(COALESCE(o.scan_offset, 0), COALESCE(o.offset_acked, 0), %s), COALESCE(o.updated_at, 0)"
+        f" FROM {names_table('p')} LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
+        " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key"
+    )
+    parts = [(n, some) for n, (*_, names) in enumerate(groups) for some in batches(names, PARTITIONS)]
+    params = []
+    for number, names in parts:
+        topic, group, start, _ = groups[number]
+        params.append([topic, start, start, json.dumps(names), group, topic])
+    found: list[list[Progress]] = [[] for _ in groups]
+    for (number, _), rows in zip(parts, fetch_each(using, query, params), strict=True):
+        found[number] += sorted(Progress(name, *map(int, row)) for name, *row in rows if row[0] is not None)
+    return found
+
+
+class Above(NamedTuple):
+    """The messages of a partition above an offset, and the group for which they are searched."""
+
+    topic: str
+    group: str
+    partition: str
+    offset: int
+
+
+def first_open(using: str, searches: Sequence[Above]) -> list[int | None]:
+    """Return the first offset of each search that the group has not acknowledged; None if there is none."""
+    query = (
+        "SELECT %s, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.consumer_group IN ('', %s)"
+        " AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT 1"
+    )
+    params = [(one.group, one.topic, one.partition, one.offset, one.group) for one in searches]
+    rows = fetch_each(using, query, params, PER_STATEMENT)
+    return [int(found[0][0]) if found else None for found in rows]
+
+
+def first_open_below(using: str, searches: Sequence[tuple[Sequence[Above], int]]) -> list[int | None]:
+    """Return the lowest open offset below each limit; None if there is none.
+
+    A search is about partitions of one topic and group, and their limit. The ranges of offsets are short, so one
+    statement reads hundreds of them.
+    """
+    found: list[int | None] = []
+    for some in batches_by_weight(searches, lambda search: len(search[0]), PARTITIONS):
+        branches, params = list[str](), list[Any]()
+        for number, (partitions, below) in enumerate(some):
+            ranges = " OR ".join(
+                ["(m.partition_key = %s AND m.`offset` > %s AND m.`offset` < %s)"] * len(partitions)
+            )
+            branches.append(
+                "(SELECT %s, MIN(m.`offset`) FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+                " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
+                " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+                f" WHERE m.topic = %s AND ({ranges}) AND m.consumer_group IN ('', %s)"
+                " AND (s.acked IS NULL OR s.acked = 0))"
+            )
+            topic, group = partitions[0][:2]
+            bounds = flat([one.partition, one.offset, below] for one in partitions)
+            params += [number, group, topic, *bounds, group]
+        offsets: dict[int, Any] = dict(session.fetch(using, " UNION ALL ".join(branches), params))
+        found += [None if offsets[n] is None else int(offsets[n]) for n in range(len(some))]
+    return found
+
+
+class PartitionState(NamedTuple):
     """A group's position and lease in a partition. Values of a missing row are 0, None or ''."""
 
     partition: str
@@ -39,7 +142,7 @@ class Place(NamedTuple):
     renewed_at: int | None = None
 
 
-def places(using: str, group: str, topic: str, names: Sequence[str]) -> dict[str, Place]:
+def partition_states(using: str, group: str, topic: str, names: Sequence[str]) -> dict[str, PartitionState]:
     """Return the group's position and lease in these partitions, by name."""
     rows = session.fetch(
         using,
@@ -51,38 +154,38 @@ def places(using: str, group: str, topic: str, names: Sequence[str]) -> dict[str
         " ON l.consumer_group = %s AND l.topic = %s AND l.partition_key = p.partition_key",
         [json.dumps(names), group, topic, group, topic],
     )
-    return {row[0]: Place(*row) for row in rows}
+    return {row[0]: PartitionState(*row) for row in rows}
 
 
 class Counted(NamedTuple):
     """Counts of the first rows of a partition above an offset.
 
-    ``looked``: rows that were read, up to the offset ``last``. ``opened``: messages for the group that are not done.
+    ``rows_read``: rows that were read, up to the offset ``last``. ``opened``: messages for the group that are not done.
     ``pending``: those among them that were never delivered.
     """
 
-    looked: int = 0
+    rows_read: int = 0
     opened: int = 0
     pending: int = 0
     last: int = 0
 
 
-def behind(
-    using: str, group: str, topic: str, above: Sequence[tuple[str, int]], limit: int
-) -> dict[str, Counted]:
-    """Count the first ``limit`` rows of each partition above its offset. Partitions without such a row are missing."""
-    branch = (
-        "SELECT m.partition_key, COUNT(*), SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0),"
-        " SUM(m.consumer_group IN ('', %s) AND s.acked IS NULL), MAX(m.`offset`) FROM"
+def count_open(using: str, searches: Sequence[tuple[Above, int]]) -> list[Counted]:
+    """Count the first rows of each search. The number of each search is the maximum number of rows that it reads."""
+    query = (
+        "SELECT %s, COUNT(*), COALESCE(SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0), 0),"
+        " COALESCE(SUM(m.consumer_group IN ('', %s) AND s.acked IS NULL), 0), COALESCE(MAX(m.`offset`), 0) FROM"
         " (SELECT topic, partition_key, `offset`, consumer_group FROM queue_messages"
         " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key = %s AND `offset` > %s"
-        f" ORDER BY `offset` LIMIT {limit:d}) m LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
+        " ORDER BY `offset` LIMIT %s) m LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
         " ON s.consumer_group = %s AND s.topic = m.topic AND s.partition_key = m.partition_key"
-        " AND s.message_offset = m.`offset` GROUP BY m.partition_key"
+        " AND s.message_offset = m.`offset`"
     )
-    params = flat([group, group, topic, partition, offset, group] for partition, offset in above)
-    rows = session.fetch(using, union(branch, len(above)), params)
-    return {partition: Counted(*map(int, counts)) for partition, *counts in rows}
+    params = [
+        (one.group, one.group, one.topic, one.partition, one.offset, limit, one.group)
+        for one, limit in searches
+    ]
+    return [Counted(*map(int, row)) for (row,) in fetch_each(using, query, params, PER_STATEMENT)]
 
 
 def in_flight(using: str, group: str, topic: str, names: Sequence[str]) -> dict[str, int]:
@@ -100,7 +203,7 @@ def in_flight(using: str, group: str, topic: str, names: Sequence[str]) -> dict[
 _OPEN = (
     " FROM (SELECT partition_key, leased_by, holder, leased_at FROM queue_partition_leases"
     " FORCE INDEX (queue_leases_partition) WHERE consumer_group = %s AND topic = %s"
-    " ORDER BY partition_key LIMIT {leases:d}) l"
+    " ORDER BY partition_key LIMIT %s) l"
     " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (queue_delivery_state_due)"
     " ON s.consumer_group = %s AND s.topic = %s AND s.partition_key = l.partition_key AND s.acked = 0"
 )
@@ -110,44 +213,41 @@ OPEN_COLUMNS = (
     "offset", "partition", "in_flight", "retry_count", "handed", "alone", "delivered_to", "delivered_at",
     "invisible_until", "owner", "holder", "leased_at", "now",
 )  # fmt: skip
-_OPEN_ROWS = (
-    "SELECT s.message_offset, s.partition_key, s.in_flight, s.retry_count, s.handed, s.alone, s.delivered_to,"
-    f" s.delivered_at, s.invisible_until, l.leased_by, l.holder, l.leased_at, {NOW_MS}{_OPEN}"
-)
 
 
-def opened(
+def open_deliveries(
     using: str,
-    group: str,
-    topic: str,
-    leases: int,
+    groups: Sequence[tuple[str, str, int]],
     limit: int,
     *,
     in_flight: bool | None = None,
-    name: str | None = None,
-) -> list[dict[str, Any]]:
-    """Return the first ``limit`` open deliveries: mappings by ``OPEN_COLUMNS``.
+    subscriber: str | None = None,
+) -> list[list[dict[str, Any]]]:
+    """Return the first ``limit`` open deliveries of each group: mappings by ``OPEN_COLUMNS``.
 
-    ``leases``: the number of partitions to read. ``in_flight``: only those in flight, or only those that wait for a
-    retry. ``name``: only deliveries to this subscriber.
+    ``groups``: (topic, group, number of partitions to read). ``in_flight``: only those in flight, or only those that
+    wait for a retry. ``subscriber``: only deliveries to this subscriber.
     """
-    which, params = "", [group, topic, group, topic]
-    if in_flight is not None:
-        which += f" AND s.in_flight = {in_flight:d}"
-    if name is not None:
-        which += " AND s.delivered_to = %s"
-        params.append(name)
-    rows = session.fetch(using, f"{_OPEN_ROWS.format(leases=leases)}{which} LIMIT {limit:d}", params)
-    return [dict(zip(OPEN_COLUMNS, row, strict=True)) for row in rows]
+    query = (
+        "SELECT %s, s.message_offset, s.partition_key, s.in_flight, s.retry_count, s.handed, s.alone, s.delivered_to,"
+        f" s.delivered_at, s.invisible_until, l.leased_by, l.holder, l.leased_at, {NOW_MS}{_OPEN}"
+        f"{'' if in_flight is None else f' AND s.in_flight = {in_flight:d}'}"
+        f"{'' if subscriber is None else ' AND s.delivered_to = %s'} LIMIT {limit:d}"
+    )
+    names = [] if subscriber is None else [subscriber]
+    params = [[group, topic, partitions, group, topic, *names] for topic, group, partitions in groups]
+    return [
+        [dict(zip(OPEN_COLUMNS, row, strict=True)) for row in rows]
+        for rows in fetch_each(using, query, params)
+    ]
 
 
 def open_counts(using: str, group: str, topic: str, leases: int, limit: int) -> tuple[int, int]:
     """Return (number in flight, number that wait for a retry), together up to ``limit``."""
     rows = session.fetch(
         using,
-        f"SELECT in_flight, COUNT(*) FROM (SELECT s.in_flight{_OPEN.format(leases=leases)} LIMIT {limit:d}) x"
-        " GROUP BY in_flight",
-        [group, topic, group, topic],
+        f"SELECT in_flight, COUNT(*) FROM (SELECT s.in_flight{_OPEN} LIMIT {limit:d}) x GROUP BY in_flight",
+        [group, topic, leases, group, topic],
     )
-    found = {bool(flying): int(count) for flying, count in rows}
+    found = {bool(in_flight): int(count) for in_flight, count in rows}
     return found.get(True, 0), found.get(False, 0)

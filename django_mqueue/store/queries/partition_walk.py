@@ -37,12 +37,12 @@ class Found:
 class Chunk:
     """The rows found by one step of a walk.
 
-    ``position``: a later walk can continue after it. ``looked``: the number of partitions that had no row.
+    ``position``: a later walk can continue after it. ``empty``: the number of partitions that had no row.
     """
 
     found: list[Found]
     position: Position
-    looked: int = 0
+    empty: int = 0
 
 
 Walk = Iterator[Chunk]
@@ -52,58 +52,59 @@ Walk = Iterator[Chunk]
 class PartitionWalk:
     """A walk over partitions in the order of their names.
 
-    * ``listed(after, limit)`` returns the next partition names.
-    * ``worth(names)`` returns the partitions that may hold matching rows, each with the place after which to read.
-    * ``read(places, limit)`` returns up to ``limit`` rows of each partition, in order.
+    * ``next_names(after, limit)`` returns the next partition names.
+    * ``with_messages(names)`` returns the partitions that may hold matching rows, each with the position after which
+      to read.
+    * ``read(starts, limit)`` returns up to ``limit`` rows of each partition, in order.
     * ``key``: the only partition to read, or None for all.
-    * ``width``: the number of integers in a place. The position of a row is ``(partition, *place)``.
+    * ``width``: the number of integers in a ``PartitionPosition``. The position of a row is ``(partition, *numbers)``.
     """
 
-    listed: Callable[[str, int], list[str]]
-    worth: Callable[[list[str]], list[tuple[str, PartitionPosition]]]
+    next_names: Callable[[str, int], list[str]]
+    with_messages: Callable[[list[str]], list[tuple[str, PartitionPosition]]]
     read: Callable[[Sequence[tuple[str, PartitionPosition]], int], list[Found]]
     key: str | None
     width: int
 
     def walk(self, position: Position | None, chunk: int) -> Walk:
         after = ""
-        places = [] if self.key is None else self.worth([self.key])
+        starts = [] if self.key is None else self.with_messages([self.key])
         if position is not None:
             after, *rest = check_position(position, str, *[int] * self.width)
-            places = [(after, tuple(rest))]
-        for name, place in places:
-            yield from self._alone(name, place, chunk)
+            starts = [(after, tuple(rest))]
+        for name, start in starts:
+            yield from self._alone(name, start, chunk)
         if self.key is None:
             yield from self._all(after, chunk)
 
     def _all(self, after: str, chunk: int) -> Walk:
-        while names := self.listed(after, min(chunk, PARTITIONS)):
+        while names := self.next_names(after, min(chunk, PARTITIONS)):
             last = names[-1]
-            places = self.worth(names)
-            for at in range(0, len(places), BRANCHES):
-                yield from self._batch(places[at : at + BRANCHES], chunk)
-            yield Chunk([], self._end(last), len(names) - len(places))
+            starts = self.with_messages(names)
+            for at in range(0, len(starts), BRANCHES):
+                yield from self._batch(starts[at : at + BRANCHES], chunk)
+            yield Chunk([], self._end(last), len(names) - len(starts))
             after = last
 
-    def _batch(self, places: list[tuple[str, PartitionPosition]], chunk: int) -> Walk:
+    def _batch(self, starts: list[tuple[str, PartitionPosition]], chunk: int) -> Walk:
         each = min(max(chunk // 10, FIRST_READ_ROWS.start), FIRST_READ_ROWS.stop)
-        rows: dict[str, list[Found]] = {name: [] for name, _ in places}
-        for found in self.read(places, each):
+        rows: dict[str, list[Found]] = {name: [] for name, _ in starts}
+        for found in self.read(starts, each):
             rows[found.partition].append(found)
-        ready: list[Found] = []
-        looked = 0
-        for name, mine in rows.items():
-            ready += mine
-            looked += not mine
-            if len(mine) == each:
-                yield Chunk(ready, mine[-1].position, looked)
-                yield from self._alone(name, mine[-1].position[1:], chunk)
-                ready, looked = [], 0
-        yield Chunk(ready, self._end(places[-1][0]), looked)
+        found_rows: list[Found] = []
+        empty = 0
+        for name, own in rows.items():
+            found_rows += own
+            empty += not own
+            if len(own) == each:
+                yield Chunk(found_rows, own[-1].position, empty)
+                yield from self._alone(name, own[-1].position[1:], chunk)
+                found_rows, empty = [], 0
+        yield Chunk(found_rows, self._end(starts[-1][0]), empty)
 
-    def _alone(self, name: str, place: PartitionPosition, chunk: int) -> Walk:
-        while found := self.read([(name, place)], chunk):
-            place = found[-1].position[1:]
+    def _alone(self, name: str, start: PartitionPosition, chunk: int) -> Walk:
+        while found := self.read([(name, start)], chunk):
+            start = found[-1].position[1:]
             yield Chunk(found, found[-1].position)
             if len(found) < chunk:
                 return

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ...policy.batching import batches
 from ..connection import session
-from ..connection.dialect import is_mariadb
+from ..connection.dialect import flat, is_mariadb, union
 
-BRANCHES = 200
-"""Maximum reads in one statement."""
+GAPS, TOPICS = 100, 50
+"""Maximum gaps and topics in one statement."""
 FIRST, FEW, GROWTH, MOST = 64, 8, 4, 512
 """Entries of a read: ``FIRST`` for the first one, then ``FEW``. If names have few entries, each read has ``GROWTH``
 times more, up to ``MOST``. A read costs as much as some dozens of entries."""
@@ -41,15 +42,8 @@ class Names:
 
     def next(self, using: str, after: str, limit: int) -> list[str]:
         """Return the next ``limit`` names after ``after``, in order."""
-        # With ORDER BY on all columns, or with GROUP BY, MariaDB would read all names before it applies the limit.
-        sql = (
-            f"SELECT DISTINCT {self.columns}{self.source}{self.column} > %s"
-            f" ORDER BY {self.column} LIMIT {limit:d}"
-        )
-        params = [*self.params, after]
-        if _is_loose(using, sql, params):
-            return [str(row[-1]) for row in session.fetch(using, sql, params)]
-        return _bisect(using, self, after, limit)
+        (found,) = _next(using, [self], after, limit)
+        return found
 
     def all(self, using: str) -> Iterator[str]:
         """Yield all names, in order."""
@@ -58,16 +52,6 @@ class Names:
             yield from names
             after = names[-1]
 
-    def look(self, gap: Gap, number: int, *, last: bool) -> tuple[str, list[str]]:
-        """Return the SQL, with its parameters, that reads the first entries of a gap or its last entry."""
-        above = f"{self.column} {'>=' if gap.including else '>'} %s"
-        below = "" if gap.high is None else f" AND {self.column} < %s"
-        order = f"{self.column} DESC LIMIT 1" if last else f"{self.column} LIMIT {gap.entries:d}"
-        return (
-            f"(SELECT {number:d}, {last:d}, {self.column}{self.source}{above}{below} ORDER BY {order})",
-            [*self.params, gap.low, *([] if gap.high is None else [gap.high])],
-        )
-
 
 def partitions(topic: str) -> Names:
     """Return the names of a topic's partitions in the log."""
@@ -75,6 +59,14 @@ def partitions(topic: str) -> Names:
         "queue_messages", "queue_messages_partition", "partition_key", "topic, partition_key", "topic = %s AND ",
         (topic,),
     )  # fmt: skip
+
+
+def first_partitions(using: str, topics: Sequence[str], limit: int) -> dict[str, list[str]]:
+    """Return the names of the first ``limit`` partitions of each topic. Few statements read many topics."""
+    found: dict[str, list[str]] = {}
+    for some in batches(topics, TOPICS):
+        found |= zip(some, _next(using, [partitions(topic) for topic in some], "", limit), strict=True)
+    return found
 
 
 # With ORDER BY on the offset alone, MySQL would read and sort the whole partition; with the topic, MariaDB would.
@@ -92,24 +84,63 @@ class Gap:
     ``including``: ``low`` may itself be a name. ``entries``: the number of entries that the next read returns.
     """
 
+    names: Names
     low: str
     high: str | None
     including: bool = False
     entries: int = FEW
 
+    def query(self, number: int, *, last: bool) -> tuple[str, list[str]]:
+        """Return the SQL, with its parameters, that reads the first entries of the gap or its last entry."""
+        column, source = self.names.column, self.names.source
+        above = f"{column} {'>=' if self.including else '>'} %s"
+        below = "" if self.high is None else f" AND {column} < %s"
+        order = f"{column} DESC LIMIT 1" if last else f"{column} LIMIT {self.entries:d}"
+        return (
+            f"(SELECT {number:d}, {last:d}, {column}{source}{above}{below} ORDER BY {order})",
+            [*self.names.params, self.low, *([] if self.high is None else [self.high])],
+        )
 
-def _is_loose(using: str, sql: str, params: Sequence[str]) -> bool:
+
+def _next(using: str, sources: Sequence[Names], after: str, limit: int) -> list[list[str]]:
+    """Return the next ``limit`` names of each source: by a loose index scan if the server plans one, or by bisection.
+
+    Sources differ only in their parameters, and several sources have one parameter.
+    """
+    first = sources[0]
+    # With ORDER BY on all columns, or with GROUP BY, MariaDB would read all names before it applies the limit.
+    distinct = (
+        f"SELECT DISTINCT {first.columns}{first.source}{first.column} > %s"
+        f" ORDER BY {first.column} LIMIT {limit:d}"
+    )
+    loose = _with_loose_scan(using, union(distinct, len(sources)), flat([*s.params, after] for s in sources))
+    scanned = [source for number, source in enumerate(sources) if number in loose]
+    found: dict[tuple[str, ...], list[str]] = {source.params: [] for source in scanned}
+    if scanned:
+        params = flat([*source.params, after] for source in scanned)
+        for *fixed, name in session.fetch(using, union(distinct, len(scanned)), params):
+            found[tuple(fixed)].append(str(name))
+    rest = [source for source in sources if source.params not in found]
+    found |= zip((source.params for source in rest), _bisect(using, rest, after, limit), strict=True)
+    return [found[source.params] for source in sources]
+
+
+def _with_loose_scan(using: str, sql: str, params: Sequence[str]) -> set[int]:
+    """Return the branches of a UNION, counted from 0, for which the server plans a loose index scan."""
     word = "EXPLAIN" if is_mariadb(using) else "EXPLAIN FORMAT=TRADITIONAL"
-    return any("index for group-by" in str(row[-1]) for row in session.fetch(using, f"{word} {sql}", params))
+    rows = session.fetch(using, f"{word} {sql}", params)
+    return {int(row[0]) - 1 for row in rows if "index for group-by" in str(row[-1])}
 
 
-def _bisect(using: str, names: Names, after: str, limit: int) -> list[str]:
-    """Return the next names by bisection: read both ends of each gap, then divide the rest in the middle."""
-    rest: list[str | Gap] = [Gap(after, None, entries=FIRST)]
-    while any(isinstance(one, Gap) for one in rest):
-        found = _found(using, names, [one for one in rest if isinstance(one, Gap)])
-        rest = list(_first((part for one in rest for part in found.get(one, [one])), limit))
-    return [one for one in rest if isinstance(one, str)]
+def _bisect(using: str, sources: Sequence[Names], after: str, limit: int) -> list[list[str]]:
+    """Return the next names of each source: read both ends of each gap, then divide the rest in the middle."""
+    parts: list[list[str | Gap]] = [[Gap(source, after, None, entries=FIRST)] for source in sources]
+    while gaps := [part for some in parts for part in some if isinstance(part, Gap)]:
+        found = _read(using, gaps)
+        parts = [
+            list(_first((new for part in some for new in found.get(part, [part])), limit)) for some in parts
+        ]
+    return [[part for part in some if isinstance(part, str)] for some in parts]
 
 
 def _first(parts: Iterable[str | Gap], limit: int) -> Iterator[str | Gap]:
@@ -122,25 +153,19 @@ def _first(parts: Iterable[str | Gap], limit: int) -> Iterator[str | Gap]:
             return
 
 
-def _found(using: str, names: Names, gaps: list[Gap]) -> dict[str | Gap, list[str | Gap]]:
+def _read(using: str, gaps: list[Gap]) -> dict[str | Gap, list[str | Gap]]:
     """Read the first gaps in one statement. Return for each of them the names and smaller gaps that replace it."""
-    branches, params, asked = list[str](), list[str](), list[Gap]()
-    for number, gap in enumerate(gaps):
-        if len(branches) >= BRANCHES:
-            break
-        asked.append(gap)
-        for last in (False, True):
-            branch, values = names.look(gap, number, last=last)
-            branches.append(branch)
-            params += values
-    firsts: list[list[str]] = [[] for _ in asked]
-    lasts = ["" for _ in asked]
-    for number, last, name in session.fetch(using, " UNION ALL ".join(branches), params):
+    read = gaps[:GAPS]
+    queries = [gap.query(number, last=last) for number, gap in enumerate(read) for last in (False, True)]
+    entries: list[list[str]] = [[] for _ in read]
+    lasts = ["" for _ in read]
+    sql = " UNION ALL ".join(sql for sql, _ in queries)
+    for number, last, name in session.fetch(using, sql, flat(params for _, params in queries)):
         if last:
             lasts[number] = name
         else:
-            firsts[number].append(name)
-    return {gap: _parts(gap, first, last) for gap, first, last in zip(asked, firsts, lasts, strict=True)}
+            entries[number].append(name)
+    return {gap: _parts(gap, some, last) for gap, some, last in zip(read, entries, lasts, strict=True)}
 
 
 def _parts(gap: Gap, entries: list[str], last: str) -> list[str | Gap]:
@@ -152,10 +177,10 @@ def _parts(gap: Gap, entries: list[str], last: str) -> list[str | Gap]:
     more = min(gap.entries * GROWTH, MOST) if are_short else FEW
     low, middle = known[-1], between(known[-1], last)
     if middle is None:
-        parts.append(Gap(low, last, entries=more))
+        parts.append(Gap(gap.names, low, last, entries=more))
     else:
-        parts.append(Gap(low, middle, entries=more))
-        parts.append(Gap(middle, last, including=True, entries=more))
+        parts.append(Gap(gap.names, low, middle, entries=more))
+        parts.append(Gap(gap.names, middle, last, including=True, entries=more))
     return [*parts, last]
 
 

@@ -36,7 +36,7 @@ def first(using: str, topic: str, group: str, above: int, upto: int) -> int | No
 PARTITIONS, ROWS = 200, 1_000
 
 
-def left_to_others(using: str, me: Holder, start: int) -> int:
+def left_to_others(using: str, holder: Holder, start: int) -> int:
     """Count messages that could be handled now, in partitions whose leases other subscribers hold.
 
     It reads at most ``ROWS`` messages of each partition. ``start``: the start offset of the group.
@@ -52,20 +52,23 @@ def left_to_others(using: str, me: Holder, start: int) -> int:
     )
     count, after = 0, ""
     while True:
-        places = session.fetch(
+        positions = session.fetch(
             using,
             "SELECT l.partition_key, COALESCE(o.offset_acked, 0) FROM queue_partition_leases l"
             " FORCE INDEX (queue_leases_partition) LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
             " ON o.consumer_group = l.consumer_group AND o.topic = l.topic AND o.partition_key = l.partition_key"
             " WHERE l.consumer_group = %s AND l.topic = %s AND l.partition_key > %s AND l.holder NOT IN ('', %s)"
             f" ORDER BY l.partition_key LIMIT {PARTITIONS:d}",
-            [me.group, me.topic, after, me.incarnation],
+            [holder.group, holder.topic, after, holder.incarnation],
         )
-        if not places:
+        if not positions:
             return count
-        params = flat([me.group, me.topic, name, max(int(acked), start), me.group] for name, acked in places)
-        count += sum(int(found) for (found,) in session.fetch(using, union(branch, len(places)), params))
-        after = places[-1][0]
+        params = flat(
+            [holder.group, holder.topic, name, max(int(acked), start), holder.group]
+            for name, acked in positions
+        )
+        count += sum(int(found) for (found,) in session.fetch(using, union(branch, len(positions)), params))
+        after = positions[-1][0]
 
 
 def database(using: str) -> str:

@@ -13,14 +13,10 @@ from ..connection.dialect import NOW_MS, marks, numbers_table
 from ..log import INSERT_COLUMNS, insert_values
 from .schedule import WAITING
 
-_TOPIC_ROW = " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
-RETRY = "JSON_EXTRACT(metadata, '$.retry."
-"""The start of an expression that reads the record of a parked retry (see ``parked_retries.park``)."""
-
 
 @dataclass(frozen=True)
 class DueMessage:
-    """A scheduled message that is due. ``before``: a parked retry's original offset. Others have 0 and generation 0."""
+    """A scheduled message that is due. ``before`` and ``generation``: of a parked retry; 0 for others."""
 
     offset: int
     partition: str
@@ -34,7 +30,10 @@ class DueMessage:
 def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
     """Lock the promotion of a topic, so that messages enter the log by due time. Return False if it is locked."""
     row = scheduled_topic(topic)
-    lock = f"SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition){_TOPIC_ROW}"
+    lock = (
+        "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
+    )
     cursor.execute(f"{lock} FOR UPDATE SKIP LOCKED", [row])
     if cursor.fetchone():
         return True
@@ -53,8 +52,8 @@ def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit:
     """Lock and return up to ``limit`` due messages by due time. Skip locked ones, and offsets in ``without``."""
     others = f" AND `offset` NOT IN ({marks(sorted(without))})" if without else ""
     cursor.execute(
-        f"SELECT `offset`, partition_key, id, consumer_group, LENGTH(payload) + LENGTH(metadata), {RETRY}life'),"
-        f" {RETRY}offset')"
+        "SELECT `offset`, partition_key, id, consumer_group, LENGTH(payload) + LENGTH(metadata),"
+        " JSON_EXTRACT(metadata, '$.retry.life'), JSON_EXTRACT(metadata, '$.retry.offset')"  # See parked_retries.
         f" FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s AND {WAITING}"
         f" AND available_at <= {NOW_MS}{others} ORDER BY available_at, `offset` LIMIT {limit:d}"
         " FOR UPDATE SKIP LOCKED",
@@ -93,12 +92,14 @@ def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
     """Copy scheduled rows into the log by due time. INSERT ... SELECT would lock MariaDB's AUTO_INCREMENT counter."""
     cursor.execute(
         "SELECT partition_key, id, consumer_group, payload, metadata, available_at, created_at,"
-        f" JSON_UNQUOTE({RETRY}id')) FROM queue_messages FORCE INDEX (PRIMARY)"
+        " JSON_UNQUOTE(JSON_EXTRACT(metadata, '$.retry.id')) FROM queue_messages FORCE INDEX (PRIMARY)"
         f" WHERE `offset` IN ({marks(offsets)}) ORDER BY available_at, `offset`",
         list(offsets),
     )
-    end = f"%s, %s, %s, %s, %s, %s, %s, {NOW_MS}, %s)"
-    insert_values(cursor, topic, [(end, row) for row in cursor.fetchall()], f"{INSERT_COLUMNS}, original_id")
+    values = f"%s, %s, %s, %s, %s, %s, %s, {NOW_MS}, %s"
+    insert_values(
+        cursor, topic, [(values, row) for row in cursor.fetchall()], f"{INSERT_COLUMNS}, original_id"
+    )
 
 
 def delete(cursor: CursorWrapper, offsets: Sequence[int]) -> None:

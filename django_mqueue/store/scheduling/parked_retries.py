@@ -19,7 +19,7 @@ from ..log import INSERT_COLUMNS
 
 
 @dataclass(frozen=True)
-class Aside:
+class ParkedRetry:
     """A message that is to be parked for its group.
 
     ``offset``: its offset in the log. ``generation``: the group's registration generation. ``id``: a new id, because
@@ -34,37 +34,37 @@ class Aside:
     id: str
 
 
-def park(cursor: CursorWrapper, aside: Aside, delay_ms: int, *, counted: bool) -> bool:
+def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: bool) -> bool:
     """Schedule a message again in ``delay_ms``. Return False if the log no longer has it. ``counted``: after a nack."""
     cursor.execute(
         "SELECT m.metadata, COALESCE(m.original_id, m.id), m.published_at, s.retry_count, s.handed, s.failure_count,"
         " s.errors FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = s.message_offset"
         " WHERE s.consumer_group = %s AND s.topic = %s AND s.partition_key = %s AND s.message_offset = %s",
-        [aside.group, aside.topic, aside.partition, aside.offset],
+        [retry.group, retry.topic, retry.partition, retry.offset],
     )
     row = cursor.fetchone()
     if row is None:
         return False
     text, id, published_at, retries, handed, failures, errors = row
     metadata: dict[str, Any] = json.loads(text)
-    before = metadata.get("retry", {})
+    earlier = metadata.get("retry", {})
     metadata["retry"] = {
         "id": id,
-        "offset": aside.offset,
-        "published_at": before.get("published_at", int(published_at)),
+        "offset": retry.offset,
+        "published_at": earlier.get("published_at", int(published_at)),
         "count": int(retries) + (int(handed) if counted else 0),
         "failures": int(failures),
         "errors": json.loads(errors) if errors else [],
-        "life": aside.generation,
+        "life": retry.generation,
     }
     cursor.execute(
         f"INSERT INTO queue_messages ({INSERT_COLUMNS})"
         f" SELECT %s, partition_key, %s, %s, payload, %s, {NOW_MS} + %s, created_at, {NOW_MS}"
         " FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s",
         [
-            scheduled_topic(aside.topic), aside.id, aside.group, json.dumps(metadata, ensure_ascii=False), delay_ms,
-            aside.offset,
+            scheduled_topic(retry.topic), retry.id, retry.group, json.dumps(metadata, ensure_ascii=False), delay_ms,
+            retry.offset,
         ],
     )  # fmt: skip
     return True

@@ -35,8 +35,8 @@ class ScheduledRow:
     due: Due
 
     @property
-    def place(self) -> MessageKey:
-        return self.row.place
+    def message_key(self) -> MessageKey:
+        return self.row.message_key
 
     @property
     def sql(self) -> str:
@@ -86,12 +86,12 @@ def replace(cursor: CursorWrapper, topic: str, offset: int, row: ScheduledRow) -
     return bool(cursor.rowcount)
 
 
-_AT_PLACE = " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.consumer_group = %s"
+_BY_KEY = " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.consumer_group = %s"
 
 
-def delete(cursor: CursorWrapper, topic: str, place: MessageKey) -> bool:
-    """Delete the message that ``place`` identifies. Return whether it was still scheduled."""
-    found = _locate(cursor, topic, place)
+def delete(cursor: CursorWrapper, topic: str, message_key: MessageKey) -> bool:
+    """Delete the message that ``message_key`` identifies. Return whether it was still scheduled."""
+    found = _locate(cursor, topic, message_key)
     if found is None:
         return False
     index, where, params = found
@@ -99,9 +99,9 @@ def delete(cursor: CursorWrapper, topic: str, place: MessageKey) -> bool:
     return bool(cursor.rowcount)
 
 
-def move(cursor: CursorWrapper, topic: str, place: MessageKey, due: Due) -> bool:
-    """Change the due time of the message that ``place`` identifies. Return whether it was still scheduled."""
-    found = _locate(cursor, topic, place)
+def move(cursor: CursorWrapper, topic: str, message_key: MessageKey, due: Due) -> bool:
+    """Change the due time of the message that ``message_key`` identifies. Return whether it was still scheduled."""
+    found = _locate(cursor, topic, message_key)
     if found is None:
         return False
     index, where, params = found
@@ -112,21 +112,23 @@ def move(cursor: CursorWrapper, topic: str, place: MessageKey, due: Due) -> bool
     return bool(cursor.rowcount)
 
 
-def _locate(cursor: CursorWrapper, topic: str, place: MessageKey) -> tuple[str, str, list[Any]] | None:
+def _locate(cursor: CursorWrapper, topic: str, message_key: MessageKey) -> tuple[str, str, list[Any]] | None:
     """Return the index, the WHERE and its values that find the message to lock; None if there is no such message.
 
     At REPEATABLE READ a caller's transaction would lock the gap of a missing id, and block publishers. So a second
     connection looks first. READ UNCOMMITTED also shows it rows that the caller has not committed.
     """
-    params = [scheduled_topic(topic), *place]
+    params = [scheduled_topic(topic), *message_key]
     using = cursor.db.alias
     with outside_snapshot(using) as now:
         if now == using:
-            return "queue_messages_dedupe", _AT_PLACE, params
-        seen = session.run(now, lambda beside: existing(beside, params[0], [place]), level="READ UNCOMMITTED")
-    if place not in seen:
+            return "queue_messages_dedupe", _BY_KEY, params
+        seen = session.run(
+            now, lambda other: existing(other, params[0], [message_key]), level="READ UNCOMMITTED"
+        )
+    if message_key not in seen:
         return None
-    return "PRIMARY", " WHERE m.`offset` = %s AND m.topic = %s", [seen[place], params[0]]
+    return "PRIMARY", " WHERE m.`offset` = %s AND m.topic = %s", [seen[message_key], params[0]]
 
 
 def page(
@@ -142,9 +144,11 @@ def page(
     return _read(using, where, [scheduled_topic(topic), after[0], after[0], after[1], *bounds])
 
 
-def by_place(using: str, topic: str, place: MessageKey) -> list[dict[str, Any]]:
-    """Return a list with the scheduled message that ``place`` identifies, or an empty list."""
-    return _read(using, f"FORCE INDEX (queue_messages_dedupe){_AT_PLACE}", [scheduled_topic(topic), *place])
+def by_key(using: str, topic: str, message_key: MessageKey) -> list[dict[str, Any]]:
+    """Return a list with the scheduled message that ``message_key`` identifies, or an empty list."""
+    return _read(
+        using, f"FORCE INDEX (queue_messages_dedupe){_BY_KEY}", [scheduled_topic(topic), *message_key]
+    )
 
 
 def _read(using: str, where: str, params: list[Any]) -> list[dict[str, Any]]:

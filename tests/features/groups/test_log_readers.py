@@ -24,7 +24,7 @@ def reader() -> following.ReaderPosition:
 
 
 def read_on(reader: following.ReaderPosition, to: int) -> None:
-    following.move(TOPIC, READER, reader.life, to, using="default")
+    following.move(TOPIC, READER, reader.generation, to, using="default")
     collect(TOPIC)
 
 

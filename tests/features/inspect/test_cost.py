@@ -12,6 +12,7 @@ from django.db import connection
 
 from django_mqueue import subscribe
 from django_mqueue.inspect import (
+    Figure,
     group_figures,
     holds,
     lag,
@@ -147,6 +148,24 @@ def numbers_cost_the_same() -> None:
         assert large.rows <= MOST_READ, f"{question}: {large}"
         assert large.count <= small.count + 12, f"{question}: {small.count} statements, and {large}"
         assert large.commits == 0
+
+
+def test_the_figures_of_many_long_topics_take_no_more_statements_than_those_of_two() -> None:
+    """The topics hold more messages than are counted, so their groups' positions are read."""
+    names = [f"topic-{number}" for number in range(12)]
+    first = {}
+    for name in names:
+        subscribe(name, "g")
+        first[name] = insert_messages(name, 100, 4)
+    spent = []
+    for some in (names[:2], names):
+        with counted() as cost:
+            figures = group_figures([(name, "g") for name in some], exact=50)
+        assert {one.topic: (one.pending, one.oldest) for one in figures.values()} == {
+            name: (Figure(50, "at_least"), first[name]) for name in some
+        }
+        spent.append(cost.count)
+    assert spent[0] == spent[1]
 
 
 def test_what_has_no_index_is_looked_for_up_to_the_limit() -> None:

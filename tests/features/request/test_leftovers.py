@@ -48,13 +48,13 @@ def sweep(topic: str) -> None:
 def question(seconds: float = 60) -> PendingRequest:
     """Send a request from this thread, and return it."""
     asking = PendingRequest("prices", OutgoingMessage(1), seconds, None)
-    asking.ask()
+    asking.send()
     return asking
 
 
 def look_later(asking: PendingRequest) -> None:
     with later(61):
-        asking.look()
+        asking.poll()
 
 
 def test_the_deadline_passes_between_the_handler_s_start_and_its_reply() -> None:
@@ -77,7 +77,7 @@ def test_the_deadline_is_held_by_the_database_whatever_the_requester_does() -> N
         with later(61):
             assert delivery.reply("late") is False
             with pytest.raises(TimeoutError):
-                asking.look()
+                asking.poll()
     assert boxes("prices") == []
 
 
@@ -88,7 +88,7 @@ def test_what_was_replied_in_time_is_got_also_after_the_deadline() -> None:
         assert one(subscription).reply("in time") is True
         with later(61):
             ExpiredReplies("default", "prices").sweep()
-            assert asking.look() == Reply("in time")
+            assert asking.poll() == Reply("in time")
     assert boxes("prices") == []
 
 
@@ -127,7 +127,7 @@ def test_a_reply_that_commits_while_the_requester_takes_its_last_looks_is_got() 
 
             with pytest.MonkeyPatch.context() as patch, later(61):
                 patch.setattr(requesting, "sleep", commit)
-                assert asking.look() == Reply("just")
+                assert asking.poll() == Reply("just")
     assert len(looks) == 2
     assert boxes("prices") == []
 

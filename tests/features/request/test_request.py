@@ -375,13 +375,13 @@ def test_what_it_costs() -> None:
     """To ask, to reply and to take the reply cost two statements and a commit each. Each look costs one statement."""
     with Subscription("prices", "shop") as subscription:
         question = requesting.PendingRequest("prices", OutgoingMessage(1), 30, None)
-        question.ask()
+        question.send()
         second = requesting.PendingRequest("prices", OutgoingMessage(2), 30, None)
         with counted() as cost:
-            second.ask()
+            second.send()
         assert (cost.count, cost.commits) == (2, 1), cost
         with counted() as cost:
-            assert second.look() is None
+            assert second.poll() is None
         assert (cost.count, cost.commits) == (1, 0), cost
         assert cost.rows <= 2, cost
         delivery = next(d for d in wait_until(subscription.poll, "both") if d.payload == 2)
@@ -389,17 +389,17 @@ def test_what_it_costs() -> None:
             delivery.reply(7)
         assert (cost.count, cost.commits) == (2, 1), cost
         with counted() as cost:
-            assert second.look() == Reply(7)
+            assert second.poll() == Reply(7)
         assert (cost.count, cost.commits) == (3, 1), cost
         question.abandon()
 
 
 def test_looks_become_rarer_and_go_no_further_than_the_deadline() -> None:
     question = requesting.PendingRequest("prices", OutgoingMessage(1), 30, None)
-    question.ask()
+    question.send()
     pauses = []
     for _ in range(12):
-        question.look()
+        question.poll()
         pauses.append(question.pause)
     assert pauses == sorted(pauses)
     assert pauses[0] < 0.01
@@ -407,7 +407,7 @@ def test_looks_become_rarer_and_go_no_further_than_the_deadline() -> None:
     question.abandon()
     near = requesting.PendingRequest("prices", OutgoingMessage(1), 0.05, None)
     near.pause = 1
-    near.ask()
-    near.look()
+    near.send()
+    near.poll()
     assert near.pause <= 0.05
     near.abandon()

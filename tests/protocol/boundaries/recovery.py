@@ -68,7 +68,7 @@ def _read_on(topic: str, group: str, rest: tuple[int, ...], name: str) -> None:
     """Join as the group's reader, read on from its position, and move it to the end of the log."""
     me = Holder(group, topic, name, name)
     following.join_all([me], using="default")
-    place = following.place(topic, group, using="default")
+    place = following.position(topic, group, using="default")
     assert place is not None, f"{group} reads the log by itself no more"
     rows = Message.objects.filter(topic=topic, offset__gt=place.above).order_by("offset")
     assert tuple(json.loads(bytes(row.payload)) for row in rows) == rest, f"what {group} has yet to read"
@@ -77,7 +77,7 @@ def _read_on(topic: str, group: str, rest: tuple[int, ...], name: str) -> None:
         lambda: (settler.advance(), settler.shared_settled)[1] >= newest,
         "the topic is settled, and all know it",
     )
-    following.move(topic, group, place.life, newest, using="default")
+    following.move(topic, group, place.generation, newest, using="default")
     following.leave(me, using="default")
     collect(topic)
 

@@ -84,7 +84,7 @@ def follow_once_more(scene: Scene) -> Iterator[None]:
     scene.done(0, 1)
     place = follow(scene)
     settle(scene)
-    following.move(scene.topic, READER, place.life, in_log(scene.topic)[0], using="default")
+    following.move(scene.topic, READER, place.generation, in_log(scene.topic)[0], using="default")
     yield
     follow(scene)
 
@@ -103,7 +103,7 @@ def move_a_reader(scene: Scene) -> Iterator[None]:
     to = in_log(scene.topic)[1]
     settle(scene)
     yield
-    following.move(scene.topic, READER, place.life, to, using="default")
+    following.move(scene.topic, READER, place.generation, to, using="default")
 
 
 BOTH_TO_READ = {READER: (0, 1)}

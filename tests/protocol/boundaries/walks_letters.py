@@ -75,7 +75,7 @@ def edit_of_one(scene: Scene) -> Iterator[None]:
     """The message is an unchanged dead letter, or it is redriven with the new payload."""
     given_up(scene)
     choice = DeadLetterQuery(scene.topic, f"{scene.topic}_dlq")
-    letter = dead_letters.one("default", dead_letters.page("default", choice).heads[-1].offset)
+    letter = dead_letters.one("default", dead_letters.page("default", choice).summaries[-1].offset)
     assert letter is not None
     yield
     bulk_redrive.edit("default", letter, 10)

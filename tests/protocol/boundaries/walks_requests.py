@@ -35,7 +35,7 @@ def question(scene: Scene, payload: int = 0, *, group: str | None = None) -> Pen
 
 def asked(scene: Scene, *, group: str | None = None) -> Delivery:
     """Deliver a request to a new subscriber. Its requester never looks for the reply."""
-    question(scene, group=group).ask()
+    question(scene, group=group).send()
     (delivery,) = scene.subscriber().poll()
     return delivery
 
@@ -45,7 +45,7 @@ def ask(scene: Scene) -> Iterator[None]:
     """The message and its reply box are committed together."""
     asking = question(scene)
     yield
-    asking.ask()
+    asking.send()
 
 
 @walk(seen, Stage(((OPEN,), (0,)), {0: 2}), Stage(((ANSWERED,), (0,)), {0: 2}))
@@ -87,16 +87,16 @@ def reject_a_request(scene: Scene) -> Iterator[None]:
 @walk(seen, Stage(((ANSWERED,), (0,)), {0: 2}), Stage(((), (0,)), {0: 2}))
 def take_the_answer(scene: Scene) -> Iterator[None]:
     asking = question(scene)
-    asking.ask()
+    asking.send()
     scene.subscriber().poll()[0].reply("answer")
     yield
-    assert asking.look() is not None
+    assert asking.poll() is not None
 
 
 @walk(seen, Stage(((OPEN,), (0,)), {0: 1}), Stage(((), (0,)), {0: 1}))
 def abandon(scene: Scene) -> Iterator[None]:
     asking = question(scene)
-    asking.ask()
+    asking.send()
     yield
     asking.abandon()
 
@@ -105,7 +105,7 @@ def abandon(scene: Scene) -> Iterator[None]:
 def sweep(scene: Scene) -> Iterator[None]:
     """One of the two boxes is long past its time."""
     for payload in range(2):
-        question(scene, payload).ask()
+        question(scene, payload).send()
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE queue_messages SET available_at = available_at - %s WHERE topic = %s ORDER BY `offset` LIMIT 1",

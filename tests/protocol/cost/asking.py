@@ -34,8 +34,8 @@ def ask_and_answer() -> None:
     """Execute all statements of requests: ask, look, answer, abandon, take the reply, and sweep leftovers."""
     questions = [PendingRequest("full", OutgoingMessage("asked", key="k1"), 30, None) for _ in range(2)]
     for question in questions:
-        question.ask()
-        assert question.look() is None
+        question.send()
+        assert question.poll() is None
 
     def answer(cursor: CursorWrapper) -> None:
         box = questions[0]._box
@@ -45,6 +45,6 @@ def ask_and_answer() -> None:
         assert not replies.is_last_hope(cursor, box.offset + 1, "ahead")
 
     session.run("default", answer)
-    assert questions[0].look() is not None
+    assert questions[0].poll() is not None
     questions[1].abandon()
     assert ExpiredReplies("default", "full").sweep() in (0, DEAD)  # The workers may have swept them before.

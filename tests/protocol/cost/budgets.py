@@ -58,7 +58,7 @@ class Scene:
 
     def request(self) -> Delivery:
         """Send one request and return its delivery to a new subscription."""
-        requesting.PendingRequest(self.topic, OutgoingMessage(1, key="k"), HOUR, None).ask()
+        requesting.PendingRequest(self.topic, OutgoingMessage(1, key="k"), HOUR, None).send()
         (delivery,) = self.subscription().poll()
         return delivery
 

@@ -36,7 +36,7 @@ def store(topic: str, names: Iterable[str], each: int = 1) -> None:
 @pytest.fixture(params=[1, 9])
 def stored(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the names in the servers' order. Each has one message, or 9: more than one look reads."""
-    monkeypatch.setattr(skip_scan, "_is_loose", lambda *_: False)
+    monkeypatch.setattr(skip_scan, "_with_loose_scan", lambda *_: set())
     store("odd", ODD, request.param)
     store("odd.", ["of another topic"])
     store("od", ["of another topic"])
@@ -70,14 +70,14 @@ def test_there_may_be_no_names() -> None:
 
 def test_names_that_sort_otherwise_than_texts_do_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program stored them. The servers ignore a blank at the end of a name, and sort a tab before it."""
-    monkeypatch.setattr(skip_scan, "_is_loose", lambda *_: False)
+    monkeypatch.setattr(skip_scan, "_with_loose_scan", lambda *_: set())
     names = ["a", "a\t", "a\t\t", "a\tb", "a \t", "b\x00", "b", "b\x01c", "c\n", "c", "d"]
     store("odd", names, 20)
     assert set(partitions("odd").next("default", "", 100)) == set(names)
 
 
 def test_topics_are_found_by_halving_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skip_scan, "_is_loose", lambda *_: False)
+    monkeypatch.setattr(skip_scan, "_with_loose_scan", lambda *_: set())
     for topic in ODD[:10]:
         store(topic, ["k"], 10)
     assert topic_index.in_log("default") == sorted(set(ODD[:10]))

@@ -136,7 +136,7 @@ def test_a_silent_reader_moves_while_its_place_is_taken() -> None:
     SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
 
     def move() -> None:
-        following.move(TOPIC, GROUP, place.life, offset, using="default", me=reader("b"))
+        following.move(TOPIC, GROUP, place.generation, offset, using="default", reader=reader("b"))
 
     with (
         Stopped(lambda: join("a"), BEAT_ROW) as taking,
@@ -144,7 +144,7 @@ def test_a_silent_reader_moves_while_its_place_is_taken() -> None:
     ):
         waits(taking, move)
     assert told.value.subscribers == [f"{following.READER_PREFIX}a"]
-    assert following.place(TOPIC, GROUP, using="default") == place
+    assert following.position(TOPIC, GROUP, using="default") == place
 
 
 def test_a_reader_moves_while_its_group_is_registered_anew() -> None:
@@ -161,9 +161,11 @@ def test_a_reader_moves_while_its_group_is_registered_anew() -> None:
         unsubscribe(TOPIC, GROUP)
         return follow()
 
-    with Stopped(lambda: following.move(TOPIC, GROUP, place.life, offset, using="default"), COMMIT) as moving:
+    with Stopped(
+        lambda: following.move(TOPIC, GROUP, place.generation, offset, using="default"), COMMIT
+    ) as moving:
         again = waits(moving, anew)
-    assert again.life != place.life
+    assert again.generation != place.generation
     assert again.above == 0
     with pytest.raises(NotRegistered):
-        following.move(TOPIC, GROUP, place.life, offset, using="default")
+        following.move(TOPIC, GROUP, place.generation, offset, using="default")

@@ -126,7 +126,7 @@ def heir() -> Iterator[Subscription]:
     engine = Subscriber(TOPIC, GROUP, "a", subscription._options, Tailer("default"), expires=True)
     engine.feed.join(TOPIC, engine)
     engine.context.tail = engine.feed.position(TOPIC)
-    subscription._engine, subscription._dispatch = engine, ClaimScheduler([engine], Quarantine(quiet_for=0))
+    subscription._engine, subscription._scheduler = engine, ClaimScheduler([engine], Quarantine(quiet_for=0))
     with closing(subscription):
         yield subscription
 

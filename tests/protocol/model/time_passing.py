@@ -43,14 +43,14 @@ def make_due(subscription: Subscription, due: Collection[str]) -> None:
     engine.watermarks._next, engine.collector._next = at("watermark"), at("collect")
     if tail is not None:
         tail.sweep_at, tail.settle_at = at("sweep"), at("settle")
-    dispatch = subscription._dispatch
+    dispatch = subscription._scheduler
     assert dispatch is not None
     dispatch._alone_since, dispatch.solitude._quiet_since = None, None
 
 
 def ten_seconds_pass(subscription: Subscription) -> None:
     """Let ten seconds pass for a message that runs alone, or that waits to run alone. Call it after ``make_due``."""
-    dispatch, alone = subscription._dispatch, engine_of(subscription).alone()
+    dispatch, alone = subscription._scheduler, engine_of(subscription).alone()
     assert dispatch is not None
     dispatch.solitude._quiet_since = -math.inf
     dispatch._alone_since = (alone, -math.inf) if alone else None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_mqueue.admin.dead_letters.tracebacks import parts
-from django_mqueue.policy.errors import HEAD, LINE, NOTHING, Alike, alike, plain
+from django_mqueue.policy.errors import HEAD, LINE, NO_TEXT, Alike, alike, plain
 
 ALIKE = [
     (["ValueError: no 7", "ValueError: no 123,456.5\n\nTraceback …"], Alike("ValueError", "ValueError: no #")),
@@ -18,7 +18,7 @@ ALIKE = [
     ),
     (["E: <object at 0x7f00aa>", "E: <object at 0x1>"], Alike("E", "E: <object at #>")),
     (["\x1b[31mE\x1b[0m: red", "E: red", "\n  E:  red"], Alike("E", "E: red")),
-    (["", None, " \n "], Alike("", NOTHING)),
+    (["", None, " \n "], Alike("", NO_TEXT)),
     (["no such customer", "no such customer"], Alike("", "no such customer")),
 ]  # fmt: skip
 

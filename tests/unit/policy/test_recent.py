@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_mqueue.stats.recent import NEIGHBOURS, Slice, cut, in_steps, spread
+from django_mqueue.stats.recent import NEIGHBOURS, Slice, count_by_step, cut, estimated_times
 from django_mqueue.stats.results import percentiles
 from django_mqueue.store.queries.group_rows import Row
 
@@ -30,7 +30,7 @@ def sliced(rows: list[Row], parts: int) -> list[Slice]:
 
 
 def published(slices: list[Slice]) -> list[tuple[float, float, float]]:
-    return spread(slices, lambda one: True, lambda one: one.published_at)
+    return estimated_times(slices, lambda one: True, lambda one: one.published_at)
 
 
 @given(
@@ -45,13 +45,13 @@ def test_nothing_is_lost_or_made_between_the_steps(
     end = step * points
     inside = [(a, a + length, w) for a, length, w in given_intervals if a >= 0 and a + length < end]
     outside = [(a - 1_000, a - 900, w) for a, _, w in given_intervals]
-    values = in_steps([*inside, *outside], 0, step, points)
+    values = count_by_step([*inside, *outside], 0, step, points)
     assert len(values) == points
     assert sum(values) == pytest.approx(sum(w for *_, w in inside), abs=points)
 
 
 def test_steps_take_the_part_of_an_interval_that_falls_into_them() -> None:
-    assert in_steps([(5, 25, 20.0), (12, 12, 1.0)], 0, 10, 3) == (5, 11, 5)
+    assert count_by_step([(5, 25, 20.0), (12, 12, 1.0)], 0, 10, 3) == (5, 11, 5)
 
 
 def test_a_burst_shows_when_it_was() -> None:
@@ -62,7 +62,7 @@ def test_a_burst_shows_when_it_was() -> None:
         for n in range(number):
             rows.append(row(offset, second * 1_000 + n * 1_000 // number))
             offset += 1
-    values = in_steps(published(sliced(rows, 140)), 0, 1_000, 20)
+    values = count_by_step(published(sliced(rows, 140)), 0, 1_000, 20)
     assert values[7] == pytest.approx(900, rel=0.1)
     assert all(value == pytest.approx(100, rel=0.3) for n, value in enumerate(values) if n != 7)
 

@@ -29,12 +29,12 @@ def test_twelve_over_five() -> None:
 def test_a_suspect_runs_once_nothing_else_does() -> None:
     """The worker claims nothing until all other messages have ended, and while the quarantined message runs."""
     solitude = Quarantine(quiet_for=10)
-    assert solitude.mode(in_flight=3, alone=False, quarantined=False, now=0) is Mode.CROWD
+    assert solitude.mode(in_flight=3, alone=False, quarantined=False, now=0) is Mode.NORMAL
     assert solitude.mode(in_flight=3, alone=False, quarantined=True, now=1) is Mode.WAIT
     assert solitude.mode(in_flight=1, alone=False, quarantined=True, now=5) is Mode.WAIT
     assert solitude.mode(in_flight=0, alone=False, quarantined=True, now=6) is Mode.ALONE
     assert solitude.mode(in_flight=1, alone=True, quarantined=True, now=7) is Mode.WAIT
-    assert solitude.mode(in_flight=0, alone=False, quarantined=False, now=8) is Mode.CROWD
+    assert solitude.mode(in_flight=0, alone=False, quarantined=False, now=8) is Mode.NORMAL
 
 
 def test_work_goes_on_when_it_does_not_fall_quiet() -> None:
@@ -42,14 +42,14 @@ def test_work_goes_on_when_it_does_not_fall_quiet() -> None:
     solitude = Quarantine(quiet_for=10)
     modes = [solitude.mode(in_flight=1, alone=False, quarantined=True, now=now) for now in range(0, 60)]
     assert modes[:10] == [Mode.WAIT] * 10
-    assert modes[10:20] == [Mode.CROWD] * 10
+    assert modes[10:20] == [Mode.NORMAL] * 10
     assert modes[20:40] == [Mode.WAIT] * 20
-    assert modes[40:60] == [Mode.CROWD] * 20
+    assert modes[40:60] == [Mode.NORMAL] * 20
 
 
 def test_by_hand_nothing_waits_for_suspects() -> None:
     solitude = Quarantine(quiet_for=0)
-    assert solitude.mode(in_flight=1, alone=False, quarantined=True, now=0) is Mode.CROWD
+    assert solitude.mode(in_flight=1, alone=False, quarantined=True, now=0) is Mode.NORMAL
     assert solitude.mode(in_flight=0, alone=False, quarantined=True, now=0) is Mode.ALONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
-from ...archives.places import check_place
+from ...archives.locations import check_location
 from ...archives.requests import (
     BATCH_ROWS,
     HISTORY_AFTER,
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 MIB = 1_048_576
 
 
-def add_place(parser: ArgumentParser) -> None:
-    place = "The archive's folder: a path, or a URI such as s3://bucket/folder."
-    parser.add_argument("--to", required=True, metavar="PATH", help=place)
+def add_location(parser: ArgumentParser) -> None:
+    help_text = "The archive's folder: a path, or a URI such as s3://bucket/folder."
+    parser.add_argument("--to", required=True, metavar="PATH", help=help_text)
 
 
 def add_keep_hours(parser: ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def add_keep_hours(parser: ArgumentParser) -> None:
 
 def archive_arguments(parser: ArgumentParser) -> None:
     add_topics(parser)
-    add_place(parser)
+    add_location(parser)
     group = "The archive's consumer group; deletion waits for it (default archive)."
     parser.add_argument("--group", default="archive", help=group)
     rows = f"Maximum number of messages in a batch (default {BATCH_ROWS:,}). After a kill, at most one batch repeats."
@@ -54,7 +54,7 @@ def archive_arguments(parser: ArgumentParser) -> None:
 
 def run_archive(job: Job) -> int:
     given = job.arguments
-    check_place(given.to)
+    check_location(given.to)
     archive_request(
         job.options, given.topic, given.pattern, given.group, given.batch_rows, given.history_after,
         strict=not given.allow_gaps,
@@ -90,7 +90,7 @@ def _archived(done: Archived) -> str:
 
 
 def compact_arguments(parser: ArgumentParser) -> None:
-    add_place(parser)
+    add_location(parser)
     parser.add_argument("--topic", action="append", help="Compact only this topic; can be repeated.")
     size = "Maximum size of a combined file in MiB (default 1024)."
     parser.add_argument("--mib", type=whole, default=1024, metavar="N", help=size)
@@ -99,7 +99,7 @@ def compact_arguments(parser: ArgumentParser) -> None:
 
 def run_compact(job: Job) -> int:
     given = job.arguments
-    check_place(given.to)
+    check_location(given.to)
     spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
     from ...archives.rewriting import compact
 
@@ -121,7 +121,7 @@ def run_compact(job: Job) -> int:
 
 
 def verify_arguments(parser: ArgumentParser) -> None:
-    add_place(parser)
+    add_location(parser)
     parser.add_argument("--topic", action="append", help="Verify only this topic; can be repeated.")
     clean = "Delete files that no table refers to, if they are old enough. Not with --topic."
     parser.add_argument("--clean", action="store_true", help=clean)
@@ -134,7 +134,7 @@ def verify_arguments(parser: ArgumentParser) -> None:
 def run_verify(job: Job) -> int:
     """Run the command. Return 1 if the archive has a problem, otherwise 0. Raises ``Stopped`` if it was interrupted."""
     given = job.arguments
-    check_place(given.to)
+    check_location(given.to)
     check_keep(given.keep_hours)
     check_clean(given.clean, given.topic)
     spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
@@ -165,7 +165,7 @@ def _verified(found: Verified) -> list[str]:
 
 
 def erase_arguments(parser: ArgumentParser) -> None:
-    add_place(parser)
+    add_location(parser)
     parser.add_argument("--topic", required=True, help="Whose messages.")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--key", help="Erase the messages of this key.")
@@ -177,7 +177,7 @@ def erase_arguments(parser: ArgumentParser) -> None:
 
 def run_erase(job: Job) -> int:
     given = job.arguments
-    check_place(given.to)
+    check_location(given.to)
     check_keep(given.keep_hours)
     spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
     from ...archives.rewriting import erase

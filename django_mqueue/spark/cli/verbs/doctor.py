@@ -67,14 +67,14 @@ def run(job: Job) -> int:
     return 0
 
 
-def _findings(job: Job, how: ConnectionParameters) -> Iterator[Finding]:
+def _findings(job: Job, parameters: ConnectionParameters) -> Iterator[Finding]:
     yield Finding("Python", True, f"{platform.python_version()} at {sys.executable}, django_mqueue {VERSION}")
     yield _checked("PySpark", _pyspark)
     if not job.arguments.remote and not submitted():
         yield _checked("Java", _java)
-    yield from _database("database", how)
+    yield from _database("database", parameters)
     if not job.arguments.no_spark:
-        yield from _spark(job, how)
+        yield from _spark(job, parameters)
 
 
 def _checked(what: str, check: Callable[[], str]) -> Finding:
@@ -94,21 +94,21 @@ def _java() -> str:
     return f"{java.version} by {java.source} at {java.home}"
 
 
-def _database(what: str, how: ConnectionParameters) -> Iterator[Finding]:
-    asked = what
+def _database(what: str, parameters: ConnectionParameters) -> Iterator[Finding]:
+    subject = what
     try:
-        with connected(how) as using:
-            yield Finding(what, True, f"{how.where()}: {_server(using)}")
+        with connected(parameters) as using:
+            yield Finding(what, True, f"{parameters.where()}: {_server(using)}")
             for problem in server_problems(using) if settings.configured else ():  # it reads the settings
                 yield Finding(what, None, str(problem.msg).replace(repr(using), "it"))
-            asked = "topics"
+            subject = "topics"
             topics = sorted(bulk.topics(using))
             more = f" and {len(topics) - TOPICS_SHOWN} more" if len(topics) > TOPICS_SHOWN else ""
             yield Finding("topics", True, (", ".join(topics[:TOPICS_SHOWN]) or "none yet") + more)
     except MQueueError as error:
         yield Finding(what, False, str(error))
     except (DatabaseError, InterfaceError) as error:  # For example, the account lacks a privilege.
-        yield Finding(asked, False, str(explained(error)))
+        yield Finding(subject, False, str(explained(error)))
 
 
 def _server(using: str) -> str:
@@ -117,17 +117,17 @@ def _server(using: str) -> str:
     return f"{name} {'.'.join(map(str, connection.mysql_version))}"
 
 
-def _spark(job: Job, how: ConnectionParameters) -> Iterator[Finding]:
+def _spark(job: Job, parameters: ConnectionParameters) -> Iterator[Finding]:
     what, hint = "Spark", ""
     try:
         spark = job.spark
         master = "Spark Connect" if job.arguments.remote else spark.sparkContext.master
         yield Finding(what, True, f"{spark.version}, {master}")
         what = "executor"
-        for row in executors(spark, how):
+        for row in executors(spark, parameters):
             problem = row["problem"]
-            place = f"{row['host']}: Python {row['python']} at {row['executable']}, django_mqueue {row['package']}, "
-            yield Finding(what, problem is None, place + (problem or f"reaches {row['server']}"))
+            prefix = f"{row['host']}: Python {row['python']} at {row['executable']}, django_mqueue {row['package']}, "
+            yield Finding(what, problem is None, prefix + (problem or f"reaches {row['server']}"))
             if row["package"] != VERSION:
                 other = f"{row['host']}: another version of django_mqueue than here, {VERSION}"
                 yield Finding(what, False, other)
@@ -141,7 +141,7 @@ def _spark(job: Job, how: ConnectionParameters) -> Iterator[Finding]:
         yield Finding(what, False, f"{line}{hint}")
 
 
-def executors(spark: Any, how: ConnectionParameters, tasks: int = 4) -> list[Mapping[str, Any]]:
+def executors(spark: Any, parameters: ConnectionParameters, tasks: int = 4) -> list[Mapping[str, Any]]:
     """Return the findings of a few tasks on executors, each distinct place once."""
     names = ("host", "executable", "python", "package", "server", "problem")
 
@@ -151,7 +151,7 @@ def executors(spark: Any, how: ConnectionParameters, tasks: int = 4) -> list[Map
         for _ in batches:
             pass
         schema = pa.schema([(name, pa.string()) for name in names])
-        yield pa.RecordBatch.from_pylist([here(how)], schema=schema)
+        yield pa.RecordBatch.from_pylist([check_process(parameters)], schema=schema)
 
     schema = ", ".join(f"{name} STRING" for name in names)
     rows = collect_all(spark.range(0, tasks, 1, tasks).mapInArrow(check, schema))
@@ -159,11 +159,11 @@ def executors(spark: Any, how: ConnectionParameters, tasks: int = 4) -> list[Map
     return [found[key] for key in sorted(found, key=str)]
 
 
-def here(how: ConnectionParameters) -> dict[str, str | None]:
+def check_process(parameters: ConnectionParameters) -> dict[str, str | None]:
     """Return the findings of this process."""
     server = problem = None
     try:
-        with connected(how) as using:
+        with connected(parameters) as using:
             bulk.topics(using)
             server = _server(using)
     except (MQueueError, DatabaseError, InterfaceError) as error:

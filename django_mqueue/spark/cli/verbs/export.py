@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from ....policy import names
-from ...archives.places import check_place
+from ...archives.locations import check_location
 from ...exports.requests import COMPRESSIONS, export_request
 from ...reader.options import TOPIC_MAX
 from ..arguments import add_allow_gaps, add_json, add_times, add_topics
@@ -17,8 +17,8 @@ TABLES = ("messages", "dead_letters", "deliveries")
 def arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add_topics(parser)
-    place = "An empty or new folder: a path, or a URI such as s3a://bucket/folder."
-    add("--to", required=True, metavar="PATH", help=place)
+    location = "An empty or new folder: a path, or a URI such as s3a://bucket/folder."
+    add("--to", required=True, metavar="PATH", help=location)
     add("--table", choices=TABLES, default="messages", help="The table to export (default messages).")
     columns = "Export only these columns, in this order (default: all except headers)."
     add("--columns", metavar="A,B,…", help=columns)
@@ -36,7 +36,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(job: Job) -> int:
     given = job.arguments
-    check_place(given.to)
+    check_location(given.to)
     options = job.options | _reading(given)
     columns = None if given.columns is None else [name.strip() for name in given.columns.split(",")]
     export_request(options, columns, given.compression)

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ....drawing.printing import on_a_line
-from ...archives.places import check_as_of
-from ...replays.choice import MessageFilter, check_backfill, check_replay
+from ...archives.locations import check_as_of
+from ...replays.message_filter import MessageFilter, check_backfill, check_replay
 from ..arguments import add_allow_gaps, add_as_of, add_json, add_times, checked
 from ..verb import Job, Verb
 

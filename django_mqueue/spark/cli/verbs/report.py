@@ -82,11 +82,11 @@ def _check_file(option: str, name: str) -> None:
 def _check_folder(option: str, name: str) -> None:
     """Raise ``BadArguments`` if the folder can neither be written to nor be created."""
     path = Path(name).absolute()
-    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
-    if not there.is_dir():
-        raise BadArguments(f"{option}: {there} is not a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise BadArguments(f"{option}: {name} cannot be written: check that you may write to {there}")
+    existing = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    if not existing.is_dir():
+        raise BadArguments(f"{option}: {existing} is not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise BadArguments(f"{option}: {name} cannot be written: check that you may write to {existing}")
 
 
 def _write(job: Job, found: Report) -> None:

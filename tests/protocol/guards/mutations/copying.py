@@ -32,7 +32,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a backfill stores the past only for the registration generation with which it began",
         "a group that was registered again gets the past after the present",
         "spark/database/copying.py",
-        "        if run.life is not None:\n            check_group(cursor, run)\n",
+        "        if run.generation is not None:\n            check_group(cursor, run)\n",
         "",
         f"{_SEAM}::test_the_past_is_not_stored_for_another_life_of_the_group",
     ),
@@ -64,15 +64,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group stays paused while its past is stored",
         "the group gets the present before the past, and its messages are copied while it consumes them",
         "spark/database/copying.py",
-        "    if found != (run.life, True):\n",
-        "    if found[0] != run.life:\n",
+        "    if found != (run.generation, True):\n",
+        "    if found[0] != run.generation:\n",
         f"{_SEAM}::test_a_group_that_was_changed_by_hand_is_given_nothing_more[resumed]",
     ),
     mutation(
         "a replay reads the archive again after it holds back deletion",
         "a batch that was archived and deleted meanwhile is in neither part",
         "spark/replays/originals.py",
-        "        archive = opened(self.source)\n"
+        "        archive = open_archive(self.source)\n"
         "        archived = archive.upto(topic) if archive else 0\n"
         "        if archive and not begun",
         "        archive, archived = first.archive, first.archived\n        if archive and not begun",
@@ -82,7 +82,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a backfill reports a topic that the archive lacks before it registers a group",
         "it fails later, and its paused group holds back deletion forever",
         "spark/replays/originals.py",
-        "        if archive and not archived:\n            archive.chosen(topic)",
+        "        if archive and not archived:\n            archive.select_topics(topic)",
         "        if not archived:\n            pass",
         f"{_BORDER}::test_an_archive_that_lacks_the_topic_is_told_and_nothing_is_held",
     ),
@@ -90,8 +90,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a replay checks that the archive's group has held back deletion all the time",
         "messages that were deleted above the archive are missing, without an error",
         "spark/archives/topic_state.py",
-        "    if place is not None and place.life == state.life and place.above <= upto:\n",
-        "    if place is not None:\n",
+        "    if position is not None and position.generation == state.generation and position.above <= upto:\n",
+        "    if position is not None:\n",
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[registered anew]",
         f"{_BORDER}::test_a_gap_is_an_error_and_nothing_is_held[moved]",
     ),
@@ -101,8 +101,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "spark/replays/originals.py",
-                "        life = following.follow(",
-                "        known = following.place(topic, group, using=using)\n        life = following.follow(",
+                "        generation = following.follow(",
+                "        known = following.position(topic, group, using=using)\n        generation = following.follow(",
             ),
             Edit(
                 "spark/replays/originals.py", "not begun and gap_is_error", "known is None and gap_is_error"
@@ -118,15 +118,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "messages that were deleted while this group was unsubscribed are missing, without an error",
         "spark/replays/originals.py",
         "        if begun and gap_is_error:\n",
-        "        if begun and gap_is_error and following.place(topic, group, using=using):\n",
+        "        if begun and gap_is_error and following.position(topic, group, using=using):\n",
         f"{_BORDER}::test_a_guard_that_was_unsubscribed_has_held_nothing",
     ),
     mutation(
         "a run begins only under the registration generation that checked for a gap",
         "messages that were deleted between two registrations are missing, without an error",
         "spark/replays/replay_run.py",
-        "(place is not None and place.life == found.life)\n",
-        "(place is not None)\n",
+        "(position is not None and position.generation == originals.generation)\n",
+        "(position is not None)\n",
         f"{_AGAIN}::test_what_was_given_up_meanwhile_is_not_begun[registered anew]",
     ),
     mutation(
@@ -157,7 +157,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "times in a condition are UTC",
         "a run that continues in another time zone leaves out messages that neither part selects",
-        "spark/replays/choice.py",
+        "spark/replays/message_filter.py",
         'IN_UTC = {"spark.sql.session.timeZone": "UTC"}\n',
         "IN_UTC: dict[str, str] = {}\n",
         f"{_SETTINGS}::test_times_in_a_condition_are_utc_wherever_it_is_asked[compared]",
@@ -183,7 +183,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a backfill whose commit result was lost fails, and a user who starts again delivers everything"
         " twice",
         "spark/database/backfilling.py",
-        "        if head is not None and head.finished and head.number == run.life:\n",
+        "        if head is not None and head.finished and head.number == run.generation:\n",
         "        if head is None:\n",
         f"{_SEAM}::test_the_end_may_be_said_twice",
     ),

@@ -77,8 +77,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "garbage collection locks the topic",
         "a group registers between the check and the delete, and loses messages that it was promised",
         "store/garbage.py",
-        'f"{_TOPIC_ROW} FOR UPDATE SKIP LOCKED",',
-        'f"{_TOPIC_ROW}",',
+        "partition_key = '' FOR UPDATE SKIP LOCKED",
+        "partition_key = ''",
         "protocol/guards/test_held_locks.py::test_deletion_holds_the_topic",
     ),
     mutation(
@@ -102,8 +102,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a registration is one transaction",
         "the topic is unlocked before the group is stored",
         "service/registration.py",
-        "new, rest = session.run(alias, work)",
-        "new, rest = session.single(alias, work)",
+        "is_new, has_rest = session.run(alias, work)",
+        "is_new, has_rest = session.single(alias, work)",
         "protocol/guards/test_held_locks.py::test_registration_holds_the_topic",
     ),
     mutation(

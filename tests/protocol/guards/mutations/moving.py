@@ -21,8 +21,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a release locks the lease",
         "a worker takes the lease between the check and the release, and loses it without notice",
         "service/releasing.py",
-        "    return session.run(alias, work)\n",
-        "    return session.single(alias, work)\n",
+        "free += session.run(alias, partial(leases.set_free, seen=some))",
+        "free += session.single(alias, partial(leases.set_free, seen=some))",
         "protocol/guards/test_moved_by_hand.py::test_a_release_holds_the_lease",
     ),
     mutation(
@@ -45,8 +45,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a reset applies only to the registration generation that was shown",
         "it undoes a change that another operator made after the preview",
         "service/group_positions.py",
-        "if life is not None and registration_of(alias, topic, group).generation != life:",
-        "if life == 0:",
+        "if generation is not None and registration_of(alias, topic, group).generation != generation:",
+        "if generation == 0:",
         "admin/test_resetting.py::test_what_was_shown_of_another_life_is_not_done[moved]",
     ),
     mutation(
@@ -101,8 +101,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "moving a message locks its log row until the commit",
         "delivery state of a dead letter that is purged meanwhile stays behind",
         "browse/operations.py",
-        "there = garbage.lock_free(cursor, [found.offset for found, _ in batch])",
-        "there = {found.offset for found, _ in batch}",
+        "free = garbage.lock_free(cursor, [found.offset for found, _ in batch])",
+        "free = {found.offset for found, _ in batch}",
         f"{_INSPECT}/test_races.py::TestDeletion"
         "::test_a_dead_letter_is_purged_that_a_consumer_is_to_be_spared",
     ),

@@ -81,7 +81,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a requester reads its reply box once more at the deadline",
         "it misses a reply that was in time and returned True",
         "service/requesting.py",
-        "            found = self._last_look()",
+        "            found = self._take_at_deadline()",
         "            found = self.abandon()",
         f"{_LATE}::test_a_reply_that_commits_while_the_requester_takes_its_last_looks_is_got",
     ),

@@ -108,8 +108,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "scheduling checks the log after it stores the message",
         "a message whose id is being promoted is reported as scheduled, and never delivered",
         "service/storing.py",
-        "there_now = log.existing_now(cursor, topic, [one.place], locking=True).get(one.place)",
-        "there_now = None",
+        "logged = log.existing_now(cursor, topic, [message_key], locking=True).get(message_key)",
+        "logged = None",
         f"{_BY_ID}::test_due_first_the_change_is_told_that_it_comes_too_late[replace]",
     ),
     mutation(

@@ -21,7 +21,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a stream whose rows may move to other tasks needs ids",
         "a batch that runs again with fewer executors is stored a second time",
         "spark/writer/rows.py",
-        '        if self._adaptive and any(id is None for id in columns.get("id", nothing)):\n',
+        '        if self._adaptive and any(id is None for id in columns.get("id", nulls)):\n',
         "        if self._adaptive and not columns:\n",
         f"{_IDS}::test_a_stream_that_could_be_cut_into_other_tasks_needs_ids",
     ),

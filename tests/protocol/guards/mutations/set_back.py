@@ -31,7 +31,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a round that began before the restore settles offsets that the server has not handed out yet, for"
         " all workers",
         "store/offsets.py",
-        "if known >= newest.offset or not there:",
+        "if known >= newest.offset or not exists:",
         "if known >= newest.offset:",
         f"{_SET_BACK}::test_a_round_of_settling_that_was_begun_before_tells_nothing",
     ),

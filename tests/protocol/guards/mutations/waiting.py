@@ -145,8 +145,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the server closes the connection of a worker that hangs in a transaction",
         "if a machine dies during a claim, its partitions stay locked for hours",
         "store/connection/timeouts.py",
-        "_set(cursor, min(silence, math.ceil(seconds)), LOCK_WAIT)",
-        "_set(cursor, silence, LOCK_WAIT)",
+        "_set(cursor, min(idle_timeout, math.ceil(seconds)), LOCK_WAIT)",
+        "_set(cursor, idle_timeout, LOCK_WAIT)",
         "features/workers/test_standing_still.py"
         "::test_a_worker_that_stands_still_in_its_claim_holds_up_one_partition_until_the_server_ends_it",
     ),
@@ -197,8 +197,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "at REPEATABLE READ, a publish searches for its id first",
         "on MySQL all publishers wait until the transaction with the duplicate ends",
         "store/log.py",
-        "        if there is not None:",
-        "        if there is not None and False:",
+        "        if stored is not None:",
+        "        if stored is not None and False:",
         f"{_LOCKS}::TestDuplicates::test_of_a_message_from_before[publish-REPEATABLE READ]",
     ),
     mutation(

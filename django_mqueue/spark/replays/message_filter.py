@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...policy import names
 from ...service import registration
-from ..archives.places import check_place
+from ..archives.locations import check_location
 from ..configuring import session_settings
 from ..connecting import connecting
 from ..database.copied_content import NAME_MAX
@@ -98,7 +98,7 @@ class MessageFilter:
         return frame if self.where is None else _where(frame, self.where)
 
     @contextmanager
-    def asked(self, spark: SparkSession) -> Iterator[None]:
+    def evaluated(self, spark: SparkSession) -> Iterator[None]:
         """A block in which Spark evaluates the condition. Raises ``ConditionFailed`` if it fails for a message."""
         from pyspark.errors import PySparkException
 
@@ -153,7 +153,7 @@ def hash_of(*texts: str) -> int:
 def check_replay(
     topic: str,
     name: str,
-    choice: MessageFilter,
+    message_filter: MessageFilter,
     source: str | os.PathLike[str] | None,
     to: str,
     group: str | None,
@@ -163,9 +163,9 @@ def check_replay(
     """Raise ``TypeError`` or ``ValueError`` for an invalid argument of a replay."""
     names.check_topic(topic, TOPIC_MAX)
     names.check_name("name", name, NAME_MAX)
-    choice.check()
+    message_filter.check()
     if source is not None:
-        check_place(source)
+        check_location(source)
     _check(to, group, rate, options)
 
 
@@ -173,13 +173,13 @@ def check_backfill(
     topic: str, group: str, source: str | os.PathLike[str], rate: float | None, options: Mapping[str, str]
 ) -> None:
     """Raise ``TypeError`` or ``ValueError`` for an invalid argument of a backfill."""
-    check_place(source)
+    check_location(source)
     _check(topic, group, rate, options)
 
 
 def _check(to: str, group: str | None, rate: float | None, options: Mapping[str, str]) -> None:
-    how = connecting(options)
-    names.check_publish_topic(to, suffixes_of(options, how).all)
+    parameters = connecting(options)
+    names.check_publish_topic(to, suffixes_of(options, parameters).all)
     if group is not None:
         registration.check_group(group)
     if rate is not None and not rate > 0:

@@ -12,7 +12,7 @@ from ..connection import session
 from ..connection.dialect import flat, numbers_table, union
 from .message_pages import of_partition
 
-_HEAD = (
+_SUMMARY = (
     "m.`offset`, m.partition_key, COALESCE(m.original_id, m.id), COALESCE(m.original_topic, ''), m.failed_group,"
     f" COALESCE(m.failed_at, 0), COALESCE(m.failure_count, 0), COALESCE(LEFT(m.last_error, {HEAD}), '')"
 )
@@ -34,7 +34,7 @@ def next_groups(using: str, above: Sequence[tuple[str, str]]) -> dict[str, tuple
     return {str(topic): (str(group), str(original)) for topic, group, original in rows}
 
 
-def heads(
+def page(
     using: str,
     topic: str,
     partition: str | None,
@@ -53,33 +53,34 @@ def heads(
     index, where, params = of_partition(topic, partition)
     rows = session.fetch(
         using,
-        f"SELECT {_HEAD}, {_more(kinds, sizes)} FROM (SELECT `offset` FROM queue_messages FORCE INDEX ({index})"
+        f"SELECT {_SUMMARY}, {_extra_columns(kinds, sizes)}"
+        f" FROM (SELECT `offset` FROM queue_messages FORCE INDEX ({index})"
         f" WHERE {where} AND `offset` > %s AND `offset` < %s ORDER BY `offset`{' DESC' if newest_first else ''}"
         f" LIMIT {limit:d}) w STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = w.`offset`",
         [*params, *bounds],
     )
     rows.sort(key=lambda row: row[0], reverse=newest_first)
-    found = [_head(row) for row in rows if row[4] is not None]
+    found = [_summary(row) for row in rows if row[4] is not None]
     return found, int(rows[-1][0]) if len(rows) == limit else None
 
 
-def heads_of(using: str, topic: str, offsets: Sequence[int], *, sizes: bool) -> list[DeadLetterSummary]:
+def at_offsets(using: str, topic: str, offsets: Sequence[int], *, sizes: bool) -> list[DeadLetterSummary]:
     """Return summaries of the rows that are dead letters of the topic, with their kinds, in offset order."""
     rows = session.fetch(
         using,
-        f"SELECT {_HEAD}, {_more(True, sizes)} FROM {numbers_table('w', 'o')}"
+        f"SELECT {_SUMMARY}, {_extra_columns(True, sizes)} FROM {numbers_table('w', 'o')}"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = w.o"
         " WHERE m.topic = %s AND m.failed_group IS NOT NULL",
         [json.dumps(list(offsets)), topic],
     )
-    return [_head(row) for row in sorted(rows)]
+    return [_summary(row) for row in sorted(rows)]
 
 
-def _more(kinds: bool, sizes: bool) -> str:
+def _extra_columns(kinds: bool, sizes: bool) -> str:
     return f"{_KIND if kinds else repr('')}, {_SIZE if sizes else '0'}"
 
 
-def _head(row: Sequence[Any]) -> DeadLetterSummary:
+def _summary(row: Sequence[Any]) -> DeadLetterSummary:
     offset, partition, id, original, group, failed_at, failures, error, kind, size = row
     return DeadLetterSummary(
         int(offset), partition, id, original, group, int(failed_at), int(failures), error, str(kind), int(size)

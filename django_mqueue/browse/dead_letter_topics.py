@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from .. import conf
 from ..policy.batching import batches
 from ..store.connection import session
-from ..store.queries import bounded_counts, letter_heads, topic_index
+from ..store.queries import bounded_counts, dead_letter_summaries, topic_index
 
 NAMES_AT_ONCE, NAMES_MOST = 100, 1_000
 """The maximum number of topics that are searched for dead letters: by one statement, and for one page."""
 
 
 @dataclass(frozen=True)
-class LetterTopic:
+class DeadLetterTopic:
     """A dead-letter topic.
 
     ``groups``: the number of dead letters by group, at most ``cap``. ``first`` and ``newest``: when its first and its
@@ -30,66 +30,66 @@ class LetterTopic:
 
 
 @dataclass(frozen=True)
-class LetterTopics:
+class DeadLetterTopics:
     """A page of dead-letter topics.
 
     ``next``: the name after which to continue; None at the end. ``cap``: a count of ``cap`` means ``cap`` or more.
     """
 
-    topics: list[LetterTopic]
+    topics: list[DeadLetterTopic]
     next: str | None
     cap: int
 
 
-def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> LetterTopics:
+def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> DeadLetterTopics:
     """Return the next topics that have dead letters, sorted by the names of their dead-letter topics.
 
     ``after``: a dead-letter topic's name; the page begins after it. ``limit``: the maximum number of topics. ``cap``:
     the highest count of a group.
     """
     with session.migration_errors(using):
-        found, then = _dead_topics(using, after, limit)
+        found, next_name = _dead_topics(using, after, limit)
         groups = _groups(using, {name: group for name, (group, _) in found.items()})
         pairs = [(name, group) for name, some in groups.items() for group in some]
         if not pairs:
-            return LetterTopics([], then, cap)
-        counts = bounded_counts.letters(using, pairs, cap)
+            return DeadLetterTopics([], next_name, cap)
+        counts = bounded_counts.dead_letters(using, pairs, cap)
         ends = bounded_counts.ends(using, [*found])
         rows = [
-            LetterTopic(
+            DeadLetterTopic(
                 name,
-                original,
+                topic,
                 {group: counts[name, group] for group in groups[name] if counts.get((name, group))},
                 ends[name].first_at,
                 ends[name].last_at,
             )
-            for name, (_, original) in found.items()
+            for name, (_, topic) in found.items()
             if name in ends  # Its last dead letter may be gone.
         ]
-        return LetterTopics(rows, then, cap)
+        return DeadLetterTopics(rows, next_name, cap)
 
 
 def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[str, str]], str | None]:
     """Return (a group, the original topic) by dead-letter topic, and the name after which to continue."""
     names = topic_index.in_log(using)
-    places = {*names, *topic_index.in_offsets(using)}
-    wanted = sorted(name for name in names if name > after and _may_hold_letters(name, places))
+    known = {*names, *topic_index.in_offsets(using)}
+    candidates = sorted(name for name in names if name > after and _may_hold_dead_letters(name, known))
     found: dict[str, tuple[str, str]] = {}
-    for some in batches(wanted[:NAMES_MOST], NAMES_AT_ONCE):
-        there = letter_heads.next_groups(using, [(name, "") for name in some])
+    for some in batches(candidates[:NAMES_MOST], NAMES_AT_ONCE):
+        groups = dead_letter_summaries.next_groups(using, [(name, "") for name in some])
         for name in some:
-            if name in there:
+            if name in groups:
                 if len(found) == limit:
                     return found, list(found)[-1]
-                found[name] = there[name]
-    return found, wanted[NAMES_MOST - 1] if len(wanted) > NAMES_MOST else None
+                found[name] = groups[name]
+    return found, candidates[NAMES_MOST - 1] if len(candidates) > NAMES_MOST else None
 
 
-def _may_hold_letters(name: str, places: Collection[str]) -> bool:
+def _may_hold_dead_letters(name: str, known: Collection[str]) -> bool:
     """Return whether the name has a suffix of the settings, or, for an earlier suffix, begins with another topic."""
     if name.endswith(conf.dead_letter_suffixes()):
         return True
-    return any(name[:-cut] in places for cut in range(1, min(conf.DLQ_SUFFIX_MAX, len(name) - 1) + 1))
+    return any(name[:-cut] in known for cut in range(1, min(conf.DLQ_SUFFIX_MAX, len(name) - 1) + 1))
 
 
 def _groups(using: str, first: dict[str, str]) -> dict[str, list[str]]:
@@ -97,7 +97,10 @@ def _groups(using: str, first: dict[str, str]) -> dict[str, list[str]]:
     found = {name: [group] for name, group in first.items()}
     last = dict(first)
     while last:
-        last = {name: group for name, (group, _) in letter_heads.next_groups(using, [*last.items()]).items()}
+        last = {
+            name: group
+            for name, (group, _) in dead_letter_summaries.next_groups(using, [*last.items()]).items()
+        }
         for name, group in last.items():
             found[name].append(group)
     return found

@@ -1,4 +1,4 @@
-"""Check the place of an archive or export: a path, or a URI without access keys, because output and files show it."""
+"""Check the location of an archive or export: a path, or a URI without access keys, because files show it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ SCHEMES = {
 """Schemes of object stores, and their names in ``object_store``."""
 
 
-def check_place(to: str | os.PathLike[str]) -> str:
-    """Return the place as an absolute path, or as a URI for ``object_store``. Raises ``OptionError``.
+def check_location(to: str | os.PathLike[str]) -> str:
+    """Return the location as an absolute path, or as a URI for ``object_store``. Raises ``OptionError``.
 
     The error for a URI with access keys does not repeat them.
     """
-    place = os.fspath(to)
-    if not place:
+    location = os.fspath(to)
+    if not location:
         raise OptionError(
             "the archive's location is empty: give a folder, or a URI such as s3://bucket/folder"
         )
-    if re.match("file:/(?!/)", place):  # Hadoop writes URIs of files like this.
-        place = place.removeprefix("file:")
-    scheme, separator, rest = place.partition("://")
+    if re.match("file:/(?!/)", location):  # Hadoop writes URIs of files like this.
+        location = location.removeprefix("file:")
+    scheme, separator, rest = location.partition("://")
     if not separator or scheme == "file":
-        folder = os.path.abspath(rest if separator else place)
+        folder = os.path.abspath(rest if separator else location)
         if re.search(r"\\|%[0-9A-Fa-f]{2}", folder):
             raise OptionError(
                 f"{folder}: a folder with a backslash or a % in its name cannot hold Delta tables"

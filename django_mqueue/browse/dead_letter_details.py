@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from ..policy.message_query import DEAD, FailedAttempt, Inspected
 from ..service import message_views
-from ..service.redrive import Letter
+from ..service.redrive import DeadLetterRow
 from ..store import dead_letters
 from ..store.connection import session
-from ..store.queries import letter_heads, message_pages, one_message
+from ..store.queries import dead_letter_summaries, message_pages, one_message
 from .dead_letters import registered
 from .sources import IDS
 
@@ -29,42 +29,42 @@ class DeadLetterDetails:
     is_registered: bool
 
 
-def dead_letter_details(using: str, letter: Letter, most: int) -> DeadLetterDetails:
+def dead_letter_details(using: str, dead_letter: DeadLetterRow, most: int) -> DeadLetterDetails:
     """Return the facts about a dead letter, with at most ``most`` returns and siblings each."""
-    row = letter.row
+    row = dead_letter.row
     topic, id, group = row["original_topic"] or "", row["original_id"], row["failed_group"]
     with session.migration_errors(using):
-        original = _original(using, letter)
+        original = _original(using, dead_letter)
         returns = message_pages.by_original_id(using, topic, (), id, IDS) if topic else []
-        groups = sorted(dead_letters.groups(using, letter.topic))
-        others = message_pages.by_original_id(using, letter.topic, groups, id, IDS) if groups else []
-        told = letter_heads.heads_of(
-            using, letter.topic, [place[0] for place in others][-most - 1 :], sizes=False
+        groups = sorted(dead_letters.groups(using, dead_letter.topic))
+        others = message_pages.by_original_id(using, dead_letter.topic, groups, id, IDS) if groups else []
+        summaries = dead_letter_summaries.at_offsets(
+            using, dead_letter.topic, [offset for offset, _, _ in others][-most - 1 :], sizes=False
         )
         return DeadLetterDetails(
             original,
             [(offset, target) for offset, _, target in returns][-most:],
-            [(head.offset, head.group) for head in told if head.offset != int(row["offset"])][-most:],
+            [(one.offset, one.group) for one in summaries if one.offset != int(row["offset"])][-most:],
             bool(registered(using, topic, {group})),
         )
 
 
-def _original(using: str, letter: Letter) -> int | None:
+def _original(using: str, dead_letter: DeadLetterRow) -> int | None:
     """Return the offset of the original message; None if the log no longer holds it."""
-    offset, topic = message_views.original_offset(letter.row["id"]), letter.row["original_topic"]
-    return offset if offset and topic and one_message.log_place(using, topic, offset) else None
+    offset, topic = message_views.original_offset(dead_letter.row["id"]), dead_letter.row["original_topic"]
+    return offset if offset and topic and one_message.log_entry(using, topic, offset) else None
 
 
-def as_message(letter: Letter) -> Inspected:
+def as_message(dead_letter: DeadLetterRow) -> Inspected:
     """Return the dead letter as a message of its original topic, for masks.
 
     The last of its ``errors`` is the final error.
     """
-    row = letter.row
+    row = dead_letter.row
     more = {"status": DEAD, "size": len(row["payload"]), "available_at": row["published_at"], "target": ""}
-    decoded = {**row, "metadata": letter.metadata, "message_failures": row["failure_count"], **more}
+    decoded = {**row, "metadata": dead_letter.metadata, "message_failures": row["failure_count"], **more}
     topic = row["original_topic"] or ""
-    found = message_views.to_inspected(decoded, bytes(row["payload"]), topic=topic, group=None, place=DEAD)
+    found = message_views.to_inspected(decoded, bytes(row["payload"]), topic=topic, group=None, location=DEAD)
     errors, last = found.errors, row["last_error"] or ""
     if not errors or errors[-1].error != last:
         errors = (*errors, FailedAttempt(found.done_at or found.published_at, found.failures, "", last))
