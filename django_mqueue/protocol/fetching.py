@@ -10,7 +10,7 @@ from ..policy.batching import PER_STATEMENT
 from ..store import delivery_state, log, offsets
 from ..store.delivery_state import Receipt
 from .consumer_state import ConsumerState
-from .partition_state import READ_AHEAD, Partition
+from .partition_state import READ_AHEAD, READ_MAX, Partition
 
 logger = logging.getLogger("django_mqueue")
 
@@ -124,7 +124,7 @@ def refill(context: ConsumerState) -> None:
     """Refill memory for up to 200 partitions: one statement reads messages, and one reads retries."""
     thin = [name for name in list(context.needs_log_read)[:PER_STATEMENT] if name in context.partitions]
     if thin:
-        read_fresh(context, thin)
+        read_fresh(context, thin, max(READ_AHEAD, READ_MAX // len(thin)))
     waiting = [name for name in list(context.stale_waiting)[:PER_STATEMENT] if name in context.partitions]
     if waiting:
         read_waiting(context, waiting)

@@ -11,6 +11,8 @@ from ..store.delivery_state import Receipt
 
 READ_AHEAD = 50
 """Number of undelivered messages of a partition to keep in memory. The log is read again when they are used up."""
+READ_MAX = 1000
+"""Number of undelivered messages to read at once, if few partitions need more than ``READ_AHEAD``."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.backends.utils import CursorWrapper
 
@@ -26,8 +26,7 @@ class Claim:
     alone: bool
 
 
-@dataclass(frozen=True, order=True)
-class Receipt:
+class Receipt(NamedTuple):
     """The receipt of one delivery. Each acknowledgement compares it with the delivery state."""
 
     partition: str

@@ -45,21 +45,23 @@ class Completer:
         """Return whether all outcomes wait for handlers that have run too long and hold their rows locked."""
         return all(outcome.overdue and id(outcome) in self._locked for outcome in self.finished)
 
-    def give(self, ahead: Sequence[Delivery], start: Callable[[Delivery], None]) -> list[Delivery]:
-        """Settle the outcomes that can be settled now, and start messages of ``ahead``, which were claimed ahead.
+    def give(self, lots: Sequence[list[Delivery]], start: Callable[[list[Delivery]], None]) -> list[Delivery]:
+        """Settle the outcomes that can be settled now, and start ``lots`` of messages, which were claimed ahead.
 
-        A message is passed to ``start`` after its row records the start. Returns the messages of ``ahead`` that another
+        A lot is passed to ``start`` after its rows record the start. Returns the messages of ``lots`` that another
         transaction has locked. If the connection fails, outcomes that are not settled stay in ``finished``.
         """
         held: list[Delivery] = []
         for engine in self.handlers:
             acks = [o for o in self._due_of(engine) if o.verdict.verb == "ack"]
-            starting = [d for d in ahead if d.hold.acknowledger is engine.acknowledger]
-            if (acks or starting) and not engine.resting:
+            its_lots = [lot for lot in lots if lot[0].hold.acknowledger is engine.acknowledger]
+            if (acks or its_lots) and not engine.resting:
                 with engine.resting_after_lock_wait():
-                    locked = self._ack(engine, acks, starting)
-                    for delivery in starting:
-                        (held.append if delivery in locked else start)(delivery)
+                    locked = self._ack(engine, acks, [delivery for lot in its_lots for delivery in lot])
+                    for lot in its_lots:
+                        if free := [delivery for delivery in lot if delivery not in locked]:
+                            start(free)
+                    held += [delivery for lot in its_lots for delivery in lot if delivery in locked]
         for alike in list(islice(self._failures_by_verdict(), AT_ONCE)):
             engine = self._engine_of[alike[0].delivery.hold.acknowledger]
             if not engine.resting:
@@ -91,11 +93,11 @@ class Completer:
         """Acknowledge outcomes, and record that ``starting`` go to their handlers. Return the locked deliveries."""
         deliveries = [outcome.delivery for outcome in acks]
 
+        marks = set(starting)
+
         def ack(free: list[Delivery]) -> Sequence[Delivery]:
             try:
-                engine.acknowledger.ack(
-                    [d for d in free if d not in starting], [d for d in free if d in starting]
-                )
+                engine.acknowledger.ack([d for d in free if d not in marks], [d for d in free if d in marks])
             except StaleDelivery as stale:
                 logger.warning("delivery was stale: %s: handled, but %s", self.handlers[engine].name, stale)
                 return list(stale.stale)

@@ -1,7 +1,7 @@
 """The thread pool in which a worker's handlers run, and their time limits.
 
-A handler past its ``max_runtime`` has failed. Its thread is given up and replaced. A handler that seems to hang is
-logged.
+A thread gets a lot: jobs that it runs one after another. A handler past its ``max_runtime`` has failed. Its thread is
+given up and replaced. A handler that seems to hang is logged.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import math
 import queue
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 from django.db import connections
@@ -23,59 +24,116 @@ from ..exceptions import TimeLimitExceeded
 from ..protocol.acknowledging.acknowledger import Acknowledger
 from .executor import CANNOT_TELL, call
 from .jobs import Job, Outcome, describe, verdicts_on
+from .turns import LOT_SECONDS
 
 logger = logging.getLogger("django_mqueue")
 
 HANGING_LEAST = 4
+SLOW = 2 * LOT_SECONDS
+"""Seconds after which a job no longer holds up the jobs that wait in its lot."""
 CANCEL_GRACE = 2.0
 """Seconds that an ``async`` handler has to end after it was cancelled."""
 LOG_AFTER_TIMEOUTS = 10
 """A handler without a limit is logged after this many visibility timeouts, and again when its time has doubled."""
 
 
+@dataclass(eq=False)
+class Lot:
+    """Jobs of one handler for one thread. ``waiting``: those that have not begun. ``ended``: those to collect.
+
+    The thread takes jobs from the left of ``waiting``, and the worker's loop takes them back from the right.
+    """
+
+    acknowledger: Acknowledger
+    waiting: deque[Job]
+    current: Job | None = None
+    ended: deque[Job] = field(default_factory=deque)
+    given_up: bool = False
+
+    def next(self) -> Job | None:
+        """Return the next job to run, or None at the end of the lot."""
+        try:
+            self.current = self.waiting.popleft()
+        except IndexError:
+            return None
+        return self.current
+
+    def is_slow_in(self, now: float) -> float:
+        """Return the seconds until other threads should run the waiting jobs, because the current one is slow."""
+        if not self.waiting or self.current is None:
+            return math.inf
+        return 0.0 if self.given_up else self.current.started + SLOW - now
+
+
 class HandlerPool:
-    """Up to ``size`` daemon threads that run jobs, and the hanging threads, whose jobs were given up and still run."""
+    """Up to ``size`` daemon threads that run lots, and the hanging threads, whose jobs were given up and still run.
+
+    ``calls``: the number of jobs that run or wait, or whose outcomes are not collected.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.jobs: dict[Job, None] = {}
+        self.calls = 0
+        self.lots: dict[Lot, None] = {}
         self.running: Counter[Acknowledger] = Counter()
+        """The number of lots of each subscriber."""
         self.hanging: dict[Job, threading.Thread] = {}
         self.hanging_limit = max(size, HANGING_LEAST)
         """The number of hanging jobs at which the process must stop: each keeps a thread and connections."""
-        self._tasks: queue.SimpleQueue[Job | Callable[[], None] | None] = queue.SimpleQueue()
-        self._results: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Lot | Callable[[], None] | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Lot | None] = queue.SimpleQueue()
         self._threads: dict[threading.Thread, Job | None] = {}
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._log_at: dict[Job, float] = {}
 
-    def start(self, job: Job) -> None:
-        """Run a job in a free thread. The caller ensures that a thread is free."""
-        self.jobs[job] = None
-        self.running[job.acknowledger] += 1
-        if len(self._threads) < min(len(self.jobs), self.size):
-            self._start_thread()
-        self._tasks.put(job)
+    @property
+    def free(self) -> int:
+        """Return the number of threads without a lot."""
+        return self.size - len(self.lots)
 
-    def finished(self, timeout: float) -> Iterator[Job]:
-        """Yield the jobs that have ended. Wait for the first job up to ``timeout`` seconds, or until ``wake``."""
-        try:
-            job = self._results.get(timeout=timeout) if timeout > 0 else self._results.get_nowait()
+    def start(self, jobs: Sequence[Job]) -> None:
+        """Run jobs of one handler, one after another, in a free thread. The caller ensures that a thread is free."""
+        lot = Lot(jobs[0].acknowledger, deque(jobs))
+        self.calls += len(jobs)
+        self.lots[lot] = None
+        self.running[lot.acknowledger] += 1
+        if len(self._threads) < min(len(self.lots), self.size):
+            self._start_thread()
+        self._tasks.put(lot)
+
+    def finished(self, timeout: float) -> list[Job]:
+        """Return the jobs that have ended. Wait for the end of a lot up to ``timeout`` seconds, or until ``wake``."""
+        ended: list[Lot] = []
+        with suppress(queue.Empty):
+            result = self._results.get(timeout=timeout) if timeout > 0 else self._results.get_nowait()
             while True:
-                if job is not None:
-                    del self.jobs[job]
-                    self.running[job.acknowledger] -= 1
-                    yield job
-                job = self._results.get_nowait()
-        except queue.Empty:
-            return
+                if result is not None:
+                    ended.append(result)
+                result = self._results.get_nowait()
+        found = [lot.ended.popleft() for lot in self.lots for _ in range(len(lot.ended))]
+        for lot in ended:
+            del self.lots[lot]
+            self.running[lot.acknowledger] -= 1
+        self.calls -= len(found)
+        return found
+
+    def take_back(self, *, all_lots: bool) -> list[Job]:
+        """Take back the jobs that wait: of all lots, or of those whose current job is slow or was given up."""
+        now, found = time.monotonic(), list[Job]()
+        for lot in self.lots:
+            if all_lots or lot.is_slow_in(now) <= 0:
+                with suppress(IndexError):
+                    while True:
+                        found.append(lot.waiting.pop())
+        self.calls -= len(found)
+        return found[::-1]
 
     def wake(self) -> None:
         """End the wait in ``finished``. May be called from a signal handler or another thread."""
         self._results.put(None)
 
-    def give_up(self, job: Job, judge: Callable[[], list[Outcome]]) -> None:
+    def give_up(self, lot: Lot, job: Job, judge: Callable[[], list[Outcome]]) -> None:
         """Give up a job that runs too long. It keeps its thread. Another thread calls ``judge`` for its outcomes."""
         with self._lock:
             thread = next((t for t, mine in self._threads.items() if mine is job), None)
@@ -83,6 +141,7 @@ class HandlerPool:
                 return  # The job has just ended.
             del self._threads[thread]
             self.hanging[job] = thread
+            lot.given_up = True
         for delivery in job.deliveries:
             delivery.hold.overdue = delivery not in job.judged
 
@@ -92,7 +151,8 @@ class HandlerPool:
             except BaseException:  # A retry policy may raise ``SystemExit``.
                 logger.exception("handler's outcome unknown: %s", job)
                 job.outcomes = [Outcome(d, CANNOT_TELL, overdue=True) for d in job.deliveries]
-            self._results.put(job)
+            lot.ended.append(job)
+            self._results.put(lot)
 
         self._start_thread()
         self._tasks.put(end)
@@ -100,7 +160,7 @@ class HandlerPool:
     def check_limits(self) -> None:
         """Give up handlers that have run too long, and log handlers that seem to hang. Call no user code here."""
         now = time.monotonic()
-        for job in self._started_jobs():
+        for lot, job in self._running_jobs():
             ran, long = now - job.started, LOG_AFTER_TIMEOUTS * job.handler.visible_ms / 1000
             if ran >= _limit(job):
                 stack = job.stack()
@@ -108,21 +168,23 @@ class HandlerPool:
                     "handler exceeded max_runtime: %s: running for %.1f s (max_runtime is %g s); its stack now:\n%s",
                     job, ran, job.handler.max_runtime, stack,
                 )  # fmt: skip
-                self.give_up(job, partial(_overdue, job, stack))
+                self.give_up(lot, job, partial(_overdue, job, stack))
             elif job.handler.max_runtime is None and ran >= self._log_at.get(job, long):
                 self._log_at[job] = 2 * ran
                 logger.warning(
                     "handler still running: %s: for %.1f s; its stack now:\n%s", job, ran, job.stack()
                 )
-        self._log_at = {job: at for job, at in self._log_at.items() if job in self.jobs}
+        self._log_at = {job: at for job, at in self._log_at.items() if not job.ended}
 
     def next_limit_in(self) -> float:
-        """Return the seconds until the next time limit; infinity if there is none."""
-        ends = [job.started + _limit(job) for job in self._started_jobs()]
-        return max(min(ends, default=math.inf) - time.monotonic(), 0)
+        """Return the seconds until the next time limit, or until a lot is slow; infinity if there is none."""
+        now = time.monotonic()
+        limits = [job.started + _limit(job) - now for _, job in self._running_jobs()]
+        return max(min([*limits, *(lot.is_slow_in(now) for lot in self.lots)], default=math.inf), 0)
 
-    def _started_jobs(self) -> list[Job]:
-        return [job for job in self.jobs if job.started < math.inf and not job.ended]
+    def _running_jobs(self) -> list[tuple[Lot, Job]]:
+        found = ((lot, lot.current) for lot in self.lots)
+        return [(lot, job) for lot, job in found if job and job.started < math.inf and not job.ended]
 
     def __enter__(self) -> HandlerPool:
         return self
@@ -144,28 +206,35 @@ class HandlerPool:
         thread.start()
 
     def _work(self) -> None:
-        me = threading.current_thread()
         try:
             while (task := self._tasks.get()) is not None:
-                if not isinstance(task, Job):
+                if not isinstance(task, Lot):
                     task()
-                    continue
-                with self._lock:
-                    self._threads[me] = task
-                outcomes = call(task)
-                with self._lock:
-                    in_time = task.ends(outcomes)
-                    if in_time:
-                        self._threads[me] = None
-                    else:
-                        self.hanging.pop(task, None)
-                if not in_time:
-                    logger.warning("handler ended after max_runtime: %s", task)
+                elif not self._run(task):
                     return
-                self._results.put(task)
         finally:
             with suppress(Exception):
                 connections.close_all()
+
+    def _run(self, lot: Lot) -> bool:
+        """Run the jobs of a lot. Return False if one of them was given up: another thread has replaced this one."""
+        me = threading.current_thread()
+        while job := lot.next():
+            with self._lock:
+                self._threads[me] = job
+            outcomes = call(job)
+            with self._lock:
+                in_time = job.ends(outcomes)
+                if in_time:
+                    self._threads[me] = None
+                else:
+                    self.hanging.pop(job, None)
+            if not in_time:
+                logger.warning("handler ended after max_runtime: %s", job)
+                return False
+            lot.ended.append(job)
+        self._results.put(lot)
+        return True
 
 
 def _limit(job: Job) -> float:

@@ -20,6 +20,9 @@ from ..service.registration import Start, check_names, check_start
 from ..service.subscription import BATCH_MAX, check_count
 from .kinds import Kinds, Parser, kinds_of
 
+BATCH, IN_FLIGHT = 10, 500
+"""Default of ``batch_size`` with ``batch``, and without it."""
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -71,7 +74,7 @@ def consumer(
     *,
     group: str,
     name: str | None = None,
-    batch_size: int = 10,
+    batch_size: int | None = None,
     concurrency: int | None = None,
     strict: bool = False,
     atomic: bool = False,
@@ -91,7 +94,8 @@ def consumer(
     dead-lettered. It may raise ``Retry``, ``Reject`` or ``Postpone`` for another outcome.
 
     - ``name``: the handler's name in logs.
-    - ``batch_size``: the maximum number of messages of one partition that are in flight. Not used with ``strict``.
+    - ``batch_size``: the maximum number of messages of one partition that are in flight; default: 10 with ``batch``,
+      otherwise 500. Not used with ``strict``.
     - ``concurrency``: the maximum number of calls at the same time in a process; default: the number of threads.
     - ``strict``: deliver one message of a key at a time, in order.
     - ``atomic``: the handler's writes to the queue's database, its publishes and the ack are one commit. So its effects
@@ -115,7 +119,8 @@ def consumer(
     """
     check_names(topic, group)
     check_start(start)
-    check_count("batch_size", batch_size, BATCH_MAX)
+    size = (BATCH if batch else IN_FLIGHT) if batch_size is None else batch_size
+    check_count("batch_size", size, BATCH_MAX)
     check_count("max_attempts", max_attempts)
     if concurrency is not None:
         check_count("concurrency", concurrency)
@@ -137,7 +142,7 @@ def consumer(
             )
         shown = name or f"{function.__module__}.{getattr(function, '__qualname__', function)}"
         handler = Handler(
-            function, topic, group, shown, batch_size, concurrency, bool(strict), max_attempts, policy, visible_ms,
+            function, topic, group, shown, size, concurrency, bool(strict), max_attempts, policy, visible_ms,
             start, bool(atomic), bool(batch), limit, wants, takes,
         )  # fmt: skip
         before = _handlers.get((topic, group))

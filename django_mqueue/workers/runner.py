@@ -31,7 +31,7 @@ from .jobs import Job
 from .members import Members
 from .pool import HandlerPool
 from .registry import Handler
-from .sharing import Sharing
+from .sharing import Sharing, divide
 from .signal_dispatcher import SignalDispatcher
 
 logger = logging.getLogger("django_mqueue")
@@ -124,13 +124,18 @@ class Runner:
         ):
             try:
                 self._protected(self._members.start)
-                while not self._stopping and self._messages_left > 0 and time.monotonic() < deadline:
+                while not self._stopping and self._is_at_work and time.monotonic() < deadline:
                     if self._protected(self._cycle):
                         break
             finally:
                 self._finish()
         if self._error:
             raise self._error
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Return whether messages may still start. Some wait in lots, where another call may hold them up."""
+        return self._messages_left > 0 or any(lot.waiting for lot in self._pool.lots)
 
     @property
     def _messages_left(self) -> int:
@@ -178,7 +183,7 @@ class Runner:
         if claimed or self._more or self._sharing.can_start(self._free()):
             self._collect(0)
             return False
-        is_idle = not (self._pool.jobs or self._sharing.waiting or self._completer.finished)
+        is_idle = not (self._pool.calls or self._sharing.waiting or self._completer.finished)
         if is_idle and self.options.drain and self._is_drained():
             return True
         self._collect(
@@ -189,7 +194,7 @@ class Runner:
     def _due_in(self) -> float:
         """Return the seconds until a heartbeat, a renewal or an extension is due, independent of the poll interval."""
         due = [engine.membership.due_in() for engine in self._joined]
-        if self._pool.jobs:
+        if self._pool.calls:
             due.append(self._completer.due_in())
         return max(min(due, default=math.inf), PAUSE_LEAST)
 
@@ -233,10 +238,10 @@ class Runner:
     def _at_work(self) -> int:
         """Return how many calls run or may start now. An overdue call counts, because its handler may still run."""
         overdue = sum(outcome.overdue for outcome in self._completer.finished)
-        return len(self._pool.jobs) + self._sharing.startable + overdue
+        return self._pool.calls + self._sharing.startable + overdue
 
     def _free(self) -> int:
-        free = 0 if self._dispatch.alone() else self.options.threads - len(self._pool.jobs)
+        free = 0 if self._dispatch.alone() else self._pool.free
         return max(min(free, self._messages_left), 0)
 
     def _claim(self) -> int:
@@ -248,36 +253,48 @@ class Runner:
         quarantined = self._dispatch.claim_quarantined(free) if most > 0 else []
         if quarantined is not None:
             self._sharing.rest(claims)
-            return self._take(quarantined)
+            self._take(quarantined, 1)
+            return len(quarantined)
         claimed, short = 0, set[Subscriber]()
         while claims:
-            for engine, (start_now, ahead) in claims.items():
+            for engine, share in claims.items():
                 began, left = time.monotonic(), most - claimed
-                got = engine.claim(min(start_now + ahead, left), start_now, left) if left > 0 else []
-                claimed += self._take(got)
+                got = (
+                    engine.claim(min(share.start + share.ahead, left), share.start, left) if left > 0 else []
+                )
+                claimed += len(got)
+                started = self._take(got, share.lots)
                 self._sharing.claimed(engine, len(got), time.monotonic() - began)
-                if len(jobs(got)) < start_now:
+                if started < share.lots:
                     short.add(engine)
             # The other handlers may use the threads for which a claim got nothing.
             claims = self._sharing.claims(self._free(), short) if short.intersection(claims) else {}
         return claimed
 
-    def _take(self, deliveries: list[Delivery]) -> int:
-        """Start the messages that were claimed for free threads. Keep the messages that were claimed ahead."""
+    def _take(self, deliveries: list[Delivery], threads: int) -> int:
+        """Start the deliveries that were claimed for ``threads`` free threads, and keep those claimed ahead.
+
+        Return how many threads start.
+        """
+        starting = []
         for together in jobs(deliveries):
             if together[0].hold.handed:
-                self._submit(together)
+                starting.append(together)
             else:
-                self._sharing.ahead[self._sharing.engine_of(together[0])] += together
-        return len(deliveries)
+                self._sharing.ahead[self._sharing.subscriber_of(together[0])] += together
+        lots = divide(starting, threads)
+        for lot in lots:
+            self._start(lot)
+        return len(lots)
 
-    def _submit(self, deliveries: list[Delivery]) -> None:
-        self._started += len(deliveries)
-        handler = self._handlers[self._sharing.engine_of(deliveries[0])]
-        self._pool.start(Job(handler, deliveries))
+    def _start(self, calls: Sequence[list[Delivery]]) -> None:
+        """Start a lot: calls of one handler for one thread, each with one message or one batch."""
+        self._started += sum(map(len, calls))
+        handler = self._handlers[self._sharing.subscriber_of(calls[0][0])]
+        self._pool.start([Job(handler, deliveries) for deliveries in calls])
 
     def _collect(self, timeout: float) -> None:
-        """Collect the jobs that have ended. Wait up to ``timeout`` seconds for the first."""
+        """Collect the jobs that have ended. Wait up to ``timeout`` seconds for the end of a lot."""
         for job in self._pool.finished(timeout):
             self._sharing.ended(job)
             self._completer.finished += job.outcomes
@@ -286,19 +303,25 @@ class Runner:
         """Settle the outcomes, and start messages that were claimed ahead."""
         self._collect(0)
         self._check_limits()
-        returning = {self._sharing.engine_of(outcome.delivery) for outcome in self._completer.due()}
+        self._take_back(all_lots=False)
+        returning = {self._sharing.subscriber_of(outcome.delivery) for outcome in self._completer.due()}
         starting = [] if self._stopping else self._sharing.starting(self._free(), returning)
         for delivery in self._completer.give(starting, self._start_ahead):
-            self._sharing.hold_back(self._sharing.engine_of(delivery))
+            self._sharing.hold_back(self._sharing.subscriber_of(delivery))
         for outcome in self._completer.finished:
             if outcome.delivery.hold.alone and not outcome.overdue:
                 # Its handler has ended, so other messages may run before it is settled.
                 self._dispatch.let_others_run(outcome.delivery)
 
-    def _start_ahead(self, delivery: Delivery) -> None:
-        self._sharing.ahead[self._sharing.engine_of(delivery)].remove(delivery)
-        if not delivery.hold.lost:
-            self._submit([delivery])
+    def _start_ahead(self, lot: Sequence[Delivery]) -> None:
+        """Start a lot of messages that were claimed ahead, except those that this subscriber no longer owns."""
+        self._sharing.remove(lot)
+        if calls := [[delivery] for delivery in lot if not delivery.hold.lost]:
+            self._start(calls)
+
+    def _take_back(self, *, all_lots: bool) -> None:
+        """Take messages back from all lots, or from those that a slow call holds up, so that other threads start them."""
+        self._started -= self._sharing.take_back(self._pool.take_back(all_lots=all_lots))
 
     def _check_limits(self) -> None:
         """Give up handlers that run too long. If too many hang, stop: only a restart ends their threads."""
@@ -340,10 +363,11 @@ class Runner:
     def _finish(self) -> None:
         """Let running handlers end, settle their deliveries, give back the other deliveries, and leave the groups."""
         deadline = math.inf
-        while self._pool.jobs or not self._completer.all_locked:
+        self._take_back(all_lots=True)
+        while self._pool.calls or not self._completer.all_locked:
             if self._protected(self._wind_up):
                 break
-            if not self._pool.jobs:
+            if not self._pool.calls:
                 deadline = min(deadline, time.monotonic() + SETTLE_LOCKED_FOR)
             if time.monotonic() > deadline:
                 count = len(self._completer.finished)
@@ -359,13 +383,13 @@ class Runner:
     def _is_too_late(self) -> bool:
         """Return whether nothing runs, and all outcomes are stale: the leases have expired during an outage."""
         away = time.monotonic() - self._last_success
-        return away > self._lease() and not self._pool.jobs
+        return away > self._lease() and not self._pool.calls
 
     def _wind_up(self) -> bool:
         self._stopping = True
         self._answer()
         self._tick_engines(membership_only=True)
         self._completer.keep_visible()
-        if self._pool.jobs or self._completer.finished:
+        if self._pool.calls or self._completer.finished:
             self._collect(min(0.2, self._pool.next_limit_in()))
         return False

@@ -7,11 +7,13 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-TURN = 0.05
-"""Length of a turn: seconds of work on each thread. Shorter turns need more statements."""
+LOT_SECONDS = 0.05
+"""Seconds of work that a thread gets at once. Each lot needs statements, whatever its size."""
+LOT_MAX = 100
+"""Maximum number of calls that a thread gets at once. After a crash, each of them runs alone."""
 UNKNOWN = 0.05
 """Seconds that a handler's first call is assumed to take."""
-LEAST = 0.001
+LEAST = 0.0001
 """Minimum charge for a call, in seconds. The worker's loop needs about this time for each call."""
 WEIGHT = 0.1
 
@@ -20,20 +22,20 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass
 class Contender:
-    """A handler with work. ``most``: calls that it may start now. ``claimed``: messages that it has claimed."""
+    """A handler with work. ``lots``: how many it may start now. ``calls``: the number of calls in a lot."""
 
-    most: int
-    claimed: int = 0
+    lots: int
+    calls: int = 1
 
 
 class Turns(Generic[Key]):
     """Counts the time that handlers use, and chooses the next one. A handler without work saves up at most one turn.
 
-    ``running``, in the methods: for each handler, the seconds since each of its running calls has started.
+    ``running``, in the methods: the seconds that each handler's running lots will have taken when they end.
     """
 
     def __init__(self, threads: int) -> None:
-        self._turn = TURN * threads
+        self._turn = LOT_SECONDS * threads
         self._used: defaultdict[Key, float] = defaultdict(float)
         self._average: dict[Key, float] = {}
         self._contending: set[Key] = set()
@@ -51,59 +53,35 @@ class Turns(Generic[Key]):
 
     def average(self, key: Key) -> float:
         """Return the moving average of a call's seconds; ``UNKNOWN`` before the first call has ended."""
-        return self._average.get(key, UNKNOWN)
+        return max(self._average.get(key, UNKNOWN), LEAST)
 
-    def spent(self, key: Key, running: Mapping[Key, list[float]], claimed: int = 0) -> float:
-        """Return the seconds that a handler will have used when its running and ``claimed`` calls have ended."""
-        cost = self._cost(key)
-        return self._used[key] + sum(max(r, cost) for r in running.get(key, ())) + claimed * cost
+    def lot(self, key: Key) -> int:
+        """Return the number of calls that a thread gets at once: about ``LOT_SECONDS`` of work."""
+        return min(max(int(LOT_SECONDS / self.average(key)), 1), LOT_MAX)
 
-    def turn_of(self, spent: float) -> int:
-        """Return the number of a handler's current turn, after it has ``spent`` these seconds."""
-        return int(spent / self._turn)
-
-    def calls_left(self, key: Key, spent: float) -> int:
-        """Return how many calls fit into the rest of this turn. If half or less is left, the next turn is added."""
-        left = (self.turn_of(spent) + 1) * self._turn - spent
-        return int((left if left > self._turn / 2 else left + self._turn) / self._cost(key))
+    def spent(self, key: Key, running: Mapping[Key, float]) -> float:
+        """Return the seconds that a handler will have used when its running lots have ended."""
+        return self._used[key] + running.get(key, 0.0)
 
     def share(
-        self, free: int, contenders: Mapping[Key, Contender], running: Mapping[Key, list[float]]
+        self, free: int, contenders: Mapping[Key, Contender], running: Mapping[Key, float]
     ) -> dict[Key, int]:
-        """Return how many calls each handler may start on the ``free`` threads.
-
-        The handler with the earliest turn comes first. Within a turn, claimed messages start before messages that need
-        a claim. A handler starts all its claimed messages before the next handler starts any, because alternating calls
-        need twice the statements. Among the other messages, the handler with the fewest running calls comes first.
-        """
-        used = {key: self._admitted(key, running) for key in contenders}
+        """Return how many lots each handler starts on the ``free`` threads. Who has spent least comes first."""
+        spent = {key: self._admitted(key, running) for key in contenders}
         self._contending = set(contenders)
-        places = {key: place for place, key in enumerate(contenders)}
-        spent = {key: self.spent(key, running) for key in contenders}
         shares: Counter[Key] = Counter()
-
-        def rank(key: Key) -> tuple[int, bool, int, int, int]:
-            contender = contenders[key]
-            needs_claim = shares[key] >= contender.claimed
-            calls = shares[key] + len(running.get(key, ())) if needs_claim else 0
-            return self.turn_of(spent[key]), needs_claim, calls, contender.most, places[key]
-
         for _ in range(free):
-            able = [key for key in contenders if shares[key] < contenders[key].most]
+            able = [key for key in contenders if shares[key] < contenders[key].lots]
             if not able:
                 break
-            first = min(able, key=rank)
-            self._level = max(self._level, used[first])
+            first = min(able, key=spent.__getitem__)
+            self._level = max(self._level, spent[first])
             shares[first] += 1
-            spent[first] += self._cost(first)
+            spent[first] += contenders[first].calls * self.average(first)
         return dict(shares)
 
-    def _admitted(self, key: Key, running: Mapping[Key, list[float]]) -> float:
-        """Return the seconds that a handler has used. With new work it is first charged up to one turn behind."""
-        runs = sum(running.get(key, ()))
+    def _admitted(self, key: Key, running: Mapping[Key, float]) -> float:
+        """Return what a handler has spent. With new work it is first charged up to one turn behind the others."""
         if key not in self._contending:
-            self.charge(key, max(self._level - self._turn - self._used[key] - runs, 0))
-        return self._used[key] + runs
-
-    def _cost(self, key: Key) -> float:
-        return max(self.average(key), LEAST)
+            self.charge(key, max(self._level - self._turn - self.spent(key, running), 0))
+        return self.spent(key, running)

@@ -31,7 +31,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def end(sharing: Sharing, job: Job) -> None:
         (topic,) = {delivery.topic for delivery in job.deliveries}
-        sharing._turns.ended(sharing.engine_of(job.deliveries[0]), 0.1 if topic == "slow" else 0.001)
+        sharing._turns.ended(sharing.subscriber_of(job.deliveries[0]), 0.1 if topic == "slow" else 0.001)
 
     def claim(sharing: Sharing, engine: Subscriber, count: int, seconds: float) -> None:
         claimed(sharing, engine, count, 0.002)
