@@ -320,7 +320,7 @@ class Runner:
             self._start(calls)
 
     def _take_back(self, *, all_lots: bool) -> None:
-        """Take messages back from all lots, or from those that a slow call holds up, so that other threads start them."""
+        """Take messages back from all lots, or from those that a slow call holds up. Other threads may start them."""
         self._started -= self._sharing.take_back(self._pool.take_back(all_lots=all_lots))
 
     def _check_limits(self) -> None:
