@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
+from ..exceptions import StaleDelivery
 from ..policy.ids import new_token
 from ..store import delivery_state, leases, moving, offsets
 from ..store.connection import errors, session
@@ -48,6 +50,19 @@ class Claimable:
         )
 
 
+@dataclass
+class _Claimed:
+    """What a claim's transaction found: the leases, the offsets that start now, and the rows of the claimed messages.
+
+    ``mixed_up``: partitions whose remembered messages are in another partition since a restore of the database.
+    """
+
+    leases: leases.LockedLeases
+    handed: set[int] = field(default_factory=set)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    mixed_up: set[str] = field(default_factory=set)
+
+
 class Claiming:
     """Claims messages for one subscriber. One thread calls it, and holds ``context.lock``."""
 
@@ -58,22 +73,51 @@ class Claiming:
         self._busy: set[tuple[str, int]] = set()
         """The messages that the last claim skipped because another transaction had locked them."""
 
-    def claim_batch(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
+    def claim_batch(
+        self,
+        capacity: int,
+        start_now: int,
+        most: int = UNLIMITED,
+        *,
+        acks: Sequence[Delivery] = (),
+        starting: Sequence[Delivery] = (),
+    ) -> list[Delivery]:
         """Claim up to ``capacity`` messages from all partitions. The first ``start_now`` go to handlers at once.
 
         With ``batch``, claim up to ``capacity`` batches, with up to ``most`` messages in all. Each batch is from one
         partition, and all of them start at once. Returns an empty list while the group is paused.
+
+        ``acks``, ``starting``: acknowledge these, and mark these as handed to handlers, in the same transaction (see
+        ``Acknowledger.ack``). Raises ``StaleDelivery``, and claims nothing, if this subscriber no longer owns one.
         """
         self.make_sure()
-        context = self.context
-        if context.paused:
-            return []
-        context.ring()
-        if context.needs_log_read or context.stale_waiting:
-            refill(context)
-        if context.options.batch:
-            read_on(context, capacity)
-        return self._claim(self._choose(capacity, most), start_now, alone=False)
+        context, choice = self.context, Claimable()
+        if not context.paused:
+            self._make_room(acks)
+            context.ring()
+            if context.needs_log_read or context.stale_waiting:
+                refill(context)
+            if context.options.batch:
+                read_on(context, capacity)
+            choice = self._choose(capacity, most)
+        try:
+            return self._claim(choice, start_now, alone=False, acks=acks, starting=starting)
+        finally:
+            self._take_room(acks)
+
+    def _make_room(self, acks: Sequence[Delivery]) -> None:
+        """Let the next messages of these partitions be chosen, as if the acks were committed."""
+        for delivery in acks:
+            if partition := self.context.partitions.get(delivery.hold.receipt.partition):
+                partition.in_flight.discard(delivery.offset)
+                self.context.touch(partition)
+
+    def _take_room(self, acks: Sequence[Delivery]) -> None:
+        """Count the deliveries that are still open as in flight again."""
+        for delivery in acks:
+            partition = self.context.partitions.get(delivery.hold.receipt.partition)
+            if partition and self.context.in_flight.get(delivery.offset) is delivery:
+                partition.in_flight.add(delivery.offset)
 
     def claim_quarantined(self, *, alone: bool) -> list[Delivery]:
         """Claim one quarantined message, or dead-letter it. ``alone``: nothing else runs meanwhile."""
@@ -154,7 +198,15 @@ class Claiming:
         context.ready.update(dict.fromkeys(later))
         return choice
 
-    def _claim(self, choice: Claimable, start_now: int, *, alone: bool) -> list[Delivery]:
+    def _claim(
+        self,
+        choice: Claimable,
+        start_now: int,
+        *,
+        alone: bool,
+        acks: Sequence[Delivery] = (),
+        starting: Sequence[Delivery] = (),
+    ) -> list[Delivery]:
         """Claim the chosen messages that have the same state in the database as in memory.
 
         After a restore of the database, an offset may belong to a message of another chosen partition. From that
@@ -163,14 +215,17 @@ class Claiming:
         context, options = self.context, self.context.options
         wanted = choice.messages()
         if not wanted:
+            self.acknowledger.ack(acks, starting)
             return []
         claim = Claim(
             context.group, context.topic, context.holder.name, new_token(), options.visible_ms, alone
         )
 
-        def work(
-            cursor: CursorWrapper,
-        ) -> tuple[leases.LockedLeases, set[int], list[dict[str, Any]], set[str]]:
+        found: _Claimed | None = None
+
+        def work(cursor: CursorWrapper) -> None:
+            nonlocal found
+            found = None
             names = sorted({name for name, _ in wanted})
             mine = leases.lock_mine(cursor, context.holder, context.registration_generation, names)
             self._busy = set(choice.within(mine.busy).messages())
@@ -186,7 +241,8 @@ class Claiming:
                 allowed.due = [message for message in allowed.due if message[1] in free_offsets]
             offsets = sorted(offset for _, offset in allowed.messages())
             if not offsets:
-                return mine, set(), [], set()
+                found = _Claimed(mine)
+                return
             handed = offsets if options.batch else offsets[:start_now]
             if allowed.fresh:
                 delivery_state.claim_fresh(cursor, claim, allowed.fresh, handed)
@@ -203,24 +259,27 @@ class Claiming:
                 gone += sorted(got - _places(rows))
             if gone:
                 delivery_state.forget_claim(cursor, claim, gone)
-            return mine, set(handed), rows, mixed_up
+            found = _Claimed(mine, set(handed), rows, mixed_up)
 
         try:
-            mine, handed, rows, mixed_up = session.run(context.using, work)
-        except DatabaseError as error:
+            if acks or starting:
+                self.acknowledger.ack(acks, starting, then=work)
+            else:
+                session.run(context.using, work)
+        except (DatabaseError, StaleDelivery) as error:
             self._undo(choice)
-            if errors.is_in_doubt(error):
+            if isinstance(error, DatabaseError) and errors.is_in_doubt(error):
                 self._unsure = (claim.token, choice)
             raise
-        if not (mine.locked or mine.busy) and self._is_paused():
+        if found is None or (not (found.leases.locked or found.leases.busy) and self._is_paused()):
             self._undo(choice)
             return []
-        if rows:
-            context.clock.set(int(rows[-1]["now"]))
-        self._note_missing(choice, mine, _places(rows))
-        context.outdated = context.outdated or bool(mixed_up)
+        if found.rows:
+            context.clock.set(int(found.rows[-1]["now"]))
+        self._note_missing(choice, found.leases, _places(found.rows))
+        context.outdated = context.outdated or bool(found.mixed_up)
         # A message of ``handed`` may not have been claimed. No other message starts in its place.
-        claimed = [self._delivery(claim, row, int(row["offset"]) in handed) for row in rows]
+        claimed = [self._delivery(claim, row, int(row["offset"]) in found.handed) for row in found.rows]
         return [delivery for delivery in claimed if delivery]
 
     def _is_paused(self) -> bool:

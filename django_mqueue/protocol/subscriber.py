@@ -146,6 +146,16 @@ class Subscriber:
                 got = self.claiming.claim_batch(capacity, start_now, most)
         return got
 
+    def ack_and_claim(
+        self, acks: Sequence[Delivery], starting: Sequence[Delivery], capacity: int, start_now: int, most: int
+    ) -> list[Delivery]:
+        """Acknowledge ``acks``, mark ``starting`` as handed to handlers, and claim messages, in one transaction."""
+        if not capacity:
+            self.acknowledger.ack(acks, starting)
+            return []
+        with self.context.lock:
+            return self.claiming.claim_batch(capacity, start_now, most, acks=acks, starting=starting)
+
     @property
     def has_work(self) -> bool:
         """Return whether a claim may find messages, judged by memory alone."""

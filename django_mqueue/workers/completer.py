@@ -20,13 +20,15 @@ from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
 from .jobs import Outcome, Verdict
 from .registry import Handler
+from .sharing import LOCKED_FOR, Plan, Share
 
 logger = logging.getLogger("django_mqueue")
 
 AT_ONCE = 100
 """Maximum number of transactions for failures in one turn of the loop. Leases are renewed only between turns."""
-LOCKED_FOR = 0.5
-"""Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
+Claim = Callable[[Subscriber, list[Delivery], list[Delivery], Share], None]
+"""Acknowledges deliveries, marks others as handed to handlers, and claims a share for a subscriber."""
+Start = Callable[[list[Delivery]], None]
 
 
 class Completer:
@@ -45,23 +47,26 @@ class Completer:
         """Return whether all outcomes wait for handlers that have run too long and hold their rows locked."""
         return all(outcome.overdue and id(outcome) in self._locked for outcome in self.finished)
 
-    def give(self, lots: Sequence[list[Delivery]], start: Callable[[list[Delivery]], None]) -> list[Delivery]:
-        """Settle the outcomes that can be settled now, and start ``lots`` of messages, which were claimed ahead.
+    def give(self, plans: Mapping[Subscriber, Plan], claim: Claim, start: Start) -> list[Delivery]:
+        """Settle the outcomes that can be settled now, and carry out plans.
 
-        A lot is passed to ``start`` after its rows record the start. Returns the messages of ``lots`` that another
-        transaction has locked. If the connection fails, outcomes that are not settled stay in ``finished``.
+        ``claim`` acknowledges deliveries, marks the messages of lots as handed to handlers, and claims a share. Then
+        each lot is passed to ``start``. Returns the messages of lots that another transaction has locked. If the
+        connection fails, outcomes that are not settled stay in ``finished``.
         """
         held: list[Delivery] = []
         for engine in self.handlers:
-            acks = [o for o in self._due_of(engine) if o.verdict.verb == "ack"]
-            its_lots = [lot for lot in lots if lot[0].hold.acknowledger is engine.acknowledger]
-            if (acks or its_lots) and not engine.resting:
+            acks, plan = (
+                [o for o in self._due_of(engine) if o.verdict.verb == "ack"],
+                plans.get(engine, Plan()),
+            )
+            if (acks or plan.lots) and not engine.resting:
                 with engine.resting_after_lock_wait():
-                    locked = self._ack(engine, acks, [delivery for lot in its_lots for delivery in lot])
-                    for lot in its_lots:
+                    locked = self._ack(engine, acks, plan, claim)
+                    for lot in plan.lots:
                         if free := [delivery for delivery in lot if delivery not in locked]:
                             start(free)
-                    held += [delivery for lot in its_lots for delivery in lot if delivery in locked]
+                        held += [delivery for delivery in lot if delivery in locked]
         for alike in list(islice(self._failures_by_verdict(), AT_ONCE)):
             engine = self._engine_of[alike[0].delivery.hold.acknowledger]
             if not engine.resting:
@@ -89,15 +94,17 @@ class Completer:
             found.setdefault(id(outcome) if _needs_own_transaction(outcome) else same, []).append(outcome)
         yield from found.values()
 
-    def _ack(self, engine: Subscriber, acks: list[Outcome], starting: list[Delivery]) -> list[Delivery]:
-        """Acknowledge outcomes, and record that ``starting`` go to their handlers. Return the locked deliveries."""
+    def _ack(self, engine: Subscriber, acks: list[Outcome], plan: Plan, claim: Claim) -> list[Delivery]:
+        """Acknowledge outcomes, and carry out a plan. Return the deliveries that another transaction has locked."""
         deliveries = [outcome.delivery for outcome in acks]
-
-        marks = set(starting)
+        starting = {delivery: None for lot in plan.lots for delivery in lot}
+        share = Share() if engine.careful else plan.share
 
         def ack(free: list[Delivery]) -> Sequence[Delivery]:
             try:
-                engine.acknowledger.ack([d for d in free if d not in marks], [d for d in free if d in marks])
+                claim(
+                    engine, [d for d in free if d not in starting], [d for d in free if d in starting], share
+                )
             except StaleDelivery as stale:
                 logger.warning("delivery was stale: %s: handled, but %s", self.handlers[engine].name, stale)
                 return list(stale.stale)

@@ -31,7 +31,7 @@ from .jobs import Job
 from .members import Members
 from .pool import HandlerPool
 from .registry import Handler
-from .sharing import Sharing, divide
+from .sharing import Share, Sharing, divide
 from .signal_dispatcher import SignalDispatcher
 
 logger = logging.getLogger("django_mqueue")
@@ -136,6 +136,12 @@ class Runner:
     def _is_at_work(self) -> bool:
         """Return whether messages may still start. Some wait in lots, where another call may hold them up."""
         return self._messages_left > 0 or any(lot.waiting for lot in self._pool.lots)
+
+    @property
+    def _claimable(self) -> int:
+        """Return how many more messages may be claimed as usual; 0 while messages in quarantine have to run first."""
+        waits = self._stopping or any(engine.has_quarantined for engine in self._joined)
+        return 0 if waits or self._dispatch.alone() else max(self._messages_left - self._sharing.waiting, 0)
 
     @property
     def _messages_left(self) -> int:
@@ -305,13 +311,23 @@ class Runner:
         self._check_limits()
         self._take_back(all_lots=False)
         returning = {self._sharing.subscriber_of(outcome.delivery) for outcome in self._completer.due()}
-        starting = [] if self._stopping else self._sharing.starting(self._free(), returning)
-        for delivery in self._completer.give(starting, self._start_ahead):
+        plans = {} if self._stopping else self._sharing.plans(self._free(), returning)
+        for delivery in self._completer.give(plans, self._ack_and_claim, self._start_ahead):
             self._sharing.hold_back(self._sharing.subscriber_of(delivery))
         for outcome in self._completer.finished:
             if outcome.delivery.hold.alone and not outcome.overdue:
                 # Its handler has ended, so other messages may run before it is settled.
                 self._dispatch.let_others_run(outcome.delivery)
+
+    def _ack_and_claim(
+        self, engine: Subscriber, acks: list[Delivery], starting: list[Delivery], share: Share
+    ) -> None:
+        """Acknowledge deliveries, mark others as handed to handlers, and claim a share, in one transaction."""
+        most, began = self._claimable, time.monotonic()
+        start = min(share.start, most)
+        got = engine.ack_and_claim(acks, starting, min(share.start + share.ahead, most), start, most)
+        self._sharing.claimed(engine, len(got), time.monotonic() - began)
+        self._take(got, share.lots)
 
     def _start_ahead(self, lot: Sequence[Delivery]) -> None:
         """Start a lot of messages that were claimed ahead, except those that this subscriber no longer owns."""

@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeVar
 from ..protocol.claiming import UNLIMITED
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
-from .completer import LOCKED_FOR
 from .jobs import Job
 from .pool import HandlerPool
 from .registry import Handler
@@ -20,6 +19,8 @@ from .turns import Contender, Turns
 
 Item = TypeVar("Item")
 
+LOCKED_FOR = 0.5
+"""Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
 REST = 0.02
 """Seconds for which no thread is kept free for a handler whose claim got nothing."""
 
@@ -27,9 +28,16 @@ REST = 0.02
 class Share(NamedTuple):
     """What to claim for a handler: ``start`` messages, or batches, for ``lots`` threads, and more ``ahead``."""
 
-    lots: int
-    start: int
-    ahead: int
+    lots: int = 0
+    start: int = 0
+    ahead: int = 0
+
+
+class Plan(NamedTuple):
+    """What a handler does next: start ``lots`` of messages that were claimed ahead, and claim a share."""
+
+    lots: Sequence[list[Delivery]] = ()
+    share: Share = Share()
 
 
 def divide(items: Sequence[Item], parts: int) -> list[list[Item]]:
@@ -109,11 +117,11 @@ class Sharing:
         """Return whether a message that was claimed ahead may start now."""
         return free > 0 and self.startable > 0
 
-    def starting(self, free: int, returning: Collection[Subscriber]) -> list[list[Delivery]]:
-        """Return the messages claimed ahead that start now: a lot for each of the ``free`` threads.
+    def plans(self, free: int, returning: Collection[Subscriber]) -> dict[Subscriber, Plan]:
+        """Return what handlers start on the ``free`` threads.
 
-        ``returning``: handlers whose calls have ended and are not settled yet. Settling them may give them new work, so
-        a thread stays free for it.
+        ``returning``: handlers whose calls have ended and are not settled yet. The transaction that settles them also
+        claims their next messages. For other handlers that may claim, threads stay free.
         """
         contenders = {}
         for subscriber in self.subscribers:
@@ -122,9 +130,16 @@ class Sharing:
             if (most := min(self._room(subscriber), UNLIMITED if may_claim else lots)) > 0:
                 contenders[subscriber] = Contender(most, self.lot(subscriber))
         shares = self._turns.share(free, contenders, self._running())
-        found: list[list[Delivery]] = []
-        for subscriber, share in shares.items():
-            found += divide(list(islice(self.ahead[subscriber], share * self.lot(subscriber))), share)
+        found = {}
+        for subscriber in contenders:
+            threads, size = shares.get(subscriber, 0), self.lot(subscriber)
+            starting = list(islice(self.ahead[subscriber], threads * size))
+            plan = Plan(divide(starting, threads))
+            if subscriber in returning:
+                left = threads - len(plan.lots)
+                missing = self._missing_ahead(subscriber, len(starting))
+                plan = Plan(plan.lots, Share(left, left * size, missing))
+            found[subscriber] = plan
         return found
 
     def claims(self, free: int, but: Collection[Subscriber] = ()) -> dict[Subscriber, Share]:
@@ -149,9 +164,12 @@ class Sharing:
                 found[subscriber] = share
         return found
 
-    def _missing_ahead(self, subscriber: Subscriber) -> int:
-        """Return how many messages to claim ahead, so that each thread's next lot is there. 0 if half of them are."""
-        lot, claimed = self.lot(subscriber), len(self.ahead[subscriber])
+    def _missing_ahead(self, subscriber: Subscriber, starting: int = 0) -> int:
+        """Return how many messages to claim ahead, so that each thread's next lot is there. 0 if half of them are.
+
+        ``starting``: the number of messages claimed ahead that start now.
+        """
+        lot, claimed = self.lot(subscriber), len(self.ahead[subscriber]) - starting
         size = self.pool.size
         wanted = 0 if lot == 1 else lot * min(self.handlers[subscriber].concurrency or size, size)
         return wanted - claimed if claimed <= wanted // 2 else 0

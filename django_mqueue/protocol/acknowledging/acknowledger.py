@@ -55,13 +55,19 @@ class Acknowledger:
         self.context = context
 
     def ack(
-        self, deliveries: Sequence[Delivery], starting: Sequence[Delivery] = (), *, whole: bool = False
+        self,
+        deliveries: Sequence[Delivery],
+        starting: Sequence[Delivery] = (),
+        *,
+        whole: bool = False,
+        then: Callable[[CursorWrapper], object] | None = None,
     ) -> bool:
         """Acknowledge deliveries in one statement, and mark ``starting`` as handed to handlers.
 
         Raises ``StaleDelivery`` with the deliveries that this subscriber no longer owns; the others are acknowledged.
         Stale ones of ``starting`` are only marked as lost. ``whole``: acknowledge all or none, because the caller's
-        transaction rolls back on the error. A delivery that an earlier try acknowledged is then also stale.
+        transaction rolls back on the error. A delivery that an earlier try acknowledged is then also stale. ``then``:
+        further work in the same transaction; it is left out if a delivery is stale.
         """
         ended = [d for d in deliveries if d.hold.answer not in ("", "ack")]
         todo = [d for d in deliveries if not d.hold.answer]
@@ -76,9 +82,11 @@ class Acknowledger:
                 return stale or set(after)
             if handed.mark_handed(cursor) < len(starting):
                 stale |= set(handed.receipts) - handed.held(cursor, locking=True)
+            if then and not (stale or ended):
+                then(cursor)
             return stale
 
-        stale = session.run(self.context.using, work) if todo or starting else set()
+        stale = session.run(self.context.using, work) if todo or starting or then else set()
         gone = [d for d in todo if d.hold.receipt in stale] + ended
         if whole and gone:
             raise StaleDelivery(gone, "ack")
