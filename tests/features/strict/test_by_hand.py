@@ -63,10 +63,11 @@ def test_a_message_put_back_holds_back_its_key_and_no_other(
 ) -> None:
     """While the message waits, no message of its key is delivered, but the other key continues. Then it comes first."""
     bad, good = heads(subscription)
-    getattr(bad, put_back)(delay=0.7)
+    getattr(bad, put_back)(delay=600)
     good.ack()
     finish(subscription, "good", 1)
     assert subscription.poll() == []
+    assert send_to_front("t", group="g", id=bad.id) == 1
     (again,) = wait_until(subscription.poll, "it is due")
     assert (again.payload, again.attempt) == (0, 2 if put_back == "nack" else 1)
     assert subscription.poll() == []
