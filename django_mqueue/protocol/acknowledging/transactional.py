@@ -40,10 +40,8 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
                 transaction.on_commit(
                     lambda: acknowledger.note_ack(deliveries) if acked else None, using=using
                 )
-            with _still_there(), transaction.atomic(using=using):
+            with _in_one_transaction(using):
                 yield
-                if transaction.get_rollback(using=using):
-                    raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
             if overdue := [delivery for delivery in deliveries if delivery.hold.overdue]:
                 raise StaleDelivery(overdue, "ack")
             acked = acknowledger.ack(deliveries, whole=True)
@@ -53,10 +51,29 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
 
 
 @contextmanager
-def _still_there() -> Iterator[None]:
-    """Raise ``BrokenTransaction`` if a deadlock, a COMMIT or an implicit commit ended the block's transaction."""
-    try:
+def _in_one_transaction(using: str) -> Iterator[None]:
+    """Raise ``BrokenTransaction`` if the block's transaction has ended, or if it can only be rolled back.
+
+    A deadlock, a COMMIT or an implicit commit ends it. Then a savepoint from before the block's first statement is
+    gone. A block without statements needs no savepoint.
+    """
+    savepoints: list[str] = []
+    is_marked = False
+
+    def mark(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        nonlocal is_marked
+        if not is_marked:
+            is_marked = True
+            savepoints.append(transaction.savepoint(using=using))
+        return execute(sql, params, many, context)
+
+    with connections[using].execute_wrapper(mark):
         yield
+    if transaction.get_rollback(using=using):
+        raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
+    try:
+        for savepoint in savepoints:
+            transaction.savepoint_commit(savepoint, using=using)
     except DatabaseError as error:
         if not errors.is_savepoint_gone(error):
             raise
