@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from django.db import DatabaseError
@@ -366,9 +367,11 @@ class Claiming:
         """Undo the last claim if the result of its COMMIT is unknown. No handler received its messages."""
         if self._unsure:
             token, choice = self._unsure
-            delivery_state.unclaim(
-                self.context.using, self.context.group, self.context.topic, token, choice.messages()
+            receipts = [Receipt(name, offset, token) for name, offset in choice.messages()]
+            unclaim = partial(
+                delivery_state.unclaim, group=self.context.group, topic=self.context.topic, receipts=receipts
             )
+            session.run(self.context.using, unclaim)
             self._unsure = None
 
 

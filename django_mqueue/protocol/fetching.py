@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 
-from ..policy.batching import PER_STATEMENT
+from django.db.backends.utils import CursorWrapper
+
+from ..policy.batching import PER_STATEMENT, batches
 from ..store import delivery_state, log, offsets
+from ..store.connection import session
 from ..store.delivery_state import Receipt
 from .consumer_state import ConsumerState
 from .partition_state import READ_AHEAD, READ_MAX, Partition
@@ -49,10 +53,16 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
             known.update(one.receipt for one in before.quarantined)
         context.partitions[name] = new
     news: list[int] = []
-    for name, offset, token, alone, failures in left:
+    unstarted = [
+        Receipt(name, int(offset), int(token)) for name, offset, token, handed, *_ in left if not handed
+    ]
+    unclaimed = _unclaim(context, [receipt for receipt in unstarted if receipt not in mine])
+    for name, offset, token, _, alone, failures in left:
         receipt = Receipt(name, int(offset), int(token))
         if mine.pop(receipt, None):
             context.partitions[name].in_flight.add(receipt.offset)
+            continue
+        if receipt in unclaimed:
             continue
         context.quarantine(receipt, bool(alone), int(failures))
         if receipt not in known:
@@ -70,6 +80,24 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
     read_fresh(context, names)
     for name in names:
         context.mark_dirty(name)
+
+
+def _unclaim(context: ConsumerState, receipts: Sequence[Receipt]) -> set[Receipt]:
+    """Undo the claims of messages that a former owner had claimed ahead: it did not die of them. Skip locked rows.
+
+    Return the receipts of these messages.
+    """
+    unclaimed = set[Receipt]()
+
+    def work(cursor: CursorWrapper, some: Sequence[Receipt]) -> set[Receipt]:
+        free, _ = delivery_state.lock_unanswered(cursor, context.group, context.topic, some)
+        if free:
+            delivery_state.unclaim(cursor, context.group, context.topic, free)
+        return free
+
+    for some in batches(receipts):
+        unclaimed |= session.run(context.using, partial(work, some=some))
+    return unclaimed
 
 
 def read_waiting(context: ConsumerState, names: Sequence[str]) -> None:

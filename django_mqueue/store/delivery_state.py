@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -142,23 +142,22 @@ def forget_claim(cursor: CursorWrapper, claim: Claim, messages: Sequence[tuple[s
     )
 
 
-def unclaim(using: str, group: str, topic: str, token: int, messages: Sequence[tuple[str, int]]) -> None:
-    """Undo a claim whose commit result was unknown. No handler was given its messages."""
-    which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
-    session.execute(
-        using,
+def unclaim(cursor: CursorWrapper, group: str, topic: str, receipts: Collection[Receipt]) -> None:
+    """Undo claims of messages that no handler was given. They are due at once, and no attempt is counted."""
+    one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
+    cursor.execute(
         "UPDATE queue_delivery_state FORCE INDEX (PRIMARY)"
         f" SET in_flight = 0, handed = 0, alone = 0, invisible_until = {NOW_MS}"
-        f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND delivery_token = %s AND in_flight = 1",
-        [group, topic, *flat(messages), token],
+        f" WHERE consumer_group = %s AND topic = %s AND ({' OR '.join([one] * len(receipts))}) AND in_flight = 1",
+        [group, topic, *flat(sorted(receipts))],
     )
 
 
 def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> list[Row]:
-    """Return (partition, offset, token, alone, failures) of all deliveries in flight of the partitions."""
+    """Return (partition, offset, token, handed, alone, failures) of all deliveries in flight of the partitions."""
     return session.fetch(
         using,
-        "SELECT partition_key, message_offset, delivery_token, alone, failure_count"
+        "SELECT partition_key, message_offset, delivery_token, handed, alone, failure_count"
         " FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})"
         " AND acked = 0 AND in_flight = 1",

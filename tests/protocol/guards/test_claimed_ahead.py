@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from django_mqueue import Delivery, Subscription, publish
+from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.models import DeliveryState, PartitionLease
 from tests.support.subscribers import engine_of, poll_until
-from tests.support.transactions import wait_until
+from tests.support.transactions import HeldTransaction, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
 
@@ -15,7 +15,7 @@ TOPIC, GROUP = "orders", "billing"
 
 
 def claimed_ahead(subscription: Subscription) -> Delivery:
-    """Claim the only message, as a worker does when all its threads are busy."""
+    """Claim the first message, as a worker does when all its threads are busy."""
     engine = engine_of(subscription)
 
     def claim() -> list[Delivery]:
@@ -63,7 +63,7 @@ def test_what_was_delivered_again_is_not_started() -> None:
     assert not DeliveryState.objects.get().handed
 
 
-def test_what_no_handler_was_given_has_used_no_attempt() -> None:
+def test_what_no_handler_was_given_has_used_no_attempt_and_needs_no_quarantine() -> None:
     """Its worker stops without releasing it, and another worker takes over."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP, name="gone") as gone:
@@ -71,5 +71,21 @@ def test_what_no_handler_was_given_has_used_no_attempt() -> None:
         PartitionLease.objects.update(lease_renewed_at=0)
         with Subscription(TOPIC, GROUP, name="heir") as heir:
             (delivery,) = poll_until(heir, 1)
-            assert delivery.attempt == 1
+            assert (delivery.attempt, delivery.hold.alone) == (1, False)
+            assert delivery.ack()
+
+
+def test_a_locked_one_holds_up_no_takeover() -> None:
+    """It is in quarantine until the other transaction ends. The messages beside it are delivered."""
+    publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in (1, 2)])
+    with Subscription(TOPIC, GROUP, name="gone") as gone:
+        claimed_ahead(gone)
+        PartitionLease.objects.update(lease_renewed_at=0)
+        with Subscription(TOPIC, GROUP, name="heir") as heir:
+            with HeldTransaction(lambda: DeliveryState.objects.select_for_update().get()):
+                (other,) = poll_until(heir, 1)
+                assert other.payload == 2
+                assert other.ack()
+            (delivery,) = poll_until(heir, 1)
+            assert (delivery.payload, delivery.attempt) == (1, 1)
             assert delivery.ack()

@@ -49,6 +49,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_WAITING}[it rests]",
     ),
     mutation(
+        "a message that a handler got when its worker died is quarantined",
+        "a message that kills its worker is delivered together with others again and again",
+        "protocol/fetching.py",
+        "in left if not handed]",
+        "in left]",
+        "features/workers/test_quarantine_log.py"
+        "::test_messages_of_a_dead_worker_are_one_line_with_their_number",
+    ),
+    mutation(
+        "a takeover skips locked messages that the dead worker had claimed ahead",
+        "the new owner waits for an unrelated transaction, and delivers nothing",
+        "protocol/fetching.py",
+        "free, _ = delivery_state.lock_unanswered(cursor, context.group, context.topic, some)",
+        "free = set(some)",
+        "protocol/guards/test_claimed_ahead.py::test_a_locked_one_holds_up_no_takeover",
+    ),
+    mutation(
         "messages that a resting group claimed ahead delay no quarantined message of another group",
         "a quarantined message waits until an unrelated transaction ends",
         "workers/runner.py",
