@@ -1,0 +1,84 @@
+"""What a message costs in a worker: statements and commits of the worker's loop and of its handlers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+
+from django_mqueue import OutgoingMessage, publish_many
+from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.sharing import Sharing
+from tests.support.running import Seen, registered, run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CALM = {
+    "DISCOVERY_INTERVAL": 3600,
+    "LEASE_DURATION": 36_000,
+    "LEASE_RENEWAL_INTERVAL": 3600,
+    "GC_INTERVAL": 3600,
+}
+"""No periodic work is due."""
+
+
+@pytest.fixture(autouse=True)
+def calm() -> Iterator[None]:
+    with override_settings(MQUEUE=CALM):
+        yield
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Report 1 ms for each call, however busy the machine is. So a lot has 50 messages."""
+
+    def end(sharing: Sharing, job: Job) -> None:
+        sharing._turns.ended(sharing.subscriber_of(job.deliveries[0]), 0.001)
+
+    monkeypatch.setattr(Sharing, "ended", end)
+
+
+def drained(count: int, keys: int = 1, threads: int = 4, **options: Any) -> Counter[str]:
+    """Run a worker for ``count`` messages over ``keys`` keys. Count the transactions of its loop by what they do."""
+    publish_many("t", [OutgoingMessage(n, key=f"k{n % keys}") for n in range(count)])
+    with registered("t", seen := Seen(), **options), CaptureQueriesContext(connection) as captured:
+        run(drain=False, threads=threads, max_messages=count, max_seconds=60)
+    assert len(seen.messages) == count
+    kinds = Counter[str]()
+    texts = "\n".join(query["sql"] for query in captured.captured_queries)
+    for transaction in texts.split("\nCOMMIT"):
+        acks, claims = "SET s.acked = 1" in transaction, "INSERT INTO queue_delivery_state" in transaction
+        kinds["ack" * acks + " and " * (acks and claims) + "claim" * claims] += 1
+    return kinds
+
+
+def test_a_strict_key_needs_one_transaction_for_each_message() -> None:
+    """The transaction that acknowledges a message claims the next one of its key."""
+    kinds = drained(40, strict=True)
+    assert (kinds["claim"], kinds["ack and claim"], kinds["ack"]) == (1, 39, 1)
+
+
+def test_a_slow_handler_on_one_thread_needs_one_transaction_for_each_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("django_mqueue.workers.turns.LOT_MAX", 1)
+    kinds = drained(40, 1, 1)
+    assert (kinds["claim"], kinds["ack and claim"], kinds["ack"]) == (1, 39, 1)
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("keys", [1, 100])
+def test_quick_messages_share_transactions(keys: int) -> None:
+    """A thread gets a lot of 50 messages. One transaction serves several lots."""
+    kinds = drained(2000, keys)
+    assert kinds["claim"] + kinds["ack and claim"] + kinds["ack"] <= 2000 // 10
+
+
+def test_the_loop_acknowledges_no_message_of_an_atomic_handler() -> None:
+    kinds = drained(40, atomic=True)
+    assert kinds["ack"] + kinds["ack and claim"] == 0
