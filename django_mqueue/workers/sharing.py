@@ -19,6 +19,14 @@ from .turns import Contender, Turns
 
 Item = TypeVar("Item")
 
+BACKLOG = 200
+"""Number of messages claimed ahead from which a thread gets more than one message.
+
+After a crash, a message of a lot has used an attempt even if its handler had not begun. With few messages, lots would
+save little.
+"""
+QUICK = 10
+"""Number of calls in a lot from which a handler claims a backlog ahead."""
 LOCKED_FOR = 0.5
 """Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
 REST = 0.02
@@ -76,8 +84,9 @@ class Sharing:
         return sum(len(ahead) for subscriber, ahead in self.ahead.items() if self._room(subscriber) > 0)
 
     def lot(self, subscriber: Subscriber) -> int:
-        """Return the number of messages, or batches, that a thread gets at once."""
-        return 1 if subscriber.batch else self._turns.lot(subscriber)
+        """Return the number of messages, or batches, that a thread gets at once: one, without a backlog."""
+        has_backlog = len(self.ahead[subscriber]) >= BACKLOG
+        return self._turns.lot(subscriber) if has_backlog else 1
 
     def ended(self, job: Job) -> None:
         """Charge the handler for the time of a call that has ended."""
@@ -167,11 +176,16 @@ class Sharing:
     def _missing_ahead(self, subscriber: Subscriber, starting: int = 0) -> int:
         """Return how many messages to claim ahead, so that each thread's next lot is there. 0 if half of them are.
 
-        ``starting``: the number of messages claimed ahead that start now.
+        ``starting``: the number of messages claimed ahead that start now. Slow handlers and batches get 0, because
+        other workers may be free.
         """
-        lot, claimed = self.lot(subscriber), len(self.ahead[subscriber]) - starting
-        size = self.pool.size
-        wanted = 0 if lot == 1 else lot * min(self.handlers[subscriber].concurrency or size, size)
+        size, lot = self.pool.size, self._turns.lot(subscriber)
+        if subscriber.batch or lot == 1:
+            return 0
+        wanted = lot * min(self.handlers[subscriber].concurrency or size, size)
+        if lot >= QUICK:
+            wanted = max(wanted, BACKLOG)
+        claimed = len(self.ahead[subscriber]) - starting
         return wanted - claimed if claimed <= wanted // 2 else 0
 
     def _has_work(self, subscriber: Subscriber) -> bool:

@@ -107,9 +107,9 @@ def test_what_cannot_be_claimed_keeps_no_thread(
     claim = Claiming.claim_batch
     tried = threading.Event()
 
-    def claim_unless_locked(claiming: Claiming, *arguments: int) -> Any:
+    def claim_unless_locked(claiming: Claiming, *arguments: int, **others: Any) -> Any:
         if claiming.context.topic != "locked":
-            return claim(claiming, *arguments)
+            return claim(claiming, *arguments, **others)
         tried.set()
         return []
 
@@ -129,9 +129,9 @@ def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.Mo
     claim = Claiming.claim_batch
     tried: list[str] = []
 
-    def claim_unless_locked(claiming: Claiming, *arguments: int) -> Any:
+    def claim_unless_locked(claiming: Claiming, *arguments: int, **others: Any) -> Any:
         tried.append(claiming.context.topic)
-        return [] if claiming.context.topic == "locked" else claim(claiming, *arguments)
+        return [] if claiming.context.topic == "locked" else claim(claiming, *arguments, **others)
 
     monkeypatch.setattr(Claiming, "claim_batch", claim_unless_locked)
     monkeypatch.setattr("django_mqueue.workers.sharing.REST", PATIENCE)
