@@ -1,0 +1,147 @@
+"""A thread gets a lot of quick messages at once. Each of them is still settled by its own outcome."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from django_mqueue import Message, OutgoingMessage, Reject, publish_many
+from django_mqueue.models import DeliveryState
+from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.pool import HandlerPool
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner, RunOptions
+from django_mqueue.workers.sharing import Sharing
+from tests.support.running import Seen, registered, run
+from tests.support.waiting import PATIENCE
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
+
+COUNT = 150
+
+
+@pytest.fixture(autouse=True)
+def lots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Report 1 ms for each call, so that lots have up to 50 messages, also with a small backlog. Return their sizes."""
+    sizes: list[int] = []
+    start = HandlerPool.start
+
+    def note(pool: HandlerPool, jobs: list[Job]) -> None:
+        sizes.append(len(jobs))
+        start(pool, jobs)
+
+    def end(sharing: Sharing, job: Job) -> None:
+        sharing._turns.ended(sharing.subscriber_of(job.deliveries[0]), 0.001)
+
+    monkeypatch.setattr("django_mqueue.workers.sharing.BACKLOG", 10)
+    monkeypatch.setattr(Sharing, "ended", end)
+    monkeypatch.setattr(HandlerPool, "start", note)
+    return sizes
+
+
+def fill() -> None:
+    publish_many("t", [OutgoingMessage(n, key=f"k{n % 7}") for n in range(COUNT)])
+
+
+def handle(then: Callable[[Message], object], **options: Any) -> Seen:
+    """Run a worker with one thread until all messages are handled."""
+    fill()
+    with registered("t", seen := Seen(then), **options):
+        run(threads=options.get("concurrency", 1))
+    return seen
+
+
+def test_all_of_a_lot_are_handled_once(lots: list[int]) -> None:
+    seen = handle(lambda message: None)
+    assert sorted(seen.payloads) == list(range(COUNT))
+    assert max(lots) > 10
+    assert set(DeliveryState.objects.values_list("acked", "retry_count")) == {(True, 0)}
+
+
+def test_a_message_that_fails_is_settled_alone(lots: list[int]) -> None:
+    def fail(message: Message) -> None:
+        if message.payload == 100 and message.attempt == 1:
+            raise ValueError("not yet")
+        if message.payload == 120:
+            raise Reject("never")
+
+    seen = handle(fail, retry=[0])
+    assert max(lots) > 10
+    assert seen.attempts(100) == [1, 2]
+    assert {n: seen.attempts(n) for n in range(COUNT) if n != 100} == {
+        n: [1] for n in range(COUNT) if n != 100
+    }
+
+
+def test_other_threads_take_what_waits_behind_a_slow_call(lots: list[int]) -> None:
+    """One call ends only after all other messages are handled. Some of them were in its lot."""
+    fill()
+    others = threading.Semaphore(0)
+    waited: list[bool] = []
+
+    def block(message: Message) -> None:
+        if message.payload == 40:
+            waited.extend(others.acquire(timeout=PATIENCE) for _ in range(COUNT - 1))
+        else:
+            others.release()
+
+    with registered("t", seen := Seen(block)):
+        run(threads=2)
+    assert max(lots) > 10
+    assert waited == [True] * (COUNT - 1)
+    assert sorted(seen.payloads) == list(range(COUNT))
+
+
+def test_the_time_limit_of_one_call_does_not_touch_its_lot(lots: list[int]) -> None:
+    """The handler hangs with one message. The messages behind it are handled by another thread."""
+    fill()
+    door = threading.Event()
+
+    def hang(message: Message) -> None:
+        if message.payload == 40 and message.attempt == 1:
+            door.wait(PATIENCE)
+
+    with registered("t", seen := Seen(hang), max_runtime=0.3, retry=[0]):
+        run(threads=1)
+        door.set()
+    assert max(lots) > 10
+    assert seen.attempts(40) == [1, 2]
+    assert {n: seen.attempts(n) for n in range(COUNT) if n != 40} == {n: [1] for n in range(COUNT) if n != 40}
+
+
+def test_a_worker_that_stops_gives_back_what_has_not_started(lots: list[int]) -> None:
+    """The worker is told to stop in the middle of a lot. The rest of the lot has used no attempt."""
+    fill()
+    runner: Runner
+
+    def stop(message: Message) -> None:
+        if message.payload == 40:
+            runner.stop()
+            stopping.wait(PATIENCE)
+
+    stopping = threading.Event()
+    take_back = HandlerPool.take_back
+
+    def taken(pool: HandlerPool, *, all_lots: bool) -> list[Job]:
+        found = take_back(pool, all_lots=all_lots)
+        if all_lots:
+            left.extend(found)
+            stopping.set()
+        return found
+
+    left: list[Job] = []
+    with registered("t", seen := Seen(stop)), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HandlerPool, "take_back", taken)
+        runner = Runner(handlers(["t"]), RunOptions(threads=1, max_seconds=PATIENCE))
+        runner.run()
+    assert left, "the lot had more messages"
+    assert not DeliveryState.objects.filter(in_flight=True).exists()
+    acked = DeliveryState.objects.filter(acked=True).count()
+    assert acked == len(seen.messages) < COUNT
+    with registered("t", again := Seen()):
+        run()
+    assert {message.attempt for message in again.messages} == {1}
+    assert sorted(seen.payloads + again.payloads) == list(range(COUNT))
