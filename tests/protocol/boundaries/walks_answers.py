@@ -86,6 +86,21 @@ def ack_and_hand_over_the_next(scene: Scene) -> Iterator[None]:
     engine.acknowledger.ack([one], [next_one])
 
 
+@walk(
+    lambda topic: states(topic, "acked", "in_flight", "handed"),
+    Stage(((0, 1, 1),), {0: 2, 1: 1}),
+    Stage(((1, 0, 1), (0, 1, 1)), {0: DONE, 1: 2}),
+)
+def ack_and_claim_the_next_of_a_strict_key(scene: Scene) -> Iterator[None]:
+    """In one commit, a runner acks a finished delivery and claims the next message of its key."""
+    scene.publish(0, 1)
+    engine = engine_of(scene.subscriber(strict=True))
+    engine.tick()
+    (one,) = engine.claiming.claim_batch(2, start_now=2)
+    yield
+    assert len(engine.ack_and_claim([one], [], 1, 1, 1)) == 1
+
+
 def failed(topic: str) -> Seen:
     return states(topic, "in_flight", "handed", "failure_count")
 
