@@ -156,15 +156,6 @@ class Claiming:
                 return got
         return []
 
-    def expire(self) -> None:
-        """Quarantine deliveries whose visibility timeout has expired: their consumer hangs, or has lost them."""
-        context, now = self.context, self.context.clock.now()
-        for delivery in list(context.in_flight.values()):
-            hold = delivery.hold
-            if hold.expires <= now:
-                context.remove_in_flight(hold.receipt)
-                context.quarantine(hold.receipt, hold.alone, hold.failures)
-
     def _choose(self, capacity: int, most: int) -> Claimable:
         """Choose messages of ready partitions in turn. With ``batch``, one batch of each partition, none in flight."""
         context, choice, now = self.context, Claimable(), self.context.clock.now()

@@ -173,6 +173,14 @@ class ConsumerState:
             partition.quarantined.append(QuarantinedDelivery(receipt, alone, failures))
             self.quarantined[partition.name] = None
 
+    def quarantine_expired(self) -> None:
+        """Quarantine deliveries whose visibility timeout has expired: their consumer hangs, or has lost them."""
+        for delivery in list(self.in_flight.values()):
+            hold = delivery.hold
+            if hold.expires <= self.clock.now():
+                self.remove_in_flight(hold.receipt)
+                self.quarantine(hold.receipt, hold.alone, hold.failures)
+
     def reread_retries(self, partition: Partition) -> None:
         """Let the next claim read the partition's retries again: the table may hold others than memory."""
         partition.waiting_more = True

@@ -53,20 +53,18 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
             known.update(one.receipt for one in before.quarantined)
         context.partitions[name] = new
     news: list[int] = []
-    unstarted = [
-        Receipt(name, int(offset), int(token)) for name, offset, token, handed, *_ in left if not handed
+    found = [
+        (Receipt(name, int(offset), int(token)), handed, bool(alone), int(failures))
+        for name, offset, token, handed, alone, failures in left
     ]
-    unclaimed = _unclaim(context, [receipt for receipt in unstarted if receipt not in mine])
-    for name, offset, token, _, alone, failures in left:
-        receipt = Receipt(name, int(offset), int(token))
+    unclaimed = _unclaim(context, [one for one, handed, *_ in found if not handed and one not in mine])
+    for receipt, _, alone, failures in found:
         if mine.pop(receipt, None):
-            context.partitions[name].in_flight.add(receipt.offset)
-            continue
-        if receipt in unclaimed:
-            continue
-        context.quarantine(receipt, bool(alone), int(failures))
-        if receipt not in known:
-            news.append(receipt.offset)
+            context.partitions[receipt.partition].in_flight.add(receipt.offset)
+        elif receipt not in unclaimed:
+            context.quarantine(receipt, alone, failures)
+            if receipt not in known:
+                news.append(receipt.offset)
     if news:
         logger.warning(
             "quarantine: messages in flight when their worker died or lost its lease run alone, one by one:"

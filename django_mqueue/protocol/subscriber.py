@@ -136,7 +136,7 @@ class Subscriber:
                 self.feed.doubt(self.context.topic)
                 self.context.outdated = False
             if self.expires:
-                self.claiming.expire()
+                self.context.quarantine_expired()
 
     def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
         """Claim messages (see ``Claiming.claim_batch``). Return an empty list while the group rests."""

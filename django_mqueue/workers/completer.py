@@ -26,7 +26,7 @@ logger = logging.getLogger("django_mqueue")
 
 AT_ONCE = 100
 """Maximum number of transactions for failures in one turn of the loop. Leases are renewed only between turns."""
-Claim = Callable[[Subscriber, list[Delivery], list[Delivery], Share], None]
+Claim = Callable[[Subscriber, list[Delivery], list[Delivery], Share], object]
 """Acknowledges deliveries, marks others as handed to handlers, and claims a share for a subscriber."""
 Start = Callable[[list[Delivery]], None]
 

@@ -17,21 +17,14 @@ from django.db import DatabaseError
 
 from .. import conf
 from ..exceptions import MQueueError, NotRegistered, TooManyHanging
-from ..policy.quarantine import Quarantine
-from ..protocol.claim_scheduler import ClaimScheduler, jobs
-from ..protocol.claiming import UNLIMITED
-from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store.connection import errors, session
 from ..store.connection.timeouts import worker_timeouts
-from .completer import Completer
-from .jobs import Job
+from .dispatcher import Dispatcher
 from .members import Members
-from .pool import HandlerPool
 from .registry import Handler
-from .sharing import Share, Sharing, divide
 from .signal_dispatcher import SignalDispatcher
 
 logger = logging.getLogger("django_mqueue")
@@ -75,14 +68,11 @@ class Runner:
             its_options = handler.options(self.using, batch_size=options.batch_size)
             engine = Subscriber(handler.topic, handler.group, name, its_options, self._tailer, expires=False)
             self._handlers[engine] = handler
-        self._dispatch = ClaimScheduler(list(self._handlers), Quarantine(), self._at_work)
-        self._pool = HandlerPool(options.threads)
-        self._sharing = Sharing(self._dispatch.engines, self._handlers, self._pool)
-        self._members = Members(self.using, self._handlers, self._dispatch.engines)
+        self._dispatcher = Dispatcher(self._handlers, options.threads, options.max_messages)
+        self._pool, self._completer = self._dispatcher.pool, self._dispatcher.completer
+        self._members = Members(self.using, self._handlers, self._dispatcher.ready)
         self._joined = self._members.joined
         self._error: MQueueError | None = None
-        self._completer = Completer(self._handlers)
-        self._started = 0
         self._feed_at = -math.inf
         self._failures, self._last_success = 0, time.monotonic()
         self._more = False
@@ -97,7 +87,7 @@ class Runner:
     @property
     def started(self) -> int:
         """Return the number of messages that were given to handlers."""
-        return self._started
+        return self._dispatcher.started
 
     @property
     def hanging(self) -> int:
@@ -124,30 +114,13 @@ class Runner:
         ):
             try:
                 self._protected(self._members.start)
-                while not self._stopping and self._is_at_work and time.monotonic() < deadline:
+                while not self._stopping and self._dispatcher.may_start and time.monotonic() < deadline:
                     if self._protected(self._cycle):
                         break
             finally:
                 self._finish()
         if self._error:
             raise self._error
-
-    @property
-    def _is_at_work(self) -> bool:
-        """Return whether messages may still start. Some wait in lots, where another call may hold them up."""
-        return self._messages_left > 0 or any(lot.waiting for lot in self._pool.lots)
-
-    @property
-    def _claimable(self) -> int:
-        """Return how many more messages may be claimed as usual; 0 while messages in quarantine have to run first."""
-        waits = self._stopping or any(engine.has_quarantined for engine in self._joined)
-        return 0 if waits or self._dispatch.alone() else max(self._messages_left - self._sharing.waiting, 0)
-
-    @property
-    def _messages_left(self) -> int:
-        """The number of messages that may still start."""
-        most = self.options.max_messages
-        return UNLIMITED if most is None else most - self._started
 
     def _protected(self, step: Callable[[], bool | None]) -> bool:
         """Run a step of the loop, and return its result. If the database fails, wait and repeat the step.
@@ -170,13 +143,15 @@ class Runner:
                 log("database error, retrying: %s", error)
                 session.discard(self.using)
                 self._feed_at = -math.inf  # Read the log's tail in the next turn.
-                self._collect(min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2))
+                self._dispatcher.collect(
+                    min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2)
+                )
                 if self._stopping and (step != self._wind_up or self._is_too_late()):
                     return True
 
     def _cycle(self) -> bool:
         """Run one turn of the loop. Return True to end the loop: the drain is over, or no group is left."""
-        self._answer()
+        self._settle()
         now = time.monotonic()
         if now >= self._feed_at or self._more:
             self._more = self._tailer.tick()
@@ -185,14 +160,12 @@ class Runner:
         if not self._members:
             return True
         self._completer.keep_visible()
-        claimed = self._claim()
-        if claimed or self._more or self._sharing.can_start(self._free()):
-            self._collect(0)
+        claimed = self._dispatcher.claim()
+        if claimed or self._more or self._dispatcher.can_start:
             return False
-        is_idle = not (self._pool.calls or self._sharing.waiting or self._completer.finished)
-        if is_idle and self.options.drain and self._is_drained():
+        if self._dispatcher.is_idle and self.options.drain and self._is_drained():
             return True
-        self._collect(
+        self._dispatcher.collect(
             min(max(self._feed_at - time.monotonic(), 0), self._pool.next_limit_in(), self._due_in())
         )
         return False
@@ -222,7 +195,7 @@ class Runner:
         """Stop an engine. An unsubscribed group may be subscribed again. After any other error, the process stops."""
         logger.error("handler stops: %s: %s", self._handlers[engine].name, error)
         self._members.retire(engine, may_return=isinstance(error, NotRegistered))
-        self._sharing.ahead[engine].clear()
+        self._dispatcher.sharing.ahead[engine].clear()
         if not isinstance(error, NotRegistered):
             self._stopping = True
         if self._stopping or not self._members:
@@ -241,111 +214,17 @@ class Runner:
     def _lease(self) -> float:
         return max(float(conf.get("LEASE_DURATION", handler.topic)) for handler in self._handlers.values())
 
-    def _at_work(self) -> int:
-        """Return how many calls run or may start now. An overdue call counts, because its handler may still run."""
-        overdue = sum(outcome.overdue for outcome in self._completer.finished)
-        return self._pool.calls + self._sharing.startable + overdue
+    def _settle(self) -> None:
+        """Settle the outcomes, and give up handlers that run too long. If too many hang, stop the worker.
 
-    def _free(self) -> int:
-        free = 0 if self._dispatch.alone() else self._pool.free
-        return max(min(free, self._messages_left), 0)
-
-    def _claim(self) -> int:
-        """Claim messages for the free threads, and claim ahead for quick handlers."""
-        free, most = self._free(), self._messages_left - self._sharing.waiting
-        claims = self._sharing.claims(free)
-        if not claims and not any(engine.has_quarantined for engine in self._joined):
-            return 0
-        quarantined = self._dispatch.claim_quarantined(free) if most > 0 else []
-        if quarantined is not None:
-            self._sharing.rest(claims)
-            self._take(quarantined, 1)
-            return len(quarantined)
-        claimed, short = 0, set[Subscriber]()
-        while claims:
-            for engine, share in claims.items():
-                began, left = time.monotonic(), most - claimed
-                got = (
-                    engine.claim(min(share.start + share.ahead, left), share.start, left) if left > 0 else []
-                )
-                claimed += len(got)
-                started = self._take(got, share.lots)
-                self._sharing.claimed(engine, len(got), time.monotonic() - began)
-                if started < share.lots:
-                    short.add(engine)
-            # The other handlers may use the threads for which a claim got nothing.
-            claims = self._sharing.claims(self._free(), short) if short.intersection(claims) else {}
-        return claimed
-
-    def _take(self, deliveries: list[Delivery], threads: int) -> int:
-        """Start the deliveries that were claimed for ``threads`` free threads, and keep those claimed ahead.
-
-        Return how many threads start.
+        Only a restart ends the threads of handlers that hang.
         """
-        starting = []
-        for together in jobs(deliveries):
-            if together[0].hold.handed:
-                starting.append(together)
-            else:
-                self._sharing.ahead[self._sharing.subscriber_of(together[0])] += together
-        lots = divide(starting, threads)
-        for lot in lots:
-            self._start(lot)
-        return len(lots)
-
-    def _start(self, calls: Sequence[list[Delivery]]) -> None:
-        """Start a lot: calls of one handler for one thread, each with one message or one batch."""
-        self._started += sum(map(len, calls))
-        handler = self._handlers[self._sharing.subscriber_of(calls[0][0])]
-        self._pool.start([Job(handler, deliveries) for deliveries in calls])
-
-    def _collect(self, timeout: float) -> None:
-        """Collect the jobs that have ended. Wait up to ``timeout`` seconds for the end of a lot."""
-        for job in self._pool.finished(timeout):
-            self._sharing.ended(job)
-            self._completer.finished += job.outcomes
-
-    def _answer(self) -> None:
-        """Settle the outcomes, and start messages that were claimed ahead."""
-        self._collect(0)
-        self._check_limits()
-        self._take_back(all_lots=False)
-        returning = {self._sharing.subscriber_of(outcome.delivery) for outcome in self._completer.due()}
-        plans = {} if self._stopping else self._sharing.plans(self._free(), returning)
-        for delivery in self._completer.give(plans, self._ack_and_claim, self._start_ahead):
-            self._sharing.hold_back(self._sharing.subscriber_of(delivery))
-        for outcome in self._completer.finished:
-            if outcome.delivery.hold.alone and not outcome.overdue:
-                # Its handler has ended, so other messages may run before it is settled.
-                self._dispatch.let_others_run(outcome.delivery)
-
-    def _ack_and_claim(
-        self, engine: Subscriber, acks: list[Delivery], starting: list[Delivery], share: Share
-    ) -> None:
-        """Acknowledge deliveries, mark others as handed to handlers, and claim a share, in one transaction."""
-        most, began = self._claimable, time.monotonic()
-        start = min(share.start, most)
-        got = engine.ack_and_claim(acks, starting, min(share.start + share.ahead, most), start, most)
-        self._sharing.claimed(engine, len(got), time.monotonic() - began)
-        self._take(got, share.lots)
-
-    def _start_ahead(self, lot: Sequence[Delivery]) -> None:
-        """Start a lot of messages that were claimed ahead, except those that this subscriber no longer owns."""
-        self._sharing.remove(lot)
-        if calls := [[delivery] for delivery in lot if not delivery.hold.lost]:
-            self._start(calls)
-
-    def _take_back(self, *, all_lots: bool) -> None:
-        """Take messages back from all lots, or from those that a slow call holds up. Other threads may start them."""
-        self._started -= self._sharing.take_back(self._pool.take_back(all_lots=all_lots))
-
-    def _check_limits(self) -> None:
-        """Give up handlers that run too long. If too many hang, stop: only a restart ends their threads."""
         self._pool.check_limits()
         if self.hanging >= self._pool.hanging_limit and self._error is None:
             self._error = TooManyHanging(self.hanging)
             self._stopping = True
             logger.error("worker stops: %s", self._error)
+        self._dispatcher.settle(may_start=not self._stopping)
 
     def _is_drained(self) -> bool:
         """Search the tail, all partitions and free leases. Return whether to end the drain."""
@@ -379,7 +258,7 @@ class Runner:
     def _finish(self) -> None:
         """Let running handlers end, settle their deliveries, give back the other deliveries, and leave the groups."""
         deadline = math.inf
-        self._take_back(all_lots=True)
+        self._dispatcher.take_back(all_lots=True)
         while self._pool.calls or not self._completer.all_locked:
             if self._protected(self._wind_up):
                 break
@@ -391,7 +270,7 @@ class Runner:
                 break
         for engine in self._joined:
             try:
-                stop_safely(engine, self._sharing.ahead[engine], patient=not self.hanging)
+                stop_safely(engine, self._dispatcher.sharing.ahead[engine], patient=not self.hanging)
             except (DatabaseError, MQueueError):
                 logger.exception("could not leave the group; its leases expire by themselves")
                 session.discard(self.using)
@@ -403,9 +282,9 @@ class Runner:
 
     def _wind_up(self) -> bool:
         self._stopping = True
-        self._answer()
+        self._settle()
         self._tick_engines(membership_only=True)
         self._completer.keep_visible()
         if self._pool.calls or self._completer.finished:
-            self._collect(min(0.2, self._pool.next_limit_in()))
+            self._dispatcher.collect(min(0.2, self._pool.next_limit_in()))
         return False

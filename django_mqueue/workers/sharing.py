@@ -122,10 +122,6 @@ class Sharing:
         ahead.clear()
         ahead.extend(others)
 
-    def can_start(self, free: int) -> bool:
-        """Return whether a message that was claimed ahead may start now."""
-        return free > 0 and self.startable > 0
-
     def plans(self, free: int, returning: Collection[Subscriber]) -> dict[Subscriber, Plan]:
         """Return what handlers start on the ``free`` threads.
 

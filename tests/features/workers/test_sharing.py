@@ -15,8 +15,8 @@ from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
 from django_mqueue.models import DeliveryState
 from django_mqueue.protocol.claiming import Claiming
 from django_mqueue.protocol.subscriber import Subscriber
+from django_mqueue.workers.dispatcher import Dispatcher
 from django_mqueue.workers.jobs import Job
-from django_mqueue.workers.runner import Runner
 from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
 from tests.support.waiting import PATIENCE
@@ -147,7 +147,7 @@ def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both handlers claim for their shares. One claim gets nothing, so the other handler claims for all threads."""
-    engine_claim, runner_claim = Subscriber.claim, Runner._claim
+    engine_claim, dispatcher_claim = Subscriber.claim, Dispatcher.claim
     claimed: dict[str, int] = {}
     idle: list[int] = []
 
@@ -156,15 +156,15 @@ def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
         claimed[engine.context.topic] = claimed.get(engine.context.topic, 0) + len(got)
         return got
 
-    def claim_all(runner: Runner) -> int:
+    def claim_all(dispatcher: Dispatcher) -> int:
         claimed.clear()
-        found = runner_claim(runner)
+        found = dispatcher_claim(dispatcher)
         if set(claimed) == {"locked", "t"}:
-            idle.append(max(runner._free() - runner._sharing.waiting, 0))
+            idle.append(max(dispatcher.free - dispatcher.sharing.waiting, 0))
         return found
 
     monkeypatch.setattr(Subscriber, "claim", claim)
-    monkeypatch.setattr(Runner, "_claim", claim_all)
+    monkeypatch.setattr(Dispatcher, "claim", claim_all)
     monkeypatch.setattr("django_mqueue.workers.sharing.REST", 0.0)
     publish_many("locked", range(100))
     publish_many("t", range(200))

@@ -84,4 +84,4 @@ def atomic_handlers_of_a_worker(scene: Scene) -> Iterator[None]:
     yield
     for delivery in found:
         answers.finished += call(Job(handler, [delivery]))
-    answers.give([], start=lambda delivery: None)
+    answers.give({}, lambda engine, acks, starting, share: engine.acknowledger.ack(acks), lambda lot: None)

@@ -63,7 +63,7 @@ def test_what_was_delivered_again_is_not_started() -> None:
     assert not DeliveryState.objects.get().handed
 
 
-def test_what_no_handler_was_given_has_used_no_attempt_and_needs_no_quarantine() -> None:
+def test_what_no_handler_was_given_has_used_no_attempt() -> None:
     """Its worker stops without releasing it, and another worker takes over."""
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP, name="gone") as gone:

@@ -171,18 +171,18 @@ def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
             wait_until(lambda: acked.count() == 50, "A's handler is known to be quick")
             publish_many("ta", ["stop", "stop", *["ahead"] * 10])
             wait_until(lambda: len(a.messages) == 52, "both threads are taken")
-            wait_until(lambda: runner._sharing.ahead[first], "some are claimed ahead")
+            wait_until(lambda: runner._dispatcher.sharing.ahead[first], "some are claimed ahead")
             with HeldTransaction(HELD["reset"]) as held:
                 door.set()
                 wait_until(lambda: first.careful, "A's ack has waited in vain")
-                assert runner._sharing.ahead[first]
+                assert runner._dispatcher.sharing.ahead[first]
                 gone.close()
                 wait_until(lambda: b.messages, "B's suspect runs")
                 assert is_alone("B")
                 held.rollback()
             first._rest_until = -math.inf
             wait_until(lambda: acked.count() == 52, "A's acks are given")
-            wait_until(lambda: runner._sharing.startable, "what is ahead is free")
+            wait_until(lambda: runner._dispatcher.sharing.startable, "what is ahead is free")
             the_loop_turns()
             assert len(a.messages) == 52
             assert is_alone("B")

@@ -64,7 +64,7 @@ def run_out(subscription: Subscription) -> None:
 
     def is_suspect() -> bool:
         with engine.context.lock:
-            engine.claiming.expire()
+            engine.context.quarantine_expired()
             return not engine.context.in_flight
 
     wait_until(is_suspect, "its time runs out", every=0.005)

@@ -101,8 +101,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a claim is one transaction",
         "its leases are unlocked before it marks any message",
         "protocol/claiming.py",
-        "mixed_up = session.run(context.using, work)",
-        "mixed_up = session.single(context.using, work)",
+        "                session.run(context.using, work)\n",
+        "                session.single(context.using, work)\n",
         f"{_HELD}::test_a_claim_holds_its_lease",
     ),
     mutation(

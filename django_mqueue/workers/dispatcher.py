@@ -1,0 +1,154 @@
+"""Give messages to a worker's threads: settle what has ended, start what was claimed ahead, and claim more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from ..policy.quarantine import Quarantine
+from ..protocol.claim_scheduler import ClaimScheduler, jobs
+from ..protocol.claiming import UNLIMITED
+from ..protocol.delivery import Delivery
+from ..protocol.subscriber import Subscriber
+from .completer import Completer
+from .jobs import Job
+from .pool import HandlerPool
+from .registry import Handler
+from .sharing import Share, Sharing, divide
+
+
+class Dispatcher:
+    """Starts at most ``max_messages`` messages in ``threads`` threads. ``started``: the number of messages so far.
+
+    ``ready``: the subscribers that may claim. The caller changes this list.
+    """
+
+    def __init__(
+        self, handlers: Mapping[Subscriber, Handler], threads: int, max_messages: int | None
+    ) -> None:
+        self._handlers = handlers
+        self._max_messages = UNLIMITED if max_messages is None else max_messages
+        self.ready = list(handlers)
+        self.started = 0
+        self.pool = HandlerPool(threads)
+        self.sharing = Sharing(self.ready, handlers, self.pool)
+        self.completer = Completer(handlers)
+        self._scheduler = ClaimScheduler(self.ready, Quarantine(), self._at_work)
+
+    @property
+    def may_start(self) -> bool:
+        """Return whether messages may still start. Some wait in lots, where another call may hold them up."""
+        return self._left > 0 or any(lot.waiting for lot in self.pool.lots)
+
+    @property
+    def can_start(self) -> bool:
+        """Return whether a message that was claimed ahead can start now."""
+        return self.free > 0 and self.sharing.startable > 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.pool.calls or self.sharing.waiting or self.completer.finished)
+
+    @property
+    def free(self) -> int:
+        """Return the number of threads that may take messages now."""
+        free = 0 if self._scheduler.alone() else self.pool.free
+        return max(min(free, self._left), 0)
+
+    @property
+    def _left(self) -> int:
+        """Return how many more messages may start."""
+        return self._max_messages - self.started
+
+    def _at_work(self) -> int:
+        """Return how many calls run or may start now. An overdue call counts, because its handler may still run."""
+        overdue = sum(outcome.overdue for outcome in self.completer.finished)
+        return self.pool.calls + self.sharing.startable + overdue
+
+    def collect(self, timeout: float) -> None:
+        """Collect the calls that have ended. Wait up to ``timeout`` seconds for the end of a lot."""
+        for job in self.pool.finished(timeout):
+            self.sharing.ended(job)
+            self.completer.finished += job.outcomes
+
+    def settle(self, *, may_start: bool) -> None:
+        """Settle the outcomes. With ``may_start``, start messages that were claimed ahead, and claim the next ones."""
+        self.collect(0)
+        self.take_back(all_lots=False)
+        returning = {self.sharing.subscriber_of(outcome.delivery) for outcome in self.completer.due()}
+        plans = self.sharing.plans(self.free, returning) if may_start else {}
+        for delivery in self.completer.give(plans, self._ack_and_claim, self._start_ahead):
+            self.sharing.hold_back(self.sharing.subscriber_of(delivery))
+        for outcome in self.completer.finished:
+            if outcome.delivery.hold.alone and not outcome.overdue:
+                # Its handler has ended, so other messages may run before it is settled.
+                self._scheduler.let_others_run(outcome.delivery)
+
+    def _ack_and_claim(
+        self, subscriber: Subscriber, acks: list[Delivery], starting: list[Delivery], share: Share
+    ) -> None:
+        """Acknowledge deliveries, mark others as handed to handlers, and claim a share, in one transaction."""
+        waits = self._scheduler.alone() or any(each.has_quarantined for each in self.ready)
+        most = 0 if waits else max(self._left - self.sharing.waiting, 0)
+        start, began = min(share.start, most), time.monotonic()
+        got = subscriber.ack_and_claim(acks, starting, min(share.start + share.ahead, most), start, most)
+        self.sharing.claimed(subscriber, len(got), time.monotonic() - began)
+        self._take(got, share.lots)
+
+    def claim(self) -> int:
+        """Claim messages for the free threads, and claim ahead for quick handlers. Return how many."""
+        free, most = self.free, self._left - self.sharing.waiting
+        claims = self.sharing.claims(free)
+        if not claims and not any(subscriber.has_quarantined for subscriber in self.ready):
+            return 0
+        quarantined = self._scheduler.claim_quarantined(free) if most > 0 else []
+        if quarantined is not None:
+            self.sharing.rest(claims)
+            self._take(quarantined, 1)
+            return len(quarantined)
+        claimed, short = 0, set[Subscriber]()
+        while claims and claimed < most:
+            for subscriber, share in claims.items():
+                began, left = time.monotonic(), most - claimed
+                got = (
+                    subscriber.claim(min(share.start + share.ahead, left), share.start, left) if left else []
+                )
+                claimed += len(got)
+                self.sharing.claimed(subscriber, len(got), time.monotonic() - began)
+                if self._take(got, share.lots) < share.lots:
+                    short.add(subscriber)
+            # The other handlers may use the threads for which a claim got nothing.
+            claims = self.sharing.claims(self.free, short) if short.intersection(claims) else {}
+        return claimed
+
+    def _take(self, deliveries: list[Delivery], threads: int) -> int:
+        """Start the deliveries that were claimed for ``threads`` free threads, and keep those claimed ahead.
+
+        Return how many threads start.
+        """
+        starting = []
+        for together in jobs(deliveries):
+            if together[0].hold.handed:
+                starting.append(together)
+            else:
+                self.sharing.ahead[self.sharing.subscriber_of(together[0])] += together
+        lots = divide(starting, threads)
+        for lot in lots:
+            self._start(lot)
+        return len(lots)
+
+    def _start(self, calls: Sequence[list[Delivery]]) -> None:
+        """Start a lot: calls of one handler for one thread, each with one message or one batch."""
+        self.started += sum(map(len, calls))
+        handler = self._handlers[self.sharing.subscriber_of(calls[0][0])]
+        self.pool.start([Job(handler, deliveries) for deliveries in calls])
+
+    def _start_ahead(self, lot: Sequence[Delivery]) -> None:
+        """Start a lot of messages that were claimed ahead, except those that this worker no longer owns."""
+        self.sharing.remove(lot)
+        if calls := [[delivery] for delivery in lot if not delivery.hold.lost]:
+            self._start(calls)
+
+    def take_back(self, *, all_lots: bool) -> None:
+        """Take messages back from all lots, or from those that a slow call holds up. Other threads may start them."""
+        self.started -= self.sharing.take_back(self.pool.take_back(all_lots=all_lots))
