@@ -124,6 +124,7 @@ def test_what_cannot_be_claimed_keeps_no_thread(
     assert not DeliveryState.objects.exclude(acked=True).exists()
 
 
+@pytest.mark.usefixtures("measured")
 def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the empty claim the handler rests for longer than this test, although it has work."""
     claim = Claiming.claim_batch

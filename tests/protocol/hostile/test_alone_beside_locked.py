@@ -26,8 +26,7 @@ from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartb
 from django_mqueue.policy.quarantine import Quarantine
 from django_mqueue.protocol import claim_scheduler, subscriber
 from django_mqueue.protocol.subscriber import Subscriber
-from django_mqueue.workers import pool
-from django_mqueue.workers import runner as runner_module
+from django_mqueue.workers import dispatcher, pool
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.running import Seen, registered, run
@@ -118,7 +117,7 @@ def test_a_suspect_that_runs_long_and_is_locked_stops_no_other_group(monkeypatch
 
     When the lock ends, the worker writes to the row that the message no longer runs alone.
     """
-    monkeypatch.setattr(runner_module, "Quarantine", partial(Quarantine, quiet_for=NEVER))
+    monkeypatch.setattr(dispatcher, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
     monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: 0.0 if is_held.is_set() else NEVER)
     monkeypatch.setattr(claim_scheduler, "NOTE_AGAIN", 0.1)
@@ -196,7 +195,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
 
     B's quarantined message waits until the handler ends.
     """
-    monkeypatch.setattr(runner_module, "Quarantine", partial(Quarantine, quiet_for=NEVER))
+    monkeypatch.setattr(dispatcher, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
     monkeypatch.setattr(pool, "_limit", lambda job: 0.0 if is_held.is_set() else math.inf)
     subscribe("tb", "B")
@@ -228,7 +227,7 @@ def test_suspects_of_a_paused_group_stop_no_other_group(monkeypatch: pytest.Monk
 
     B then gets other messages while its handler still runs.
     """
-    monkeypatch.setattr(runner_module, "Quarantine", partial(Quarantine, quiet_for=NEVER))
+    monkeypatch.setattr(dispatcher, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door = threading.Event()
     subscribe("ta", "A")
     publish("ta", "suspect", key="suspect")
