@@ -137,9 +137,9 @@ def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(Claiming, "claim_batch", claim_unless_locked)
     monkeypatch.setattr("django_mqueue.workers.sharing.REST", PATIENCE)
     publish_many("locked", range(100))
-    publish_many("t", range(200))
+    publish_many("t", range(1000))
     with registered("locked", Seen()), registered("t", Seen()):
-        run(drain=False, max_messages=200, max_seconds=60)
+        run(drain=False, max_messages=1000, max_seconds=60)
     assert tried.count("t") > 1
     assert tried.count("locked") == 1
 
