@@ -19,6 +19,7 @@ from .. import conf
 from ..exceptions import MQueueError, NotRegistered, TooManyHanging
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
+from ..protocol.takeover import RECONNECT
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store.connection import errors, session
 from ..store.connection.session_lock import worker_session
@@ -29,7 +30,7 @@ from .signal_dispatcher import SignalDispatcher
 
 logger = logging.getLogger("django_mqueue")
 
-RECONNECT_MAX = 1.0
+RECONNECT_MAX = RECONNECT / 2
 PAUSE_LEAST = 0.02
 SETTLE_LOCKED_FOR = 10.0
 """Seconds for which a stopping worker tries to settle deliveries that another transaction has locked."""

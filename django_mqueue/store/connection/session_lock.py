@@ -47,7 +47,7 @@ class SessionLock:
         self.using = using
         self._token = secrets.token_hex(16)
         self._connection: Any = None
-        self._session = 0
+        self._name, self._session = "", 0
         self._taken_at = math.inf
         self._is_usable = self._is_reported = False
 
@@ -60,7 +60,7 @@ class SessionLock:
         try:
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT {columns}", params)
-                _, _, self._session = cursor.fetchone()
+                self._name, _, self._session = cursor.fetchone()
             self._is_usable = True
         except DatabaseError as error:
             if errors.is_temporary(error):
@@ -96,10 +96,8 @@ class SessionLock:
 
     def release(self) -> None:
         if self.is_usable:
-            columns, params = self.columns()
             with suppress(DatabaseError), connections[self.using].cursor() as cursor:
-                cursor.execute(f"SELECT {columns}", params)
-                cursor.execute("SELECT RELEASE_LOCK(%s)", [cursor.fetchone()[0]])
+                cursor.execute("SELECT RELEASE_LOCK(%s)", [self._name])
 
     def _give_up(self, why: str) -> None:
         """Name no lock until the client opens another connection."""

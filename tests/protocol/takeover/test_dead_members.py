@@ -142,7 +142,7 @@ def test_a_worker_that_comes_back_between_the_look_and_the_decision() -> None:
 
 
 def test_a_heartbeat_between_the_look_and_the_decision() -> None:
-    """B reads that A is dead. A comes back, sends a heartbeat and loses its connection again: it has its time again."""
+    """B reads that A is dead. A reconnects, sends a heartbeat and loses its connection again. It has time again."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, observer("b") as b:
         (delivery,) = a.claim()
@@ -156,7 +156,7 @@ def test_a_heartbeat_between_the_look_and_the_decision() -> None:
 
 
 def test_a_worker_comes_back_during_the_takeover() -> None:
-    """B has released A's leases and does not commit. A comes back without waiting, and has lost its leases then."""
+    """B has released A's leases and does not commit. A reconnects without waiting. It has lost its leases."""
     publish(TOPIC, 1, key="k")
     with worker("a") as a, observer("b") as b:
         (delivery,) = a.claim()

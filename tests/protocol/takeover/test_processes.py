@@ -30,7 +30,7 @@ def has_leases(worker: Worker) -> bool:
 
 @pytest.mark.parametrize("when", ["later", "running"])
 def test_a_killed_worker_is_replaced(when: str) -> None:
-    """Its place is taken by a worker that starts after its death, or by one that was running."""
+    """A worker that starts after its death, or a running worker, takes its place."""
     publish_some(range(30))
     with Workers(LONG) as workers:
         first = workers.start("orders:billing")

@@ -60,7 +60,7 @@ def test_a_lock_that_is_lost_is_taken_again_with_the_next_heartbeat() -> None:
 def test_an_earlier_session_of_the_worker_holds_the_lock() -> None:
     """The network has cut the connection, and the server does not know it. The worker opens another connection.
 
-    It names no lock until the earlier session ends, so nobody judges it.
+    It names no lock until the earlier session ends, so no worker judges it.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, observer("b") as b:
