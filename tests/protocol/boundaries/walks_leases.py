@@ -199,7 +199,7 @@ def take_over_from_a_worker_whose_session_has_ended(scene: Scene) -> Iterator[No
         assert lock is not None
         lock._taken_at -= 10
         SubscriberHeartbeat.objects.filter(topic=scene.topic, subscriber_name="predecessor").update(
-            heartbeat_at=F("heartbeat_at") - 10_000, session_lock=f"{lock._name[:-4]}dead"
+            heartbeat_at=F("heartbeat_at") - 100_000, session_lock=f"{lock._name[:-4]}dead"
         )
         yield
         engine.membership.look_again()

@@ -15,6 +15,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "due = max(interval + RECONNECT - member.silent_ms / 1000, RECONNECT - lock.age)",
         "due = RECONNECT - lock.age",
         f"{_DEAD}::test_a_worker_that_reconnects_in_time_loses_nothing",
+    ),
+    mutation(
+        "a worker looks again as soon as a member may be dead",
+        "a dead worker is found up to a DISCOVERY_INTERVAL later",
+        "protocol/membership.py",
+        "self._beat_at = time.monotonic() + min(self.interval, look_in)",
+        "self._beat_at = time.monotonic() + max(self.interval, min(look_in, 0))",
         f"{_DEAD}::test_others_look_again_when_the_heartbeat_is_old_enough",
     ),
     mutation(
