@@ -61,7 +61,9 @@ def _lock(cursor: CursorWrapper, holder: Holder) -> str | None:
 
     Return None if the row does not exist, or if another transaction has locked it.
     """
-    lock = session_lock.of(cursor.db.alias)
+    lock = session_lock.of(
+        cursor.db.alias
+    )  # The same statement checks it, so a heartbeat costs no other one.
     columns, params = lock.columns() if lock else ("1", [])
     cursor.execute(
         f"SELECT {columns} FROM queue_subscriber_heartbeats {_INDEX}{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",

@@ -26,7 +26,7 @@ from .timeouts import worker_timeouts
 
 logger = logging.getLogger("django_mqueue")
 
-REASON = "If this worker dies, other workers take over only after LEASE_DURATION"
+CONSEQUENCE = "If this worker dies, other workers take over only after LEASE_DURATION"
 
 
 def _prefix(using: str) -> str:
@@ -103,7 +103,7 @@ class SessionLock:
         """Name no lock until the client opens another connection."""
         self._is_usable = False
         if not self._is_reported:
-            logger.warning("no session lock: database %s: %s. %s", self.using, why, REASON)
+            logger.warning("no session lock: database %s: %s. %s", self.using, why, CONSEQUENCE)
             self._is_reported = True
 
 

@@ -10,6 +10,7 @@ from django.db import OperationalError, connections
 from django_mqueue import publish
 from tests.protocol.interleavings.workers import owner
 from tests.support.threads import raw_connection
+from tests.support.waiting import wait_until
 
 from .workers import TOPIC, Loop, discover, let_pass, observer, worker
 
@@ -60,7 +61,7 @@ def test_a_lock_that_is_lost_is_taken_again_with_the_next_heartbeat() -> None:
 def test_an_earlier_session_of_the_worker_holds_the_lock() -> None:
     """The network has cut the connection, and the server does not know it. The worker opens another connection.
 
-    It names no lock until the earlier session ends, so no worker judges it.
+    It names no lock until it holds the lock again, after the earlier session has ended, so no worker judges it.
     """
     publish(TOPIC, 1, key="k")
     with worker("a") as a, observer("b") as b:
@@ -70,6 +71,7 @@ def test_an_earlier_session_of_the_worker_holds_the_lock() -> None:
         assert a.lock() == ""
         assert not is_free(name)
         old.close()
+        wait_until(lambda: is_free(name), "the earlier session has ended")
         let_pass(3600)
         discover(b)
         assert owner() == "a"
