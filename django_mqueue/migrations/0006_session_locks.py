@@ -5,18 +5,13 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("django_mqueue", "0004_more_gates"),
+        ("django_mqueue", "0005_verbose_names"),
     ]
 
     operations = [
         migrations.AddField(
             model_name="subscriberheartbeat",
             name="session_lock",
-            field=models.CharField(
-                db_collation="utf8mb4_bin",
-                db_default="",
-                help_text="The named lock of its session, if it has one.",
-                max_length=64,
-            ),
+            field=models.CharField(db_collation="utf8mb4_bin", db_default="", max_length=64),
         ),
     ]
