@@ -151,12 +151,12 @@ class Superseded(MQueueError):
 
 
 class NotMigrated(MQueueError):
-    """The queue's tables are missing, or the rows that ``migrate`` inserts."""
+    """The queue's tables or some of their columns are missing, or the rows that ``migrate`` inserts."""
 
     def __init__(self, using: str) -> None:
         super().__init__(
-            f"the queue's tables in database {using!r} are missing, or empty of the rows that publishing needs: "
-            f"run manage.py migrate --database {using}"
+            f"the queue's tables in database {using!r} are missing or out of date, or empty of the rows that publishing"
+            f" needs: run manage.py migrate --database {using}"
         )
 
 

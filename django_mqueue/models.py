@@ -222,6 +222,7 @@ class SubscriberHeartbeat(models.Model):
     incarnation = key_column(32, verbose_name=_("incarnation"))
     heartbeat_at = models.BigIntegerField()
     deregistered_at = models.BigIntegerField(null=True)
+    session_lock = key_column(64, db_default="")
 
     class Meta:
         db_table = "queue_subscriber_heartbeats"

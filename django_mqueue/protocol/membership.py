@@ -18,7 +18,7 @@ from ..policy.shares import fair_share, owner_of_new
 from ..store import garbage, heartbeats, leases, log, offsets
 from ..store.connection import session
 from ..store.leases import Holder
-from . import events
+from . import events, takeover
 from .consumer_state import ConsumerState
 from .fetching import load, load_again, read_anew
 from .tailer import Tailer
@@ -114,7 +114,6 @@ class Membership:
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", self.context.topic))
         if now >= self._beat_at:
             self._discover()
-            self._beat_at = time.monotonic() + self.interval
         else:
             self._take_new()
 
@@ -173,7 +172,6 @@ class Membership:
         """Run a discovery over all partitions now. Return whether it found free leases."""
         self._scan_at = -math.inf
         self._discover()
-        self._beat_at = time.monotonic() + self.interval
         return self._free_for > 0
 
     def reload(self) -> None:
@@ -191,7 +189,7 @@ class Membership:
             context.using, lambda c: leases.release_free(c, before)
         ):
             self._predecessor = None
-        self.members = heartbeats.members(context.using, context.group, context.topic, self.lease_ms)
+        self.members, look_in = takeover.live_members(context, self.lease_ms, self.interval)
         if time.monotonic() >= self._scan_at:
             self._scan()
         self._check_candidates()
@@ -206,6 +204,7 @@ class Membership:
         self._take_candidates(share)
         self._give_up_drained()
         self._release_left()
+        self._beat_at = time.monotonic() + min(self.interval, look_in)
 
     def _scan(self) -> None:
         """Search the topic for candidates: partitions with messages above the watermark and no lease row."""

@@ -10,7 +10,8 @@ from itertools import accumulate
 
 EXACT, AT_LEAST, ABOUT = HOW = ("exact", "at_least", "about")
 ALIVE, SILENT, LEFT = ("alive", "silent", "left")
-"""The status of a subscriber. ``SILENT``: no heartbeat within the lease duration. ``LEFT``: it has left the group."""
+"""The status of a subscriber. ``SILENT``: it is dead, or sent no heartbeat within the lease
+duration. ``LEFT``: it has left the group."""
 
 
 LATELY = timedelta(minutes=10)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.db.backends.utils import CursorWrapper
 
-from .connection import session
+from .connection import session, session_lock
 from .connection.dialect import NOW_MS, marks
 from .leases import Holder
 
@@ -31,7 +33,7 @@ def announce(cursor: CursorWrapper, holder: Holder) -> str | None:
     before = str(cursor.fetchone()[0])
     cursor.execute(
         f"UPDATE queue_subscriber_heartbeats {_INDEX} SET incarnation = %s, heartbeat_at = {NOW_MS},"
-        f" deregistered_at = NULL{_ROW}",
+        f" deregistered_at = NULL, session_lock = ''{_ROW}",
         [holder.incarnation, holder.group, holder.topic, holder.name],
     )
     return before or None
@@ -41,24 +43,36 @@ def beat(using: str, holder: Holder) -> bool:
     """Write a heartbeat, unless the row is locked. Return False if the row is gone or another incarnation's."""
 
     def work(cursor: CursorWrapper) -> bool:
-        if not _lock(cursor, holder):
+        name = _lock(cursor, holder)
+        if name is None:
             return False
         cursor.execute(
-            f"UPDATE queue_subscriber_heartbeats {_INDEX} SET heartbeat_at = {NOW_MS}, deregistered_at = NULL{_ROW}",
-            [holder.group, holder.topic, holder.name],
+            f"UPDATE queue_subscriber_heartbeats {_INDEX} SET heartbeat_at = {NOW_MS}, deregistered_at = NULL,"
+            f" session_lock = %s{_ROW}",
+            [name, holder.group, holder.topic, holder.name],
         )
         return True
 
     return session.run(using, work) or incarnation(using, holder) == holder.incarnation
 
 
-def _lock(cursor: CursorWrapper, holder: Holder) -> bool:
-    """Lock this incarnation's row. Return False if it does not exist, or if another transaction has locked it."""
+def _lock(cursor: CursorWrapper, holder: Holder) -> str | None:
+    """Lock this incarnation's row. Return the name of the session lock; '' if this session holds none.
+
+    Return None if the row does not exist, or if another transaction has locked it.
+    """
+    lock = session_lock.of(
+        cursor.db.alias
+    )  # The same statement checks it, so a heartbeat costs no other one.
+    columns, params = lock.columns() if lock else ("1", [])
     cursor.execute(
-        f"SELECT 1 FROM queue_subscriber_heartbeats {_INDEX}{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",
-        [holder.group, holder.topic, holder.name, holder.incarnation],
+        f"SELECT {columns} FROM queue_subscriber_heartbeats {_INDEX}{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",
+        [*params, holder.group, holder.topic, holder.name, holder.incarnation],
     )
-    return cursor.fetchone() is not None
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    return lock.name(row) if lock else ""
 
 
 def incarnation(using: str, holder: Holder, alive_ms: int | None = None) -> str | None:
@@ -74,15 +88,55 @@ def incarnation(using: str, holder: Holder, alive_ms: int | None = None) -> str 
     return str(rows[0][0]) if rows else None
 
 
-def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
-    """Return the names of the live subscribers, sorted. A heartbeat expires after ``lease_ms``."""
+@dataclass(frozen=True)
+class Member:
+    """A subscriber whose heartbeat has not expired. ``silent_ms``: milliseconds since this heartbeat.
+
+    ``lock_is_free``: its session lock is free (see ``session_lock``), so the session that held it has ended.
+    """
+
+    name: str
+    incarnation: str
+    silent_ms: int
+    lock_is_free: bool
+
+
+def live(using: str, group: str, topic: str, lease_ms: int) -> list[Member]:
+    """Return the live subscribers, sorted by name. A heartbeat expires after ``lease_ms``."""
     rows = session.fetch(
         using,
-        "SELECT subscriber_name FROM queue_subscriber_heartbeats WHERE consumer_group = %s AND topic = %s"
+        f"SELECT subscriber_name, incarnation, {NOW_MS} - heartbeat_at, {session_lock.is_free(using)}"
+        " FROM queue_subscriber_heartbeats WHERE consumer_group = %s AND topic = %s"
         f" AND deregistered_at IS NULL AND heartbeat_at > {NOW_MS} - %s ORDER BY subscriber_name",
         [group, topic, lease_ms],
     )
-    return [name for (name,) in rows]
+    return [Member(name, incarnation, int(ms), bool(is_free)) for name, incarnation, ms, is_free in rows]
+
+
+def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
+    """Return the names of the live subscribers, sorted."""
+    return [member.name for member in live(using, group, topic, lease_ms)]
+
+
+def lock_dead(cursor: CursorWrapper, holder: Holder, silent_ms: int) -> bool:
+    """Lock the row of a subscriber whose session lock is free and whose heartbeat is older than ``silent_ms``.
+
+    Return False if there is no such row, or if another transaction has locked it.
+    """
+    cursor.execute(
+        f"SELECT 1 FROM queue_subscriber_heartbeats {_INDEX}{_ROW} AND incarnation = %s AND deregistered_at IS NULL"
+        f" AND heartbeat_at <= {NOW_MS} - %s AND {session_lock.is_free(cursor.db.alias)} FOR UPDATE SKIP LOCKED",
+        [holder.group, holder.topic, holder.name, holder.incarnation, silent_ms],
+    )
+    return cursor.fetchone() is not None
+
+
+def mark_dead(cursor: CursorWrapper, holder: Holder) -> None:
+    """Record that a subscriber is dead. Its row keeps the name of its session lock: it did not leave by itself."""
+    cursor.execute(
+        f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW}",
+        [holder.group, holder.topic, holder.name],
+    )
 
 
 def beats(cursor: CursorWrapper, holder: Holder, alive_ms: int) -> dict[str, int]:
@@ -118,9 +172,9 @@ def is_replaced(cursor: CursorWrapper, holder: Holder) -> bool:
 
 def deregister(cursor: CursorWrapper, holder: Holder) -> None:
     """Record that this subscriber has left. If the row is locked, the heartbeat expires instead."""
-    if _lock(cursor, holder):
+    if _lock(cursor, holder) is not None:
         cursor.execute(
-            f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW}",
+            f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}, session_lock = ''{_ROW}",
             [holder.group, holder.topic, holder.name],
         )
 

@@ -19,9 +19,10 @@ from .. import conf
 from ..exceptions import MQueueError, NotRegistered, TooManyHanging
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
+from ..protocol.takeover import RECONNECT
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store.connection import errors, session
-from ..store.connection.timeouts import worker_timeouts
+from ..store.connection.session_lock import worker_session
 from .dispatcher import Dispatcher
 from .members import Members
 from .registry import Handler
@@ -29,7 +30,7 @@ from .signal_dispatcher import SignalDispatcher
 
 logger = logging.getLogger("django_mqueue")
 
-RECONNECT_MAX = 2.0
+RECONNECT_MAX = RECONNECT / 2
 PAUSE_LEAST = 0.02
 SETTLE_LOCKED_FOR = 10.0
 """Seconds for which a stopping worker tries to settle deliveries that another transaction has locked."""
@@ -109,7 +110,7 @@ class Runner:
         deadline = math.inf if most is None else time.monotonic() + most
         with (
             self._signals,
-            worker_timeouts(self.using, self._idle_timeout()) as self._check_connection,
+            worker_session(self.using, self._idle_timeout()) as self._check_connection,
             self._pool,
         ):
             try:

@@ -126,10 +126,12 @@ def test_states_of_subscribers(admin_client: Client) -> None:
     heartbeat(subscriber_name="a")
     heartbeat(subscriber_name="b", heartbeat_at=NOON)
     heartbeat(subscriber_name="c", deregistered_at=FAR)
+    heartbeat(subscriber_name="d", deregistered_at=FAR, session_lock="that of a killed worker")
     assert [row["state"] for row in listed(admin_client, "subscriberheartbeat")] == [
         "alive",
         "silent",
         "left",
+        "silent",
     ]
 
 

@@ -98,9 +98,9 @@ class SubscriberHeartbeatAdmin(GroupTable):
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> str:
         """Return the badge of the state, by the rule that workers use to count live subscribers."""
-        if row.deregistered_at is not None:
+        if row.deregistered_at is not None and not row.session_lock:
             return badge("over", _("left"))
-        is_silent = _is_over(row, row.heartbeat_at)
+        is_silent = row.deregistered_at is not None or _is_over(row, row.heartbeat_at)
         return badge("bad", _("silent")) if is_silent else badge("good", _("alive"))
 
 

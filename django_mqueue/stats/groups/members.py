@@ -27,7 +27,7 @@ def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
     found = []
     for one in members:
         deliveries = delivered_at.get(one.name, [])
-        alive = ALIVE if one.heartbeat_at > now - lease_ms else SILENT
+        alive = ALIVE if not one.is_dead and one.heartbeat_at > now - lease_ms else SILENT
         found.append(
             SubscriberFigures(
                 topic, group, one.name, alive if one.left_at is None else LEFT, moment(one.heartbeat_at),

@@ -12,7 +12,7 @@ isolation, MariaDB found a row that has changed since the snapshot."""
 LOCKED = frozenset({LOCK_WAIT_TIMEOUT, 3572})
 """Errors of a NOWAIT statement at a row that another transaction has locked: MariaDB's and MySQL's."""
 
-DUPLICATE_ENTRY, NULL, NO_TABLE, NO_SUCH_SAVEPOINT = 1062, 1048, 1146, 1305
+DUPLICATE_ENTRY, NULL, NO_TABLE, NO_COLUMN, NO_SUCH_SAVEPOINT = 1062, 1048, 1146, 1054, 1305
 ACCESS_DENIED, NO_DATABASE = frozenset({1045}), frozenset({1044, 1049})
 
 NO_GATE = frozenset({NULL, 3819, 4025})
@@ -113,5 +113,5 @@ def is_no_table(error: BaseException) -> bool:
 
 
 def is_not_migrated(error: BaseException) -> bool:
-    """Return whether a table or a gate row is missing."""
-    return _code(error) in NO_GATE or is_no_table(error)
+    """Return whether a table, a column or a gate row is missing."""
+    return _code(error) in NO_GATE | {NO_COLUMN} or is_no_table(error)

@@ -50,22 +50,26 @@ def holders(using: str, group: str, topic: str, limit: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Member:
+    """``left_at``: when it left. ``is_dead``: other workers found it dead (see ``protocol.takeover``)."""
+
     name: str
     incarnation: str
     heartbeat_at: int
     left_at: int | None
+    is_dead: bool
 
 
 def members(using: str, group: str, topic: str, limit: int) -> list[Member]:
     """Return the first ``limit`` subscribers that have a heartbeat row, by name."""
     rows = session.fetch(
         using,
-        "SELECT subscriber_name, incarnation, heartbeat_at, deregistered_at FROM queue_subscriber_heartbeats"
+        "SELECT subscriber_name, incarnation, heartbeat_at, IF(session_lock = '', deregistered_at, NULL),"
+        " session_lock <> '' AND deregistered_at IS NOT NULL FROM queue_subscriber_heartbeats"
         " FORCE INDEX (queue_heartbeats_subscriber) WHERE consumer_group = %s AND topic = %s"
         f" ORDER BY subscriber_name LIMIT {limit:d}",
         [group, topic],
     )
     return [
-        Member(name, incarnation, int(at), None if left is None else int(left))
-        for name, incarnation, at, left in rows
+        Member(name, incarnation, int(at), None if left is None else int(left), bool(is_dead))
+        for name, incarnation, at, left, is_dead in rows
     ]

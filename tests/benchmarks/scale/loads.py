@@ -110,7 +110,10 @@ def memory(bench: Bench) -> Figures:
 
 
 def takeover(bench: Bench) -> Figures:
-    """Kill the only worker while it drains, start another, and measure the seconds until it handles a message."""
+    """Kill the only worker while it drains, and start another. Measure the seconds until it handles messages.
+
+    500 messages include those that were in flight. They run alone first.
+    """
     count = bench.sized(DRAINS[0].count)
     topic = bench.filled(count, DRAINS[0].keys)
     first = bench.started(Spec(topic, bench.server))
@@ -119,9 +122,13 @@ def takeover(bench: Bench) -> Figures:
     killed = time.time()
     second = bench.started(Spec(topic, bench.server, times=True))
     bench.wait_until_handled(topic, count)
-    times = [at for _, at in bench.stopped(second)["times"]]
+    times = sorted(at for _, at in bench.stopped(second)["times"])
     bench.abandon()
-    return {"seconds until handled again": min(times) - killed, "messages after the kill": len(times)}
+    return {
+        "seconds until handled again": times[0] - killed,
+        "seconds until 500 are handled": times[min(500, len(times)) - 1] - killed,
+        "messages after the kill": len(times),
+    }
 
 
 def _drained(bench: Bench, topic: str) -> float:

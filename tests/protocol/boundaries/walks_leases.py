@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.db.models import F
 
 from django_mqueue import NotRegistered, Subscription, release, unsubscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
+from django_mqueue.store.connection import session_lock
+from django_mqueue.store.connection.session_lock import worker_session
 from tests.support.subscribers import collect, engine_of, settle
 
 from .looks import Seen, acked, heartbeats, leases, passed, positions
@@ -184,6 +187,22 @@ def give_up_a_partition_that_another_group_is_not_done_with(scene: Scene) -> Ite
     scene.be_idle()
     yield
     scene.engine.membership.look_again()
+
+
+@walk(leases, Stage(ANOTHERS, {0: 2}), Stage(FREE, {0: 2}), Stage(MINE, {0: 2}))
+def take_over_from_a_worker_whose_session_has_ended(scene: Scene) -> Iterator[None]:
+    scene.claimed(0, name="predecessor")
+    engine = engine_of(scene.subscriber())
+    with worker_session("default", 600) as prepare:
+        prepare()
+        lock = session_lock.of("default")
+        assert lock is not None
+        lock._taken_at -= 10
+        SubscriberHeartbeat.objects.filter(topic=scene.topic, subscriber_name="predecessor").update(
+            heartbeat_at=F("heartbeat_at") - 100_000, session_lock=f"{lock._name[:-4]}dead"
+        )
+        yield
+        engine.membership.look_again()
 
 
 def progress(topic: str) -> Seen:

@@ -23,6 +23,7 @@ from . import (
     sending,
     set_back,
     settling,
+    takeover,
     waiting,
 )
 from .mutation import Mutation
@@ -31,6 +32,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Late commits": settling.MUTATIONS,
     "A restored database": set_back.MUTATIONS,
     "Former owners": fencing.MUTATIONS,
+    "Dead workers": takeover.MUTATIONS,
     "Registration, deletion and dead letters": groups.MUTATIONS,
     "Attempts, order and fair shares": attempts.MUTATIONS,
     "Quarantine": quarantine.MUTATIONS,

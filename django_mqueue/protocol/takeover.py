@@ -1,0 +1,80 @@
+"""Take over from workers whose process has ended, without waiting for their leases to expire.
+
+A worker's heartbeat names a lock that its session holds (``store.connection.session_lock``). A member is dead if this
+lock is free and its last heartbeat is older than ``DISCOVERY_INTERVAL`` and ``RECONNECT`` together. The lock is free as
+soon as the process is killed. The age is for a worker that has only lost its connection: its last heartbeat may be one
+interval older than that moment, and it has ``RECONNECT`` seconds to open a new connection and to take the lock again.
+
+After an outage of the server or of a proxy, every lock is free and every heartbeat is old. The worker that returns
+first must not replace all others. So a worker judges others only when its own connection is ``RECONNECT`` seconds old.
+All workers try to connect at least once in that time.
+
+One transaction locks the heartbeat row, checks again, and releases the leases. A heartbeat of the member changes the
+same row. If the member commits a heartbeat first, it keeps its leases. Otherwise it has lost them, and the leases fence
+it, as when they expire. A member that names no lock of this server, and a member whose session the server still holds
+(a lost machine, a stopped process), is replaced when its leases expire.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from django.db.backends.utils import CursorWrapper
+
+from ..store import heartbeats, leases
+from ..store.connection import session, session_lock
+from ..store.heartbeats import Member
+from ..store.leases import Holder
+from .consumer_state import ConsumerState
+
+logger = logging.getLogger("django_mqueue")
+
+RECONNECT = 2.0
+"""Seconds in which a worker that has lost its connection can return without losing its leases."""
+LOOK_AGAIN = 0.1
+"""Seconds until the next discovery if another worker releases the leases of a dead member now."""
+
+
+def live_members(context: ConsumerState, lease_ms: int, interval: float) -> tuple[list[str], float]:
+    """Release the leases of dead members. Return the names of the other members, sorted, and when to look again.
+
+    ``interval``: seconds between two heartbeats. The second result is in seconds too. It is infinite if no lock of a
+    member is free.
+    """
+    members = heartbeats.live(context.using, context.group, context.topic, lease_ms)
+    lock = session_lock.of(context.using)
+    if lock is None:
+        return [member.name for member in members], math.inf
+    names, look_in = [], math.inf
+    for member in members:
+        due = math.inf
+        if member.lock_is_free and member.incarnation != context.holder.incarnation:
+            due = max(interval + RECONNECT - member.silent_ms / 1000, RECONNECT - lock.age)
+        if due > 0:
+            names.append(member.name)
+        elif not _release(context, member, interval):
+            due = LOOK_AGAIN
+        if due > 0:
+            look_in = min(look_in, due)
+    return names, look_in
+
+
+def _release(context: ConsumerState, member: Member, interval: float) -> bool:
+    """Release the leases of a dead member. Return False if it is not dead, or if another worker has locked its row."""
+    dead = Holder(context.group, context.topic, member.name, member.incarnation)
+
+    def work(cursor: CursorWrapper) -> bool:
+        if not heartbeats.lock_dead(cursor, dead, int((interval + RECONNECT) * 1000)):
+            return False
+        if leases.release_free(cursor, dead):
+            heartbeats.mark_dead(cursor, dead)
+        return True
+
+    if not session.run(context.using, work):
+        return False
+    logger.warning(
+        "worker is dead, its leases are released: subscriber %s, group %s, topic %s",
+        member.name, context.group, context.topic,
+    )  # fmt: skip
+    return True
