@@ -35,7 +35,8 @@ def call(job: Job) -> list[Outcome]:
     handler = job.handler
     job.begins()
     try:
-        connections.before_use()
+        if not handler.atomic:
+            connections.before_use()
         events.delivered(job.deliveries)
         found = verdicts(job)
         if not connections.after_use():

@@ -22,6 +22,7 @@ from django.db import connections
 
 from ..exceptions import TimeLimitExceeded
 from ..protocol.acknowledging.acknowledger import Acknowledger
+from .connections import connections_for_lot
 from .executor import CANNOT_TELL, call
 from .jobs import Job, Outcome, describe, verdicts_on
 from .turns import LOT_SECONDS
@@ -45,6 +46,7 @@ class Lot:
     """
 
     acknowledger: Acknowledger
+    is_atomic: bool
     waiting: deque[Job]
     current: Job | None = None
     ended: deque[Job] = field(default_factory=deque)
@@ -94,7 +96,7 @@ class HandlerPool:
 
     def start(self, jobs: Sequence[Job]) -> None:
         """Run jobs of one handler, one after another, in a free thread. The caller ensures that a thread is free."""
-        lot = Lot(jobs[0].acknowledger, deque(jobs))
+        lot = Lot(jobs[0].acknowledger, jobs[0].handler.atomic, deque(jobs))
         self.calls += len(jobs)
         self.lots[lot] = None
         self.running[lot.acknowledger] += 1
@@ -218,23 +220,29 @@ class HandlerPool:
 
     def _run(self, lot: Lot) -> bool:
         """Run the jobs of a lot. Return False if one of them was given up: another thread has replaced this one."""
+        with connections_for_lot(lot.acknowledger.context.using, atomic=lot.is_atomic):
+            in_time = all(self._run_job(lot, job) for job in iter(lot.next, None))
+        if in_time:
+            self._results.put(lot)
+        return in_time
+
+    def _run_job(self, lot: Lot, job: Job) -> bool:
+        """Run one job. Return False if it was given up."""
         me = threading.current_thread()
-        while job := lot.next():
-            with self._lock:
-                self._threads[me] = job
-            outcomes = call(job)
-            with self._lock:
-                in_time = job.ends(outcomes)
-                if in_time:
-                    self._threads[me] = None
-                else:
-                    self.hanging.pop(job, None)
-            if not in_time:
-                logger.warning("handler ended after max_runtime: %s", job)
-                return False
+        with self._lock:
+            self._threads[me] = job
+        outcomes = call(job)
+        with self._lock:
+            in_time = job.ends(outcomes)
+            if in_time:
+                self._threads[me] = None
+            else:
+                self.hanging.pop(job, None)
+        if in_time:
             lot.ended.append(job)
-        self._results.put(lot)
-        return True
+        else:
+            logger.warning("handler ended after max_runtime: %s", job)
+        return in_time
 
 
 def _limit(job: Job) -> float:

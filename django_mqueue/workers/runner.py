@@ -22,6 +22,7 @@ from ..protocol.tailer import Tailer
 from ..protocol.takeover import RECONNECT
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store.connection import errors, session
+from ..store.connection.autocommit import lazy_autocommit
 from ..store.connection.session_lock import worker_session
 from .dispatcher import Dispatcher
 from .members import Members
@@ -111,6 +112,7 @@ class Runner:
         with (
             self._signals,
             worker_session(self.using, self._idle_timeout()) as self._check_connection,
+            lazy_autocommit(self.using),
             self._pool,
         ):
             try:

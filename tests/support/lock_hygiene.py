@@ -24,6 +24,8 @@ NAMED = re.compile(r"FORCE INDEX|ORDER BY consumer_group, topic")
 
 DJANGO = str(Path(django.__file__).parent)
 PACKAGE = str(Path(django_mqueue.__file__).parent / "store")
+WRAPPER = str(Path(PACKAGE) / "connection" / "autocommit.py")
+"""Statements of handlers pass through it, too."""
 
 _looked_at: set[str] = set()
 _found: list[str] = []
@@ -62,6 +64,6 @@ def _look(execute: Callable[..., Any], sql: str | bytes, params: Any, many: bool
 def _is_ours() -> bool:
     """Return True if the package's store sends this statement. Tests that prepare rows do not count."""
     frame = sys._getframe(2)
-    while frame.f_back and frame.f_code.co_filename.startswith((DJANGO, __file__)):
+    while frame.f_back and frame.f_code.co_filename.startswith((DJANGO, WRAPPER, __file__)):
         frame = frame.f_back
     return frame.f_code.co_filename.startswith(PACKAGE)

@@ -1,0 +1,45 @@
+"""Leave out the statements with which Django turns autocommit on and off again between two transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from django.db import Error, connections
+
+
+@contextmanager
+def lazy_autocommit(using: str) -> Iterator[None]:
+    """Turn autocommit on only before the next statement outside a transaction, for this thread's connection.
+
+    Django sends ``SET autocommit`` before and after each transaction. If another transaction follows, the server need
+    not know. The client library knows the server's state from its last answer.
+    """
+    connection: Any = connections[using]
+    send = connection._set_autocommit
+
+    def is_on() -> bool:
+        with connection.wrap_database_errors:
+            return bool(connection.connection.get_autocommit())
+
+    def set_autocommit(autocommit: bool) -> None:
+        if not autocommit and is_on():
+            send(False)
+
+    def turn_on() -> None:
+        if connection.connection is not None and connection.autocommit and not is_on():
+            send(True)
+
+    def turn_on_first(execute: Callable[..., Any], *arguments: Any) -> Any:
+        turn_on()
+        return execute(*arguments)
+
+    connection._set_autocommit = set_autocommit
+    try:
+        with connection.execute_wrapper(turn_on_first):
+            yield
+    finally:
+        del connection._set_autocommit
+        with suppress(Error):  # The connection is lost.
+            turn_on()
