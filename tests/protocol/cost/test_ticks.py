@@ -27,6 +27,7 @@ CALM = {
     "LEASE_DURATION": 36_000,
     "LEASE_RENEWAL_INTERVAL": 3600,
     "GC_INTERVAL": 3600,
+    "IDLE_POLL_INTERVAL": 0.001,
 }
 """No periodic work is due, so only the cost of the tick itself is left."""
 
