@@ -24,6 +24,7 @@ class Option:
     kind: type | tuple[type, ...]
     low: float | None = None
     unit: str = ""
+    choices: tuple[str, ...] = ()
     is_function: bool = False
     """The value is None, a callable, or the dotted path of a callable."""
 
@@ -34,6 +35,8 @@ class Option:
         if isinstance(value, bool) or not isinstance(value, self.kind):
             kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
             return f"must be {' or '.join(k.__name__ for k in kinds)}, not {value!r}"
+        if self.choices and value not in self.choices:
+            return f"must be {' or '.join(map(repr, self.choices))}, not {value!r}"
         if self.low is not None and isinstance(value, (int, float)) and not self.low <= value < float("inf"):
             return f"must be a finite number, at least {self.low} {self.unit}".rstrip() + f", not {value!r}"
         return None
@@ -43,6 +46,8 @@ _NUMBER = (int, float)
 OPTIONS: dict[str, Option] = {
     "DATABASE": Option("default", str),
     "POLL_INTERVAL": Option(0.1, _NUMBER, 0.001, "seconds"),
+    "IDLE_POLL_INTERVAL": Option(1, _NUMBER, 0.001, "seconds"),
+    "WAKE_WORKERS": Option("everywhere", str, choices=("everywhere", "host", "never")),
     "DISCOVERY_INTERVAL": Option(1, _NUMBER, 0.01, "seconds"),
     "LEASE_DURATION": Option(30, _NUMBER, 0.1, "seconds"),
     "LEASE_RENEWAL_INTERVAL": Option(10, _NUMBER, 0.01, "seconds"),
@@ -54,6 +59,8 @@ OPTIONS: dict[str, Option] = {
     "MAX_PAYLOAD_BYTES": Option(1_048_576, int, 1, "bytes"),
     "MASK": Option(None, object, is_function=True),
 }
+GENERAL = ("DATABASE", "WAKE_WORKERS")
+"""Settings that are the same for all topics."""
 SPREAD_MAX = 4096
 WRONG_TOPICS = "MQUEUE['TOPICS'] must be a dictionary of dictionaries by topic"
 
@@ -72,7 +79,7 @@ def get(name: str, topic: str | None = None) -> Any:
     """
     configured = _configured()
     value = configured.get(name, OPTIONS[name].default)
-    if topic is not None and name != "DATABASE":
+    if topic is not None and name not in GENERAL:
         topics = configured.get("TOPICS", {})
         section = topics.get(topic, {}) if isinstance(topics, Mapping) else None
         if not isinstance(section, Mapping):
@@ -170,7 +177,7 @@ def problems() -> list[str]:
         if not isinstance(topic, str) or not isinstance(section, Mapping):
             found.append(f"{where} must be a dictionary under the topic's name")
         else:
-            found += _section_problems(where, section, [name for name in OPTIONS if name != "DATABASE"])
+            found += _section_problems(where, section, [name for name in OPTIONS if name not in GENERAL])
             found += _relations(where, {**configured, **section})
     return found + _relations("MQUEUE", configured)
 

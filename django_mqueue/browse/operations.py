@@ -15,6 +15,7 @@ from ..exceptions import NotRegistered
 from ..policy.ids import new_token
 from ..policy.message_query import DEAD, PENDING, SCHEDULED, WAITING, MessageQuery
 from ..policy.names import SCHEDULED_SUFFIX
+from ..protocol.waking import commits
 from ..store import garbage, moving
 from ..store.connection import session
 from ..store.moving import PendingMessage
@@ -131,7 +132,10 @@ class _Move:
         total = 0
         for batch in self._batches(limit):
             chosen = batch[: None if limit is None else limit - total]
-            total += len(chosen) if dry_run else session.run(self.using, partial(self._change, batch=chosen))
+            moved = len(chosen) if dry_run else session.run(self.using, partial(self._change, batch=chosen))
+            if moved and not dry_run:
+                commits.after_commit(self.using, self.query.topic)
+            total += moved
             if total == limit:
                 break
         return total

@@ -15,9 +15,11 @@ from .. import conf
 from ..exceptions import FencedSubscription, GroupReadsLog, NotRegistered
 from ..policy.batching import PER_STATEMENT, batches
 from ..policy.shares import fair_share, owner_of_new
-from ..store import garbage, heartbeats, leases, log, offsets
+from ..store import garbage, heartbeats, leases, log
 from ..store.connection import session
 from ..store.leases import Holder
+from ..store.queries import discovery
+from ..store.queries.discovery import Discovery
 from . import events, takeover
 from .consumer_state import ConsumerState
 from .fetching import load, load_again, read_anew
@@ -141,11 +143,13 @@ class Membership:
         self.context.drop([name for name in self.context.partitions if name not in mine])
         self._load(mine - self.context.partitions.keys())
 
-    def _check_in(self) -> None:
-        """Read the registration and send a heartbeat. Raise an error if this subscriber must not continue."""
+    def _check_in(self) -> Discovery:
+        """Send a heartbeat and read the group's state. Raise an error if this subscriber must not continue."""
         context = self.context
-        registration, settled = offsets.registration_and_settled(context.using, context.group, context.topic)
-        self.feed.update_shared_settled(context.topic, settled)
+        is_announced = heartbeats.beat(context.using, context.holder)
+        found = self._look()
+        registration = found.registration
+        self.feed.update_shared_settled(context.topic, found.settled)
         if registration is None:
             self.stop(patient=False)
             raise NotRegistered(context.topic, context.group)
@@ -161,12 +165,18 @@ class Membership:
         context.registration_generation, context.start = generation, registration.start
         context.paused, context.resetting = registration.is_held, registration.resetting
         context.changed = registration.changed
-        if not heartbeats.beat(context.using, context.holder):
+        if not is_announced:
             incarnation = heartbeats.incarnation(context.using, context.holder)
             if incarnation not in (None, context.holder.incarnation):
                 context.drop(list(context.partitions))
                 raise FencedSubscription(context.topic, context.group, context.holder.name)
             self.start()
+            found = self._look()
+        return found
+
+    def _look(self) -> Discovery:
+        context = self.context
+        return discovery.read(context.using, context.group, context.topic, self.lease_ms)
 
     def look_again(self) -> bool:
         """Run a discovery over all partitions now. Return whether it found free leases."""
@@ -184,17 +194,19 @@ class Membership:
 
     def _discover(self) -> None:
         context = self.context
-        self._check_in()
+        found = self._check_in()
+        leased, free = found.leased, found.free
+        context.clock.set(found.now_ms)
         if (before := self._predecessor) and session.run(
             context.using, lambda c: leases.release_free(c, before)
         ):
             self._predecessor = None
-        self.members, look_in = takeover.live_members(context, self.lease_ms, self.interval)
+        self.members, look_in = takeover.live_members(context, found.members, self.interval)
         if time.monotonic() >= self._scan_at:
             self._scan()
         self._check_candidates()
-        leased, free, now_ms = leases.overview(context.using, context.group, context.topic, self.lease_ms)
-        context.clock.set(now_ms)
+        if before or len(self.members) < len(found.members):  # Some leases were released meanwhile.
+            leased, free = leases.overview(context.using, context.group, context.topic, self.lease_ms)
         share = fair_share(leased + len(self.candidates), self.members, context.holder.name)
         self._free_for = self._free_for + 1 if free else 0
         wanted = share - len(context.partitions)

@@ -138,6 +138,17 @@ class Subscriber:
             if self.expires:
                 self.context.quarantine_expired()
 
+    def due_in(self) -> float:
+        """Return the seconds until ``tick`` has work, or until a retry may be claimed. New messages do not count."""
+        context, due = self.context, self.membership.due_in()
+        if self.resting:
+            return max(min(due, self._rest_until - time.monotonic()), 0)
+        due = min(due, self.watermarks.due_in(), self.collector.due_in())
+        with context.lock:
+            if context.timers and not context.paused:
+                due = min(due, (context.timers[0][0] - context.clock.now()) / 1000)
+        return max(due, 0)
+
     def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
         """Claim messages (see ``Claiming.claim_batch``). Return an empty list while the group rests."""
         got: list[Delivery] = []

@@ -23,6 +23,7 @@ from .events import EventQueue, Outbox
 from .promoting import Promoter, Promotion
 from .retention.garbage_collection import is_kept
 from .settling import Settler
+from .waking import commits
 
 logger = logging.getLogger("django_mqueue")
 
@@ -33,6 +34,8 @@ SWEEP_EVERY = 0.25
 SETTLE_EVERY = 0.5
 SETTLE_AGAIN = 0.1
 SETTLE_AT_START = 0.5
+PROMOTE_AGAIN = 0.1
+"""Seconds until the next try to promote messages that another transaction has locked."""
 SHARE = 0.2
 """Maximum fraction of the time that goes into re-reading holes."""
 MIN_RELOAD_INTERVAL = 30.0
@@ -67,9 +70,11 @@ class Tail:
     """The offset up to which a topic was read, and the holes below it.
 
     ``sweep_from``: the offset where the current pass over the holes continues; 0 between passes. ``sweep_settled``: the
-    settled offset when that pass began. ``compacted``: this pass has removed other topics' offsets from the holes.
-    ``compacted_to``: the offset up to which they were removed. ``stale``: the topic must be read again, because memory
-    may be of another log. ``reload_at``: do not read an ``is_kept`` topic again before this monotonic time.
+    settled offset when that pass began. ``sweep_pause``: do not read holes before this monotonic time, even after a
+    wake-up. ``compacted``: this pass has removed other topics' offsets from the holes. ``compacted_to``: the offset up
+    to which they were removed. ``due_at``: the monotonic time when the next scheduled message is due. ``stale``: the
+    topic must be read again, because memory may be of another log. ``reload_at``: do not read an ``is_kept`` topic
+    again before this monotonic time.
     """
 
     topic: str
@@ -83,7 +88,9 @@ class Tail:
     sweep_settled: int = 0
     compacted: bool = False
     compacted_to: int = 0
+    sweep_pause: float = -math.inf
     settle_at: float = -math.inf
+    due_at: float = math.inf
     stale: bool = False
     reload_at: float = -math.inf
 
@@ -99,6 +106,8 @@ class Tailer:
     def __init__(self, using: str, outbox: Outbox | None = None) -> None:
         self.using, self.outbox = using, outbox or EventQueue()
         self.tails: dict[str, Tail] = {}
+        self.arrivals = 0
+        """The number of new rows that ``tick`` has found, without the messages that it has promoted."""
         self._waited: set[str] = set()
         self._connection = session.Watched(using)
         self._anew_at = -math.inf
@@ -151,19 +160,33 @@ class Tailer:
         tail.holes.add(settler.settled + 1, position)
         return tail
 
-    def tick(self) -> bool:
-        """Read new rows, promote due messages and re-read holes. Return whether more can be done at once."""
+    def tick(self, *, woken: bool = False) -> bool:
+        """Read new rows, promote due messages and re-read holes. Return whether more can be done at once.
+
+        ``woken``: a publisher has committed. If there is no new row, its message may be in a hole.
+        """
         if not self.tails:
             return False
         self._read_anew()
+        before = self.arrivals
         more, due = self._read()
+        arrivals = self.arrivals
         came = self._promote(due)
         if any(result.promoted for result in came):
             more = self._read()[0] or more
+            self.arrivals = arrivals
         for tail in list(self.tails.values()):
             self._settle(tail)
-            self._sweep(tail)
+            self._sweep(tail, is_late=woken and arrivals == before)
         return more or any(result.more for result in came)
+
+    def due_in(self) -> float:
+        """Return the seconds until a promotion, a settling or a sweep is due; infinity if none is planned."""
+        due = math.inf
+        for tail in self.tails.values():
+            due = min(due, tail.due_at, tail.settle_at if self._is_unsettled(tail) else math.inf)
+            due = min(due, tail.sweep_at if tail.holes else math.inf)
+        return max(due - time.monotonic(), 0)
 
     def _read_anew(self) -> None:
         """Read topics again after a restore of the database, and all topics on a new connection.
@@ -226,6 +249,8 @@ class Tailer:
         for topic in sorted(due, key=lambda topic: topic in self._waited):
             result = self.tails[topic].promoter.promote()
             came.append(result)
+            if result.promoted:
+                commits.after_commit(self.using, topic)
             for row, reason in result.dropped.items():
                 events.dropped(
                     self.outbox, topic, using=self.using, id=row.id, key=key_of(row.partition),
@@ -242,10 +267,15 @@ class Tailer:
         positions = [(tail.topic, tail.position) for tail in self.tails.values()]
         rows = [row for some in batches(positions) for row in log.tails(self.using, some, ROWS)]
         by_topic: dict[str, list[tuple[int, str, str]]] = {}
-        due = []
+        due, now = [], time.monotonic()
+        for tail in self.tails.values():
+            tail.due_at = math.inf
         for topic, offset, partition, group in rows:
             if offset == log.DUE:
-                due.append(topic)
+                due_in = int(partition) / 1000
+                self.tails[topic].due_at = now + (due_in if due_in > 0 else PROMOTE_AGAIN)
+                if due_in <= 0:
+                    due.append(topic)
             else:
                 by_topic.setdefault(topic, []).append((int(offset), partition, group))
         for topic, news in by_topic.items():
@@ -255,6 +285,7 @@ class Tailer:
             for first, last in gaps(tail.position, [offset for offset, _, _ in news]):
                 tail.holes.add(first, last)
             tail.position = news[-1][0]
+            self.arrivals += len(news)
             tail.notify(news)
         return any(len(news) == ROWS for news in by_topic.values()), due
 
@@ -262,16 +293,22 @@ class Tailer:
         """Try to settle now, even if it is not due. Return the settled offset."""
         return self.tails[topic].settler.advance()
 
+    def _is_unsettled(self, tail: Tail) -> bool:
+        return tail.settler.pending or tail.settler.settled < tail.position
+
     def _settle(self, tail: Tail) -> None:
         now = time.monotonic()
-        if now >= tail.settle_at and (tail.settler.pending or tail.settler.settled < tail.position):
+        if now >= tail.settle_at and self._is_unsettled(tail):
             tail.settler.advance(tail.position)
             tail.settle_at = now + (SETTLE_AGAIN if tail.settler.pending else SETTLE_EVERY)
 
-    def _sweep(self, tail: Tail) -> None:
-        """Re-read a part of the holes if due. A complete pass removes holes that were settled before it."""
+    def _sweep(self, tail: Tail, *, is_late: bool) -> None:
+        """Re-read a part of the holes if due. A complete pass removes holes that were settled before it.
+
+        ``is_late``: a message was committed that is perhaps in a hole.
+        """
         started = time.monotonic()
-        if not tail.holes or started < tail.sweep_at:
+        if not tail.holes or started < (tail.sweep_pause if is_late else tail.sweep_at):
             return
         if not tail.sweep_from:
             tail.sweep_settled = tail.settler.settled
@@ -284,6 +321,7 @@ class Tailer:
                 tail.compacted = False
         now = time.monotonic()
         pause = (now - started) / SHARE
+        tail.sweep_pause = now + pause
         tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))
 
     def _catch_up(self, tail: Tail) -> None:

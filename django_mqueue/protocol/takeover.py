@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 
 from django.db.backends.utils import CursorWrapper
 
@@ -36,13 +37,14 @@ LOOK_AGAIN = 0.1
 """Seconds until the next discovery if another worker releases the leases of a dead member now."""
 
 
-def live_members(context: ConsumerState, lease_ms: int, interval: float) -> tuple[list[str], float]:
+def live_members(
+    context: ConsumerState, members: Sequence[Member], interval: float
+) -> tuple[list[str], float]:
     """Release the leases of dead members. Return the names of the other members, sorted, and when to look again.
 
     ``interval``: seconds between two heartbeats. The second result is in seconds too. It is infinite if no lock of a
     member is free.
     """
-    members = heartbeats.live(context.using, context.group, context.topic, lease_ms)
     lock = session_lock.of(context.using)
     if lock is None:
         return [member.name for member in members], math.inf

@@ -60,6 +60,12 @@ class Watermarks:
             now = time.monotonic()
             self._next = now + max(EVERY, (now - started) / SHARE)
 
+    def due_in(self) -> float:
+        """Return the seconds until a watermark may move; infinity if none waits for it."""
+        if self.context.paused or not self.context.dirty:
+            return math.inf
+        return max(self._next - time.monotonic(), 0)
+
     def _hear_settled(self) -> int:
         """Return the shared settled offset. If it has changed, mark the partitions that wait for it as dirty."""
         context = self.context

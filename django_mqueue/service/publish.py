@@ -17,6 +17,7 @@ from ..policy.encoding import encode
 from ..policy.ids import uuid7
 from ..policy.requests import REPLY_TO, Box, check_headers
 from ..protocol import events
+from ..protocol.waking import commits
 from ..store.connection import session
 from ..store.log import NewRow
 from ..store.scheduling.schedule import ScheduledRow
@@ -101,6 +102,8 @@ def _publish(
     with session.migration_errors(alias):
         published = session.run(alias, store) if several else session.single(alias, store, latest=given)
     events.published(alias, topic, [row], [due], [published])
+    if published.created or published.replaced:
+        commits.after_commit(alias, topic)
     if on_duplicate == "error" and not published.created:
         raise DuplicateMessage(published)
     return published
@@ -147,6 +150,8 @@ def publish_many(
             session.single(alias, lambda cursor: check_groups(cursor, topic, rows))
         stored = session.run(alias, store)
     events.published(alias, topic, rows, dues, stored)
+    if any(one.created for one in stored):
+        commits.after_commit(alias, topic)
     return stored
 
 

@@ -20,6 +20,7 @@ from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import dead_letter_filter
 from ..policy.ids import uuid7
 from ..protocol import events
+from ..protocol.waking import commits
 from ..store import dead_letters, garbage, log, offsets
 from ..store.connection import session
 from ..store.dead_letters import DeadLetterSearch, Redriven
@@ -179,6 +180,8 @@ class DeadLetterSelection:
         batch, moved = session.run(self.using, work)
         if self.redrives and not dry_run:
             events.redriven(self.using, self.topic, [dead_letter.row for dead_letter in moved])
+            if moved:
+                commits.after_commit(self.using, self.topic)
         return batch
 
     def _pages(self, search: DeadLetterSearch) -> Iterator[list[int]]:

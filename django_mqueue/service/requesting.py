@@ -25,6 +25,8 @@ from ..policy.durations import to_ms
 from ..policy.ids import uuid7
 from ..policy.requests import Box
 from ..protocol.retention.garbage_collection import ExpiredReplies
+from ..protocol.waking import commits
+from ..protocol.waking.sockets import SleepSocket
 from ..store import replies
 from ..store.connection import session
 from .publish import check, publish_request
@@ -67,11 +69,13 @@ def request(
     try:
         pending.send()
         while (found := pending.poll()) is None:
-            sleep(pending.pause)
+            pending.wait()
         return found
     except BaseException:
         pending.abandon()
         raise
+    finally:
+        pending.close()
 
 
 async def arequest(
@@ -94,15 +98,20 @@ async def arequest(
     try:
         await sync_to_async(pending.send)()
         while (found := await poll()) is None:
-            await asyncio.sleep(pending.pause)
+            await pending.await_reply()
         return found
     except BaseException:
         await asyncio.shield(sync_to_async(pending.abandon)())
         raise
+    finally:
+        pending.close()
 
 
 class PendingRequest:
-    """One request: ``send`` publishes it, ``poll`` checks for the reply, ``abandon`` deletes its box."""
+    """One request: ``send`` publishes it, ``poll`` checks for the reply, ``abandon`` deletes its box.
+
+    ``wait`` waits for up to ``pause`` seconds. A reply from this host ends the wait.
+    """
 
     def __init__(
         self, topic: str, message: OutgoingMessage, timeout: float | timedelta, using: str | None
@@ -113,6 +122,7 @@ class PendingRequest:
         self.message = message
         self.id, self.pause = "", FIRST_PAUSE
         self._box: Box | None = None
+        self._socket: SleepSocket | None = None
         self._inline_handler = inline_handlers.get()
 
     def send(self) -> None:
@@ -130,10 +140,35 @@ class PendingRequest:
                 self.id = session.run(self.using, self._publish).id
         if self._inline_handler is not None:
             self._inline_handler(self.topic, self.using)
+        elif self._box is not None:
+            self._socket = commits.reply_socket(self.using, self._box.id)
+
+    def wait(self) -> None:
+        if self._socket is None:
+            sleep(self.pause)
+        else:
+            self._socket.wait(self.pause)
+
+    async def await_reply(self) -> None:
+        """Wait like ``wait``, without a thread."""
+        if self._socket is None:
+            await asyncio.sleep(self.pause)
+            return
+        self._socket.socket.setblocking(False)
+        with suppress(TimeoutError, asyncio.TimeoutError):
+            loop = asyncio.get_running_loop()
+            await asyncio.wait_for(loop.sock_recv(self._socket.socket, 1), self.pause)
+
+    def close(self) -> None:
+        """Close the socket. Call this after ``poll`` or ``abandon``."""
+        if self._socket is not None:
+            self._socket.close()
 
     def poll(self) -> Reply | None:
         """Return the reply; None: call again after ``pause`` seconds. Raise an error if there will be none."""
         assert self._box is not None
+        if self._socket is not None:
+            self._socket.sleep()  # Before the read: a later reply ends the wait.
         found = replies.read(self.using, self._box)
         is_open = found is not None and found.failures is None
         if found is not None and is_open and found.left_ms > 0 and self._inline_handler is None:

@@ -11,6 +11,7 @@ from .. import conf
 from ..messages import ScheduledMessage
 from ..policy import encoding, names
 from ..policy.durations import due_of, moment, moment_ms
+from ..protocol.waking import commits
 from ..store.connection import session
 from ..store.message_rows import common_fields
 from ..store.scheduling import schedule
@@ -94,9 +95,12 @@ def _change(topic: str, id: str, key: str | None, group: str | None, using: str 
             return session.single(
                 alias, lambda cursor: schedule.delete(cursor, topic, message_key), latest=True
             )
-        return session.single(
+        moved = session.single(
             alias, lambda cursor: schedule.move(cursor, topic, message_key, due), latest=True
         )
+    if moved:
+        commits.after_commit(alias, topic)
+    return moved
 
 
 def _pages(alias: str, topic: str, until: int | None) -> Iterator[ScheduledMessage]:

@@ -12,6 +12,7 @@ from .leases import Holder
 
 _INDEX = "FORCE INDEX (queue_heartbeats_subscriber)"
 _ROW = " WHERE consumer_group = %s AND topic = %s AND subscriber_name = %s"
+_MINE = f"{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED"
 
 
 def announce(cursor: CursorWrapper, holder: Holder) -> str | None:
@@ -40,39 +41,37 @@ def announce(cursor: CursorWrapper, holder: Holder) -> str | None:
 
 
 def beat(using: str, holder: Holder) -> bool:
-    """Write a heartbeat, unless the row is locked. Return False if the row is gone or another incarnation's."""
+    """Write a heartbeat, unless the row is locked. Return False if the row is gone or another incarnation's.
+
+    An UPDATE would wait for a locked row. This INSERT selects the row that it changes, and none if it is locked.
+    """
+    lock = session_lock.of(using)
+    name, params = lock.held_name() if lock else ("''", [])
 
     def work(cursor: CursorWrapper) -> bool:
-        name = _lock(cursor, holder)
-        if name is None:
-            return False
         cursor.execute(
-            f"UPDATE queue_subscriber_heartbeats {_INDEX} SET heartbeat_at = {NOW_MS}, deregistered_at = NULL,"
-            f" session_lock = %s{_ROW}",
-            [name, holder.group, holder.topic, holder.name],
+            "INSERT INTO queue_subscriber_heartbeats"
+            " (id, consumer_group, topic, subscriber_name, incarnation, heartbeat_at, session_lock)"
+            f" SELECT id, consumer_group, topic, subscriber_name, incarnation, {NOW_MS}, {name}"
+            f" FROM queue_subscriber_heartbeats {_INDEX}{_MINE} ON DUPLICATE KEY UPDATE"
+            " heartbeat_at = VALUES(heartbeat_at), deregistered_at = NULL,"
+            " session_lock = IF(LAST_INSERT_ID(CONNECTION_ID()), VALUES(session_lock), '')",
+            [*params, holder.group, holder.topic, holder.name, holder.incarnation],
         )
-        return True
+        if cursor.rowcount and lock:
+            lock.check_session(int(cursor.lastrowid))
+        return bool(cursor.rowcount)
 
-    return session.run(using, work) or incarnation(using, holder) == holder.incarnation
+    return session.single(using, work, latest=True) or incarnation(using, holder) == holder.incarnation
 
 
-def _lock(cursor: CursorWrapper, holder: Holder) -> str | None:
-    """Lock this incarnation's row. Return the name of the session lock; '' if this session holds none.
-
-    Return None if the row does not exist, or if another transaction has locked it.
-    """
-    lock = session_lock.of(
-        cursor.db.alias
-    )  # The same statement checks it, so a heartbeat costs no other one.
-    columns, params = lock.columns() if lock else ("1", [])
+def _lock(cursor: CursorWrapper, holder: Holder) -> bool:
+    """Lock this incarnation's row. Return False if it does not exist, or if another transaction has locked it."""
     cursor.execute(
-        f"SELECT {columns} FROM queue_subscriber_heartbeats {_INDEX}{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED",
-        [*params, holder.group, holder.topic, holder.name, holder.incarnation],
+        f"SELECT 1 FROM queue_subscriber_heartbeats {_INDEX}{_MINE}",
+        [holder.group, holder.topic, holder.name, holder.incarnation],
     )
-    row = cursor.fetchone()
-    if row is None:
-        return None
-    return lock.name(row) if lock else ""
+    return cursor.fetchone() is not None
 
 
 def incarnation(using: str, holder: Holder, alive_ms: int | None = None) -> str | None:
@@ -101,21 +100,15 @@ class Member:
     lock_is_free: bool
 
 
-def live(using: str, group: str, topic: str, lease_ms: int) -> list[Member]:
-    """Return the live subscribers, sorted by name. A heartbeat expires after ``lease_ms``."""
+def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
+    """Return the names of the live subscribers, sorted. A heartbeat expires after ``lease_ms``."""
     rows = session.fetch(
         using,
-        f"SELECT subscriber_name, incarnation, {NOW_MS} - heartbeat_at, {session_lock.is_free(using)}"
-        " FROM queue_subscriber_heartbeats WHERE consumer_group = %s AND topic = %s"
+        "SELECT subscriber_name FROM queue_subscriber_heartbeats WHERE consumer_group = %s AND topic = %s"
         f" AND deregistered_at IS NULL AND heartbeat_at > {NOW_MS} - %s ORDER BY subscriber_name",
         [group, topic, lease_ms],
     )
-    return [Member(name, incarnation, int(ms), bool(is_free)) for name, incarnation, ms, is_free in rows]
-
-
-def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
-    """Return the names of the live subscribers, sorted."""
-    return [member.name for member in live(using, group, topic, lease_ms)]
+    return [name for (name,) in rows]
 
 
 def lock_dead(cursor: CursorWrapper, holder: Holder, silent_ms: int) -> bool:
@@ -172,7 +165,7 @@ def is_replaced(cursor: CursorWrapper, holder: Holder) -> bool:
 
 def deregister(cursor: CursorWrapper, holder: Holder) -> None:
     """Record that this subscriber has left. If the row is locked, the heartbeat expires instead."""
-    if _lock(cursor, holder) is not None:
+    if _lock(cursor, holder):
         cursor.execute(
             f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}, session_lock = ''{_ROW}",
             [holder.group, holder.topic, holder.name],

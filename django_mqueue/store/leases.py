@@ -26,6 +26,9 @@ class Holder:
 RACES = 10
 """Maximum attempts when other workers win the race for a lease."""
 
+FREE = f"holder = '' OR lease_renewed_at <= {NOW_MS} - %s"
+"""A condition with one parameter, the lease duration: the lease is free or expired."""
+
 Free = tuple[int, str]
 """A lease's row id and its partition."""
 
@@ -203,16 +206,16 @@ def held(using: str, holder: Holder) -> set[str]:
     return {partition for (partition,) in rows}
 
 
-def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, int, int]:
-    """Return (number of leases, number that are free or expired, the database's time in epoch milliseconds)."""
+def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, int]:
+    """Return (number of leases, number that are free or expired)."""
     rows = session.fetch(
         using,
-        f"SELECT COUNT(*), COALESCE(SUM(holder = '' OR lease_renewed_at <= {NOW_MS} - %s), 0), {NOW_MS}"
+        f"SELECT COUNT(*), COALESCE(SUM({FREE}), 0)"
         " FROM queue_partition_leases FORCE INDEX (queue_leases_holder) WHERE consumer_group = %s AND topic = %s",
         [lease_ms, group, topic],
     )
-    total, free, now = rows[0]
-    return int(total), int(free), int(now)
+    total, free = rows[0]
+    return int(total), int(free)
 
 
 def takeable(using: str, group: str, topic: str, lease_ms: int, limit: int) -> list[Free]:

@@ -165,18 +165,21 @@ def newest_mark(using: str, topic: str) -> MessageIdentity:
 
 
 DUE = 0
-"""The offset in a row of ``tails`` that reports due scheduled messages."""
+"""The offset in a row of ``tails`` that reports the next due scheduled message."""
 
 
 def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[Row]:
-    """Return (topic, offset, partition, group) of rows above each position, and a ``DUE`` row for due messages."""
+    """Return (topic, offset, partition, group) of rows above each position.
+
+    For the next due scheduled message of each topic there is a row (topic, ``DUE``, milliseconds until then, '').
+    """
     tail = (
         "SELECT topic, `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
         f" WHERE topic = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}"
     )
     due = (
-        f"SELECT %s, {DUE}, '', '' FROM queue_messages FORCE INDEX (queue_messages_due) WHERE topic = %s"
-        f" AND failed_group IS NULL AND original_id IS NULL AND available_at <= {NOW_MS} LIMIT 1"
+        f"SELECT %s, {DUE}, available_at - {NOW_MS}, '' FROM queue_messages FORCE INDEX (queue_messages_due)"
+        " WHERE topic = %s AND failed_group IS NULL AND original_id IS NULL ORDER BY available_at LIMIT 1"
     )
     params = flat([topic, position, topic, scheduled_topic(topic)] for topic, position in positions)
     return session.fetch(using, union(f"{tail}) UNION ALL ({due}", len(positions)), params)

@@ -11,6 +11,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from django.db import DatabaseError
@@ -20,6 +21,7 @@ from ..exceptions import MQueueError, NotRegistered, TooManyHanging
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
 from ..protocol.takeover import RECONNECT
+from ..protocol.waking.polling import Polling
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store.connection import errors, session
 from ..store.connection.autocommit import lazy_autocommit
@@ -72,10 +74,12 @@ class Runner:
             self._handlers[engine] = handler
         self._dispatcher = Dispatcher(self._handlers, options.threads, options.max_messages)
         self._pool, self._completer = self._dispatcher.pool, self._dispatcher.completer
+        topics = list(dict.fromkeys(handler.topic for handler in handlers))
+        self._polling = Polling(self.using, topics, options.poll_interval, self._pool.wake)
         self._members = Members(self.using, self._handlers, self._dispatcher.ready)
         self._joined = self._members.joined
         self._error: MQueueError | None = None
-        self._feed_at = -math.inf
+        self._ready = True  # Whether more messages could start at the end of the last turn.
         self._failures, self._last_success = 0, time.monotonic()
         self._more = False
         self.left = 0  # After a drain: messages that other workers have leased.
@@ -113,6 +117,7 @@ class Runner:
             self._signals,
             worker_session(self.using, self._idle_timeout()) as self._check_connection,
             lazy_autocommit(self.using),
+            nullcontext() if self.options.drain else self._polling,
             self._pool,
         ):
             try:
@@ -145,7 +150,7 @@ class Runner:
                 log = logger.warning if self._failures == 1 else logger.debug
                 log("database error, retrying: %s", error)
                 session.discard(self.using)
-                self._feed_at = -math.inf  # Read the log's tail in the next turn.
+                self._polling.soon()
                 self._dispatcher.collect(
                     min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2)
                 )
@@ -155,27 +160,27 @@ class Runner:
     def _cycle(self) -> bool:
         """Run one turn of the loop. Return True to end the loop: the drain is over, or no group is left."""
         self._settle()
-        now = time.monotonic()
-        if now >= self._feed_at or self._more:
-            self._more = self._tailer.tick()
-            self._feed_at = now + self._interval()
+        if self._more or self._polling.is_due(ready=self._ready):
+            idle = self._dispatcher.is_idle
+            self._more = self._polling.read(self._tailer, ready=self._ready, idle=idle)
         self._tick_engines()
         if not self._members:
             return True
         self._completer.keep_visible()
         claimed = self._dispatcher.claim()
         if claimed or self._more or self._dispatcher.can_start:
+            self._ready = False
             return False
         if self._dispatcher.is_idle and self.options.drain and self._is_drained():
             return True
-        self._dispatcher.collect(
-            min(max(self._feed_at - time.monotonic(), 0), self._pool.next_limit_in(), self._due_in())
-        )
+        self._ready = self._dispatcher.free > 0
+        read_in = self._polling.due_in(ready=self._ready)
+        self._dispatcher.collect(min(read_in, self._pool.next_limit_in(), self._due_in()))
         return False
 
     def _due_in(self) -> float:
-        """Return the seconds until a heartbeat, a renewal or an extension is due, independent of the poll interval."""
-        due = [engine.membership.due_in() for engine in self._joined]
+        """Return the seconds until work is due that does not depend on the poll interval."""
+        due = [engine.due_in() for engine in self._joined]
         if self._pool.calls:
             due.append(self._completer.due_in())
         return max(min(due, default=math.inf), PAUSE_LEAST)
@@ -204,15 +209,10 @@ class Runner:
         if self._stopping or not self._members:
             self._error = self._error or error
 
-    def _interval(self) -> float:
-        if self.options.poll_interval is not None:
-            return self.options.poll_interval
-        return min(float(conf.get("POLL_INTERVAL", h.topic)) for h in self._handlers.values())
-
     def _idle_timeout(self) -> float:
         """Return the idle seconds after which the server may close the connection, because leases have expired."""
         beats = max(float(conf.get("DISCOVERY_INTERVAL", h.topic)) for h in self._handlers.values())
-        return max(2 * min(self._interval(), beats), self._lease())
+        return max(2 * min(self._polling.interval, beats), self._lease())
 
     def _lease(self) -> float:
         return max(float(conf.get("LEASE_DURATION", handler.topic)) for handler in self._handlers.values())

@@ -128,6 +128,11 @@ class Run:
             usual |= {name: partial(bench.publishing, count) for count, name in PUBLISHERS.items()}
             usual |= {MANY: bench.publishing_many}
             usual |= {f"latency at {rate}/s": partial(bench.latency, rate) for rate in RATES}
+            usual |= {
+                f"latency at {rate}/s, other host": partial(bench.latency, rate, other_host=True)
+                for rate in RATES
+            }
+            usual |= {"publish with wake-ups": bench.waking}
             usual |= {f"idle with {count:,} partitions": partial(bench.idle, count) for count in PARTITIONS}
         named = {**({} if options.scale else usual), **(scales if options.scale or options.only else {})}
         chosen: list[Scenario] = [(kind, name, named[name]) for name in named if options.only in name]

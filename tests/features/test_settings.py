@@ -20,6 +20,8 @@ from django_mqueue import checks, conf
 DEFAULTS = {
     "DATABASE": "default",
     "POLL_INTERVAL": 0.1,
+    "IDLE_POLL_INTERVAL": 1,
+    "WAKE_WORKERS": "everywhere",
     "DISCOVERY_INTERVAL": 1,
     "LEASE_DURATION": 30,
     "LEASE_RENEWAL_INTERVAL": 10,
@@ -88,6 +90,9 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"RETENTION": float("nan")}, "RETENTION.* must be a finite number"),
     ({"RETENTION": float("inf")}, "RETENTION.* must be a finite number"),
     ({"POLL_INTERVAL": 0}, "POLL_INTERVAL.* at least 0.001 seconds"),
+    ({"IDLE_POLL_INTERVAL": 0}, "IDLE_POLL_INTERVAL.* at least 0.001 seconds"),
+    ({"WAKE_WORKERS": "always"}, "WAKE_WORKERS.* must be 'everywhere' or 'host' or 'never', not 'always'"),
+    ({"WAKE_WORKERS": True}, "WAKE_WORKERS.* must be str, not True"),
     ({"DISCOVERY_INTERVAL": 0}, "DISCOVERY_INTERVAL.* at least"),
     ({"GC_INTERVAL": 0}, "GC_INTERVAL.* at least"),
     ({"LEASE_DURATION": 0.05}, "LEASE_DURATION.* at least 0.1 seconds"),
@@ -126,6 +131,10 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"TOPICS": {5: {}}}, r"TOPICS'\]\[5\] must be a dictionary under the topic's name"),
     ({"TOPICS": {"orders": {"SPRAED": 1}}}, r"TOPICS'\]\['orders'\]: unknown setting 'SPRAED'"),
     ({"TOPICS": {"orders": {"DATABASE": "default"}}}, r"TOPICS'\]\['orders'\]: unknown setting 'DATABASE'"),
+    (
+        {"TOPICS": {"orders": {"WAKE_WORKERS": "host"}}},
+        r"TOPICS'\]\['orders'\]: unknown setting 'WAKE_WORKERS'",
+    ),
     ({"TOPICS": {"orders": {"TOPICS": {}}}}, r"TOPICS'\]\['orders'\]: unknown setting 'TOPICS'"),
     ({"TOPICS": {"orders": {"SPREAD": 0}}}, r"TOPICS'\]\['orders'\]\['SPREAD'\] must be"),
     (

@@ -31,6 +31,7 @@ from .. import events
 from ..consumer_state import ConsumerState
 from ..delivery import Delivery
 from ..events import Outcome
+from ..waking import commits
 from .replying import report_failure
 
 WORKER_DIED = "the worker died, or lost its lease, each time it handled this message"
@@ -303,6 +304,7 @@ class Acknowledger:
         if done:
             dead_topic = conf.dead_letter_topic(context.topic)
             copied = dead_letters.copy(cursor, offset, context.group, dead_topic, failures, text)
+            commits.after_commit(context.using, dead_topic)
             if copied is not None:
                 report_failure(cursor, context.topic, offset, copied, context.group, text)
         return done

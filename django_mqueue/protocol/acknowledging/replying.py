@@ -16,6 +16,7 @@ from ...store import dead_letters, replies
 from ...store.connection import session
 from ...store.connection.second_connection import outside_snapshot
 from ...store.failures import clip
+from ..waking import commits
 
 if TYPE_CHECKING:
     from ..delivery import Delivery
@@ -43,6 +44,7 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
         if not replies.lock_open(cursor, box):
             return False
         replies.fill(cursor, box, content)
+        commits.reply_after_commit(using, box.id)
         return True
 
     if session.run(using, work):
@@ -74,3 +76,4 @@ def report_failure(
         return
     if replies.lock_open(cursor, box):
         replies.fill(cursor, box, encode(None, "", {"group": group}, max_bytes=64), clip(error))
+        commits.reply_after_commit(cursor.db.alias, box.id)

@@ -14,6 +14,8 @@ from ...store.connection import session
 from .removing import Removal, unfinished
 
 PAGE = 1000
+STEP = 0.1
+"""Seconds between two pages of a pass, in a worker without other work."""
 FRUITLESS_PAGES = 20
 """A pass ends after so many successive pages without a deletion. The next pass continues behind them."""
 
@@ -49,6 +51,10 @@ class Collector:
         if not self.page(int(interval * 1000)):
             self._next = now + interval
             self._removal = self._removal or unfinished(self.using, self.topic)
+
+    def due_in(self) -> float:
+        """Return the seconds until the next page, or until the next step of a removal."""
+        return STEP if self._removal else max(self._next - time.monotonic(), STEP)
 
     def page(self, interval_ms: int = 0) -> bool:
         """Delete one page's garbage. Return whether the pass has more pages. Skip a topic that is locked."""

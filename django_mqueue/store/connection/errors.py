@@ -33,7 +33,8 @@ _FULL = {3, 28, 1021, 1026, 1030, 1114, 1467, 1878}
 """1467: there is no space to store the next AUTO_INCREMENT value."""
 _READ_ONLY = {1290, 1792, 1836}
 _TOO_MANY = {1037, 1038, 1040, 1041, 1135, 1203, 1206, 1226, 1637}
-_ENDED = {1317, 1969, 3024}
+INTERRUPTED, NO_SUCH_THREAD = 1317, 1094
+_ENDED = {INTERRUPTED, 1969, 3024}
 REFUSED = NOT_REPLICATED | _FULL | _READ_ONLY | _TOO_MANY | _ENDED
 """Errors of a server that cannot run the statement now, and has changed nothing. Its disk is full, it is read-only (a
 failover), or it has too many connections or too few resources. Or the statement was killed, or the COMMIT was not
@@ -95,6 +96,16 @@ def is_null(error: BaseException) -> bool:
 def is_savepoint_gone(error: BaseException) -> bool:
     """Return whether the transaction of a savepoint has ended."""
     return _code(error) == NO_SUCH_SAVEPOINT
+
+
+def is_no_thread(error: BaseException) -> bool:
+    """Return whether the connection whose statement was to be killed does not exist."""
+    return _code(error) == NO_SUCH_THREAD
+
+
+def is_interrupted(error: BaseException) -> bool:
+    """Return whether another connection has killed the statement."""
+    return _code(error) == INTERRUPTED
 
 
 def is_access_denied(error: BaseException) -> bool:

@@ -56,10 +56,9 @@ class SessionLock:
         connection: Any = connections[self.using]
         if connection.connection is self._connection:
             return
-        columns, params = self.columns()
         try:
             with connection.cursor() as cursor:
-                cursor.execute(f"SELECT {columns}", params)
+                cursor.execute(f"SELECT {', '.join(self._sql())}", [self._token] * 3)
                 self._name, _, self._session = cursor.fetchone()
             self._is_usable = True
         except DatabaseError as error:
@@ -78,21 +77,23 @@ class SessionLock:
         """Return the seconds since ``hold`` found the present connection."""
         return time.monotonic() - self._taken_at
 
-    def columns(self) -> tuple[str, list[str]]:
-        """Return the select list, with its parameters, that takes the lock again if this session has lost it."""
+    def _sql(self) -> tuple[str, str, str]:
+        """Return SQL for the lock's name, for taking the lock if the session does not hold it, and for the session."""
         name = f"CONCAT({_prefix(self.using)}, '.', %s)"
         taken = f"IF(IS_USED_LOCK({name}) = CONNECTION_ID(), 1, GET_LOCK({name}, 0))"
-        return f"{name}, {taken}, CONNECTION_ID()", [self._token] * 3
+        return name, taken, "CONNECTION_ID()"
 
-    def name(self, row: tuple[Any, ...]) -> str:
-        """Return the name of the lock, given a row of ``columns``; '' if this session does not hold it."""
-        name, is_held, session = row
+    def held_name(self) -> tuple[str, list[Any]]:
+        """Return SQL, with its parameters, for the lock's name; '' if the session that runs it does not hold it."""
+        name, taken, session = self._sql()
+        return f"IF({session} = %s AND {taken}, {name}, '')", [self._session, *[self._token] * 3]
+
+    def check_session(self, session: int) -> None:
+        """Give up if this session has run a statement of the connection, and it is not the one that ``hold`` found."""
         if session != self._session:
             self._give_up(
                 "statements of one connection run in different sessions, probably because of a proxy"
             )
-            return ""
-        return str(name) if is_held else ""
 
     def release(self) -> None:
         if self.is_usable:

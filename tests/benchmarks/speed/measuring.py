@@ -6,16 +6,19 @@ import dataclasses
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from django.db import connection
 from django.db.models import QuerySet
+from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState
@@ -77,10 +80,17 @@ class Bench:
         self.clear()
         return found
 
-    def latency(self, per_second: int) -> Figures:
-        """Measure the milliseconds from the return of each ``publish`` to the start of its handler."""
+    def latency(self, per_second: int, *, other_host: bool = False) -> Figures:
+        """Measure the milliseconds from the return of each ``publish`` to the start of its handler.
+
+        ``other_host``: the worker has no socket in common with the publisher, as on another host.
+        """
+        with tempfile.TemporaryDirectory() as apart:
+            return self._latency(per_second, {"TMPDIR": apart} if other_host else {})
+
+    def _latency(self, per_second: int, environment: Mapping[str, str]) -> Figures:
         topic = self.filled(1, 1, first=-1)
-        process = self.started(Spec(topic, self.server, times=True))
+        process = self.started(Spec(topic, self.server, times=True), environment)
         self.wait_until_handled(topic, 1)
         time.sleep(1)
         sent: dict[int, float] = {}
@@ -144,6 +154,28 @@ class Bench:
                 floor.close()
         self.clear()
         return self._compared(count, cost, plain[False], plain[True])
+
+    def waking(self) -> Figures:
+        """Compare ``publish`` with wake-ups and without, in turn. A worker of another topic sleeps meanwhile."""
+        other, topic, count = self.filled(1, 1), self._new_topic(), 200
+        process = self.started(Spec(other, self.server))
+        self.wait_until_handled(other, 1)
+        time.sleep(2)
+        seconds: dict[str, list[float]] = {"never": [], "everywhere": []}
+        for turn in range(max(self.sized(8_000) // count, 5)):
+            for ways in sorted(seconds, reverse=turn % 2 == 1):
+                with override_settings(MQUEUE={"WAKE_WORKERS": ways}):
+                    begun = time.perf_counter()
+                    for number in range(count):
+                        publish(topic, payload(number), key="k")
+                    seconds[ways].append(time.perf_counter() - begun)
+        self.stopped(process)
+        self.clear()
+        ratios = [own / plain for own, plain in zip(seconds["everywhere"], seconds["never"], strict=True)]
+        return {
+            "microseconds": statistics.median(seconds["never"]) * 1e6 / count,
+            "time with wake-ups": statistics.median(ratios),
+        }
 
     def publishing_many(self, at_once: int = 500) -> Figures:
         count = self.sized(20_000)
@@ -220,15 +252,17 @@ class Bench:
     def work(self, spec: Spec) -> dict[str, Any]:
         return self._result(self.started(spec))
 
-    def started(self, spec: Spec) -> subprocess.Popen[str]:
-        return self._python("worker", json.dumps(dataclasses.asdict(spec)))
+    def started(self, spec: Spec, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        return self._python("worker", json.dumps(dataclasses.asdict(spec)), environment=environment)
 
-    def _python(self, module: str, *arguments: str) -> subprocess.Popen[str]:
+    def _python(
+        self, module: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", f"tests.benchmarks.speed.{module}", *arguments],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "DATABASE_URL": self.url},
+            env={**os.environ, "DATABASE_URL": self.url, **(environment or {})},
             preexec_fn=die_with_parent(signal.SIGKILL),
         )
         self._processes.append(process)

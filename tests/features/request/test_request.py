@@ -148,11 +148,11 @@ def test_an_async_caller_that_is_cancelled_leaves_nothing() -> None:
 
 
 def test_a_requester_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(seconds: float) -> None:
+    def interrupt(question: requesting.PendingRequest) -> None:
         assert len(boxes("prices")) == 1
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(requesting, "sleep", interrupt)
+    monkeypatch.setattr(requesting.PendingRequest, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         request("prices", 1)
     assert boxes("prices") == []

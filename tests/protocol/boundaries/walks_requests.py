@@ -126,9 +126,9 @@ def sweep(scene: Scene) -> Iterator[None]:
 def request_that_is_answered(scene: Scene) -> Iterator[None]:
     """A mock fills the box between the first two looks. The walk ``reply`` covers the subscriber's side."""
 
-    def fill(seconds: float) -> None:
+    def fill(question: requesting.PendingRequest) -> None:
         assert Message.objects.filter(topic=f"{scene.topic}_replies").update(failure_count=ANSWERED) == 1
 
     yield
-    with mock.patch.object(requesting, "sleep", fill):
+    with mock.patch.object(requesting.PendingRequest, "wait", fill):
         assert request(scene.topic, 0, key="k").payload is None

@@ -74,11 +74,11 @@ class Scene:
             (delivery,) = poll_until(subscription, 1)
             assert delivery.reply("answer")
 
-        def pause(seconds: float) -> None:
+        def pause(question: requesting.PendingRequest) -> None:
             with Background(answer) as answering:
                 answering.result()
 
-        self._stack.enter_context(mock.patch.object(requesting, "sleep", pause))
+        self._stack.enter_context(mock.patch.object(requesting.PendingRequest, "wait", pause))
 
 
 @dataclass(frozen=True)

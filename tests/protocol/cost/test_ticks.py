@@ -27,6 +27,7 @@ CALM = {
     "LEASE_DURATION": 36_000,
     "LEASE_RENEWAL_INTERVAL": 3600,
     "GC_INTERVAL": 3600,
+    "IDLE_POLL_INTERVAL": 0.001,
 }
 """No periodic work is due, so only the cost of the tick itself is left."""
 
@@ -218,3 +219,42 @@ def test_an_idle_process_of_many_handlers_asks_at_most_two_statements_a_tick(top
             runner.run()
     between = statements[ticks()[4] : ticks()[24]]
     assert len(between) <= 2 * 20, "\n".join(sql[:200] for sql in between)
+
+
+@pytest.mark.parametrize("partitions", [2, 300])
+def test_a_discovery_of_an_idle_process_is_two_statements(partitions: int) -> None:
+    """It writes the heartbeat, and reads the group's state. Commits and changes of autocommit would also count."""
+    subscribe("t", "g")
+    fill("t", partitions)
+    statements: list[str] = []
+
+    def discoveries() -> list[int]:
+        return [place for place, sql in enumerate(statements) if sql.startswith("SELECT 'offsets'")]
+
+    def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        statements.append(sql)
+        if not runner._stopping and rests(runner) and len(discoveries()) > len(before) + 10:
+            runner.stop()
+        elif not runner._stopping and not rests(runner):
+            before[:] = discoveries()
+        return execute(sql, params, many, context)
+
+    before: list[int] = []
+    settings = {**CALM, "DISCOVERY_INTERVAL": 0.02, "IDLE_POLL_INTERVAL": 3600, "WAKE_WORKERS": "host"}
+    seen = Seen()
+    with override_settings(MQUEUE=settings), registered("t", seen), connection.execute_wrapper(note):
+        runner = Runner(handlers(["t"]), RunOptions(poll_interval=3600))
+        runner.run()
+    assert len(seen.messages) == partitions
+    first, *_, last = discoveries()[len(before) + 1 : -1]
+    between = statements[first:last]
+    assert len(between) == 2 * len([sql for sql in between if sql.startswith("SELECT 'offsets'")]), between
+    assert sum(sql.startswith("INSERT INTO queue_subscriber_heartbeats") for sql in between) * 2 == len(
+        between
+    )
+
+
+def rests(runner: Runner) -> bool:
+    """Return whether the worker has no planned read: nothing is in work, and everything is settled."""
+    idle = runner._dispatcher.is_idle and not any(engine.context.dirty for engine in runner._joined)
+    return idle and runner._polling.due_in(ready=True) > 60

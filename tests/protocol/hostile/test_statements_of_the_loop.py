@@ -40,7 +40,7 @@ BRIEF = {
     "DELETE s FROM JSON_TABLE": "the state of messages that this transaction has locked, and that are done",
     "SELECT incarnation FROM queue_subscriber_heartbeats FORCE INDEX": "the worker's own row, when it starts",
     "UPDATE queue_subscriber_heartbeats FORCE INDEX (queue_heartbeats_subscriber) SET incarnation": "the same",
-    "INSERT INTO queue_subscriber_heartbeats": "the same",
+    "INSERT INTO queue_subscriber_heartbeats (consumer_group": "the same",
 }
 """Beginnings of statements that may wait for a lock, for at most a second."""
 
@@ -73,6 +73,8 @@ class Sent:
     def _judge(self, sql: str) -> None:
         if any(sql.startswith(beginning) for beginning in BRIEF):
             return
+        if sql.startswith("INSERT") and "SKIP LOCKED" in sql:
+            self.locked.update(TABLE.findall(sql))  # It inserts what it has selected and locked.
         if found := CHANGED.search(sql):
             needed = next(
                 (table for start, table in UNDER.items() if sql.startswith(start)), found[1] or found[3]

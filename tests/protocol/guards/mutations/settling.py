@@ -105,7 +105,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the tailer reads missing offsets again",
         "a message that commits late waits until no other transaction of its gate is open",
         "protocol/tailer.py",
-        "            self._sweep(tail)\n",
+        "            self._sweep(tail, is_late=woken and arrivals == before)\n",
         "",
         "protocol/guards/test_second_look.py::test_a_late_commit_is_delivered_while_nothing_settles",
     ),

@@ -76,8 +76,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a heartbeat names a session lock only while the session holds it",
         "while an earlier session of the worker holds the lock, the worker looks dead as soon as that session ends",
         "store/connection/session_lock.py",
-        'return str(name) if is_held else ""',
-        "return str(name)",
+        "AND {taken}, {name}",
+        "AND {taken} >= 0, {name}",
         f"{_SESSIONS}::test_an_earlier_session_of_the_worker_holds_the_lock",
     ),
     mutation(

@@ -1,0 +1,54 @@
+"""What a subscriber reads at each discovery, in one statement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..connection import session, session_lock
+from ..connection.dialect import NOW_MS
+from ..heartbeats import Member
+from ..leases import FREE
+from ..offsets import Registration, registration_of
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """``members``: the live subscribers of the group, by name. ``leased``: the number of leases, of which ``free`` are
+    free or expired. ``now_ms``: the database's time in epoch milliseconds.
+    """
+
+    registration: Registration | None
+    settled: int
+    members: list[Member]
+    leased: int
+    free: int
+    now_ms: int
+
+
+def read(using: str, group: str, topic: str, lease_ms: int) -> Discovery:
+    """Read the registration, the settled offset, the members and the number of leases of a group. Takes no lock."""
+    rows = session.fetch(
+        using,
+        "SELECT 'offsets', consumer_group, '', id, offset_acked, paused, updated_at, scan_offset"
+        " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        " WHERE consumer_group IN ('', %s) AND topic = %s AND partition_key = ''"
+        f" UNION ALL SELECT 'member', subscriber_name, incarnation, {NOW_MS} - heartbeat_at,"
+        f" {session_lock.is_free(using)}, 0, 0, 0 FROM queue_subscriber_heartbeats"
+        f" WHERE consumer_group = %s AND topic = %s AND deregistered_at IS NULL AND heartbeat_at > {NOW_MS} - %s"
+        f" UNION ALL SELECT 'leases', '', '', COUNT(*), COALESCE(SUM({FREE}), 0), {NOW_MS}, 0, 0"
+        " FROM queue_partition_leases FORCE INDEX (queue_leases_holder) WHERE consumer_group = %s AND topic = %s",
+        [group, topic, group, topic, lease_ms, lease_ms, group, topic],
+    )
+    found = {name: numbers for kind, name, _, *numbers in rows if kind == "offsets"}
+    members = [
+        Member(name, incarnation, int(silent_ms), bool(is_free))
+        for kind, name, incarnation, silent_ms, is_free, *_ in rows
+        if kind == "member"
+    ]
+    ((leased, free, now_ms),) = (row[3:6] for row in rows if row[0] == "leases")
+    return Discovery(
+        registration_of(found[group]) if group in found else None,
+        int(found[""][1]) if "" in found else 0,
+        sorted(members, key=lambda member: member.name),
+        int(leased), int(free), int(now_ms),
+    )  # fmt: skip
