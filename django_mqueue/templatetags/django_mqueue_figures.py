@@ -63,9 +63,8 @@ def mqueue_per_minute(rates: Rates, series: Series, what: str, style: str) -> Sa
     values = {"series": what, "rate": rate, "total": f"{series.total.value:,}"}
     values["highest"] = scales.count(max(series.values, default=0))
     return format_html(
-        '<span class="mqueue-rate"><span>{}{}</span> {}</span>',
-        "" if is_exact else "≈",
-        rate,
+        '<span class="mqueue-rate"><span>{}</span> {}</span>',
+        rate if is_exact else _("about %(rate)s") % {"rate": rate},
         charts.sparkline(series.values[:-1], label % values, style),
     )
 

@@ -25,12 +25,14 @@ MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
 FAR = 1 << 45
 
+CHARGE = ("shop/payments.py", "charge", "answer = bank.charge(order, card)")
 ERRORS = (
-    ("CardDeclined", "the bank declines the card ending in {}", "shop/payments.py", "charge"),
-    ("BankTimeout", "no answer from the bank within 30 s (request {})", "shop/payments.py", "charge"),
-    ("KeyError", "'iban'", "shop/ledger.py", "account_of"),
-    ("DoesNotExist", "Order matching query does not exist: {}", "shop/ledger.py", "book"),
+    ("CardDeclined", "the bank declines the card ending in {}", *CHARGE),
+    ("BankTimeout", "no answer from the bank within 30 s (request {})", *CHARGE),
+    ("KeyError", "'iban'", "shop/ledger.py", "account_of", 'return accounts[customer["iban"]]'),
+    ("DoesNotExist", "no order has the number {}", "shop/ledger.py", "book", "order = orders.find(number)"),
 )
+"""For each error: its class and text, and the file, the function and the line of code that raise it."""
 
 Row = TypeVar("Row", bound=models.Model)
 
@@ -61,8 +63,9 @@ class Group:
     paused: bool = False
 
 
-def hour_of(at: float) -> float:
-    return at / MINUTE / 60 % 24
+def hour_of(age: float) -> float:
+    """Return the hour of the made-up day, which ends at 16:00, for an age in milliseconds."""
+    return (16 - age / MINUTE / 60) % 24
 
 
 def quick(chance: random.Random, age: float) -> float:
@@ -70,8 +73,7 @@ def quick(chance: random.Random, age: float) -> float:
 
 
 def slow_at_noon(chance: random.Random, age: float) -> float:
-    hour = hour_of(time.time() * 1000 - age)
-    return chance.lognormvariate(-1.5, 0.6) * (1 + 30 * math.exp(-(((hour - 15) / 2) ** 2)))
+    return chance.lognormvariate(-1.5, 0.6) * (1 + 30 * math.exp(-(((hour_of(age) - 15) / 2) ** 2)))
 
 
 GROUPS = (
@@ -134,8 +136,7 @@ def _published(chance: random.Random, now: int) -> Iterable[Message]:
     """Yield a day's messages in the order of their time: few at night, most in the afternoon."""
     number = 0
     for minute in range(24 * 60, 0, -1):
-        hour = hour_of(now - minute * MINUTE)
-        swell = 0.25 + 1.5 * math.exp(-(((hour - 15) / 4.5) ** 2))
+        swell = 0.25 + 1.5 * math.exp(-(((hour_of(minute * MINUTE) - 15) / 4.5) ** 2))
         for topic, rate in PER_MINUTE.items():
             for _ in range(round(rate * swell * chance.uniform(0.6, 1.4))):
                 number += 1
@@ -183,16 +184,17 @@ def _handle(chance: random.Random, now: int, group: Group, messages: list[Messag
             "message_offset": message.offset, "delivery_token": chance.getrandbits(62), "delivered_to": worker,
             "delivered_at": delivered, "handed": True,
         }  # fmt: skip
-        if chance.random() < group.fails:
+        if age > MINUTE and chance.random() < group.fails:
             errors = _errors(chance, worker, delivered)
             if age < 20 * MINUTE and chance.random() < 0.5:
                 kept.states.append(DeliveryState(
                     **common, invisible_until=now + chance.randrange(MINUTE, 5 * MINUTE), retry_count=2,
                     failure_count=2, errors=errors[:2]))  # fmt: skip
                 continue
-            kept.letters.append(_letter(message, group, acked, errors))
+            failed = errors[-1]["at"]
+            kept.letters.append(_letter(message, group, failed, errors))
             kept.states.append(DeliveryState(
-                **common, acked=True, acked_at=acked, invisible_until=0, retry_count=2, failure_count=3,
+                **common, acked=True, acked_at=failed, invisible_until=0, retry_count=2, failure_count=3,
                 errors=errors))  # fmt: skip
         elif acked > now or (group.name == "ledger" and age < 2 * MINUTE and chance.random() < 0.3):
             kept.states.append(DeliveryState(**common, in_flight=True, invisible_until=now + MINUTE))
@@ -210,14 +212,14 @@ def _owners(group: Group, messages: list[Message]) -> dict[str, str]:
 
 
 def _errors(chance: random.Random, worker: str, at: int) -> list[dict[str, Any]]:
-    name, text, file, function = chance.choices(ERRORS, (8, 5, 3, 1))[0]
+    name, text, file, function, code = chance.choices(ERRORS, (8, 5, 3, 1))[0]
     line = f"{name}: {text.format(chance.randrange(1000, 10_000))}"
     trace = (
         f"{line}\n\nTraceback (most recent call last):\n"
-        '  File "/srv/venv/lib/python3.13/site-packages/django_mqueue/workers/calling.py", line 88, in call\n'
-        "    return handler(message)\n"
+        '  File "/srv/venv/lib/python3.13/site-packages/django_mqueue/workers/executor.py", line 107, in _handle\n'
+        "    result = job.handler.function(argument)\n"
         f'  File "/srv/{file}", line {chance.randrange(20, 90)}, in {function}\n'
-        "    answer = bank.charge(order, card)\n"
+        f"    {code}\n"
         f"{line}\n"
     )
     return [

@@ -33,7 +33,7 @@ PAGES = {
     "reset": "consumergroup/reset/?topic=orders&group=shipping&to=earliest",
 }
 SHOWN = ("overview", "group", "message", "letters", "letter")
-HEIGHT = 1_500
+HEIGHT = 1_440
 """Maximum height of a picture in pixels: it shows the upper part of a long page."""
 
 
@@ -49,7 +49,7 @@ class TestPictures(BrowserCase):
     def test_a_day_at_the_shop(self) -> None:
         day.make()
         names = {
-            "message": Message.objects.filter(topic="payments").order_by("-offset")[40].offset,
+            "message": Message.objects.filter(topic="orders").order_by("-offset")[40].offset,
             "letter": Message.objects.filter(topic="payments_dlq").order_by("-offset")[0].offset,
         }
         self.page.width(WIDTH)

@@ -104,7 +104,7 @@ def test_a_small_log_is_told_as_it_was(spark: SparkSession, options: dict[str, s
     found = report(spark, "orders", options=options)
 
     (topic,) = found.topics
-    assert (topic.published, topic.targeted, topic.sent_back, topic.keys, topic.without_key) == (
+    assert (topic.published, topic.targeted, topic.redriven, topic.keys, topic.without_key) == (
         5,
         1,
         0,
@@ -188,7 +188,7 @@ def test_what_the_queue_does_is_told_from_the_log_and_after_it_was_archived(
         assert (stream.reads_log, stream.lag) == (True, 4 if archived else 9)
         assert steps_of(one, "stream") == {}
         topic = next(each for each in one.topics if each.topic == "orders")
-        assert (topic.published, topic.sent_back, topic.targeted, topic.retries) == (7, 1, 0, 2)
+        assert (topic.published, topic.redriven, topic.targeted, topic.retries) == (7, 1, 0, 2)
         assert {(each.error, each.count) for each in one.errors} == {("Broken", 1), ("Busy", 2)}
         quiet = group_of(one, "billing", "quiet")
         assert (quiet.published, quiet.lag, steps_of(one, "billing", "quiet")) == (0, 0, {})

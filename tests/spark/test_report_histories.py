@@ -66,7 +66,7 @@ def check(found: Report, history: History, *, live: bool = True) -> None:
     assert topic.without_key == keys.pop(None)
     assert topic.keys == len(keys)
     assert topic.retries == sum(one.retry_of is not None for one in history.sent)
-    assert topic.sent_back == sum(one.sent_back for one in history.sent)
+    assert topic.redriven == sum(one.sent_back for one in history.sent)
     hottest = sorted(keys.items(), key=lambda item: (-item[1], (item[0] or "").encode()))[:5]
     assert [(one.key, one.published) for one in found.keys] == hottest
 

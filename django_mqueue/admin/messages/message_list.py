@@ -235,6 +235,7 @@ class MessagesPage(QueueView):
             "rows": rows,
             "with_topic": not given["topic"],
             "with_due": not given["topic"] or given["status"] == SCHEDULED,
+            "with_published": given["status"] != SCHEDULED,
             "with_group": bool(given["group"] or given["status"]),
             "is_short": found.next is not None and len(rows) < ROWS,
             "next_url": None if found.next is None else self._url(start=found.next),

@@ -98,7 +98,7 @@ class TopicTotals:
     topic: str
     published: int = 0
     targeted: int = 0
-    sent_back: int = 0
+    redriven: int = 0
     retries: int = 0
     first_published: datetime | None = None
     last_published: datetime | None = None

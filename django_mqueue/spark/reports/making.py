@@ -140,7 +140,7 @@ class _ReportBuilder:
             topic,
             published=total(firsts),
             targeted=total(row for row in firsts if row["target"] and row["origin"] != "redriven"),
-            sent_back=total(row for row in firsts if row["origin"] == "redriven"),
+            redriven=total(row for row in firsts if row["origin"] == "redriven"),
             retries=total(row for row in rows if row["origin"] == "retry"),
             first_published=_moment(min(row["low"] for row in firsts)) if firsts else None,
             last_published=_moment(max(row["high"] for row in firsts)) if firsts else None,

@@ -108,7 +108,7 @@ def _drawing(ident: str, pair: Pair, steps: Sequence[StepFigures], by: str) -> S
     if pair[1] is not None:
         backlog = _backlog(moments, at)
         if any(value is not None for value in backlog):
-            draw("backlog", "Not done yet", [Line("backlog", backlog, "lag", area=True)])
+            draw("backlog", "Backlog", [Line("backlog", backlog, "lag", area=True)])
         for name, title in (("first_delivery", "Time to first delivery"), ("ack", "Time to ack")):
             draw(
                 name,

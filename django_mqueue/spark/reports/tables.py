@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STEPS_SHOWN = 48
 """The maximum number of steps for each group: the newest."""
 
-_PAGE_ONLY = {"Without a key", "In flight", "Waiting"}
+_PAGE_ONLY = {"Without a key", "In flight", "For retry"}
 """Columns for which a terminal is too narrow."""
 
 _PERCENTILES = "Times are p50 / p95 / p99."
@@ -82,13 +82,13 @@ def heading(report: Report) -> str:
 def sections(report: Report) -> Iterator[Section]:
     """Yield the tables: topics, groups, steps, errors and keys."""
     yield _section(
-        "Topics", "Topic, Published, For one group, Sent back, Keys, Without a key, First, Last", ("Topic",),
-        ((one.topic, one.published, one.targeted, one.sent_back, one.keys, one.without_key, one.first_published,
+        "Topics", "Topic, Published, For one group, Redriven, Keys, Without a key, First, Last", ("Topic",),
+        ((one.topic, one.published, one.targeted, one.redriven, one.keys, one.without_key, one.first_published,
           one.last_published) for one in report.topics),
     )  # fmt: skip
     yield _section(
         "Groups", "Topic, Group, Published, Finished, Dead, Failures, Attempts, First delivery, Ack, In flight,"
-        " Waiting, Lag", ("Topic", "Group"),
+        " For retry, Lag", ("Topic", "Group"),
         ((one.topic, one.group, one.published, *([None] * 8 if one.reads_log else (
             one.finished, one.dead, one.failures, one.attempts, one.first_delivery, one.ack, one.in_flight, one.waiting
         )), one.lag) for one in report.groups),
