@@ -107,10 +107,9 @@ class Claiming:
             self._take_room(acks)
 
     def _make_room(self, acks: Sequence[Delivery]) -> None:
-        """Let the next messages of these partitions be chosen, as if the acks were committed."""
+        """Let the next messages be chosen as if the acks were committed. Skip messages that were delivered again."""
         for delivery in acks:
             partition = self.context.partitions.get(delivery.hold.receipt.partition)
-            # After a nack by its handler, another delivery of the message may be in flight.
             if partition and self.context.in_flight.get(delivery.offset) is delivery:
                 partition.in_flight.discard(delivery.offset)
                 self.context.touch(partition)
