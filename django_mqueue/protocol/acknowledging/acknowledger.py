@@ -248,9 +248,9 @@ class Acknowledger:
             locked = [d for d in deliveries if d.hold.receipt in busy and not d.hold.answer]
             lost = [d for d in deliveries if d.hold.receipt in taken - busy and not d.hold.answer]
             given = [d for d in deliveries if d not in locked and d not in lost]
-            known = {*free, *there}
-            again = [d for d in given if d.hold.receipt not in known and not d.hold.answer]
-            return locked, [*lost, *again, *(answer(given) if given else ())]
+            known, told = {*free, *there}, answer(given) if given else ()
+            again = [d for d in given if d.hold.receipt not in known and not d.hold.answer and d not in told]
+            return locked, [*lost, *again, *told]
 
         locked, stale = session.run(self.context.using, work)
         self.context.lose({d.hold.receipt for d in stale})

@@ -87,8 +87,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker that skips locked rows starts no message that was delivered again",
         "a former owner handles the message at the same time",
         "protocol/acknowledging/acknowledger.py",
-        "return locked, [*lost, *again, *(",
-        "return locked, [*lost, *(",
+        "return locked, [*lost, *again, *told]",
+        "return locked, [*lost, *told]",
         f"{_AHEAD}::test_what_was_delivered_again_is_not_started_after_a_lock_wait",
     ),
     mutation(
