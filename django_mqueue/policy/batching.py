@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 PER_STATEMENT = 200
-"""Maximum number of partitions in one statement. A longer UNION ALL is slower than several short statements."""
+"""Maximum number of partitions, or of receipts, in one statement. A longer one is slower than several short ones."""
 
 Item = TypeVar("Item")
 

@@ -93,23 +93,24 @@ class Claiming:
         """
         self.make_sure()
         context, choice = self.context, Claimable()
-        if not context.paused:
-            self._make_room(acks)
-            context.ring()
-            if context.needs_log_read or context.stale_waiting:
-                refill(context)
-            if context.options.batch:
-                read_on(context, capacity)
-            choice = self._choose(capacity, most)
         try:
+            if not context.paused:
+                self._make_room(acks)
+                context.ring()
+                if context.needs_log_read or context.stale_waiting:
+                    refill(context)
+                if context.options.batch:
+                    read_on(context, capacity)
+                choice = self._choose(capacity, most)
             return self._claim(choice, start_now, alone=False, acks=acks, starting=starting)
         finally:
             self._take_room(acks)
 
     def _make_room(self, acks: Sequence[Delivery]) -> None:
-        """Let the next messages of these partitions be chosen, as if the acks were committed."""
+        """Let the next messages be chosen as if the acks were committed. Skip messages that were delivered again."""
         for delivery in acks:
-            if partition := self.context.partitions.get(delivery.hold.receipt.partition):
+            partition = self.context.partitions.get(delivery.hold.receipt.partition)
+            if partition and self.context.in_flight.get(delivery.offset) is delivery:
                 partition.in_flight.discard(delivery.offset)
                 self.context.touch(partition)
 

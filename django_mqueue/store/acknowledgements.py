@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
+from ..policy.batching import batches
 from ..policy.outcomes import ASIDE_AT
 from . import failures
 from .connection.dialect import NOW_MS, flat, marks, sharing, values_table
@@ -31,22 +32,23 @@ class Deliveries:
         self.holder, self.receipts = holder, sorted(receipts)
 
     def _update(self, cursor: CursorWrapper, assignments: str, values: Sequence[Any] = ()) -> int:
-        """Update deliveries that are in flight with these tokens, if the holder has the lease. Return how many."""
-        if not self.receipts:
-            return 0
-        one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
-        cursor.execute(
-            "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
-            " FORCE INDEX (queue_leases_partition) ON l.consumer_group = s.consumer_group AND l.topic = s.topic"
-            f" AND l.partition_key = s.partition_key AND l.holder = %s SET {assignments}"
-            f" WHERE s.consumer_group = %s AND s.topic = %s AND ({' OR '.join([one] * len(self.receipts))})"
-            " AND s.acked = 0 AND s.in_flight = 1",
-            [self.holder.incarnation, *values, self.holder.group, self.holder.topic, *self._values()],
-        )
-        return int(cursor.rowcount)
+        """Update deliveries that are in flight with these tokens, if the holder has the lease. Return how many.
 
-    def _values(self) -> list[Any]:
-        return flat((r.partition, r.offset, r.token) for r in self.receipts)
+        The server compares each row with all receipts of a statement. So a statement has at most ``PER_STATEMENT``.
+        """
+        one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
+        changed = 0
+        for some in batches(self.receipts):
+            cursor.execute(
+                "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
+                " FORCE INDEX (queue_leases_partition) ON l.consumer_group = s.consumer_group AND l.topic = s.topic"
+                f" AND l.partition_key = s.partition_key AND l.holder = %s SET {assignments}"
+                f" WHERE s.consumer_group = %s AND s.topic = %s AND ({' OR '.join([one] * len(some))})"
+                " AND s.acked = 0 AND s.in_flight = 1",
+                [self.holder.incarnation, *values, self.holder.group, self.holder.topic, *_values(some)],
+            )
+            changed += int(cursor.rowcount)
+        return changed
 
     def finish(
         self,
@@ -111,7 +113,7 @@ class Deliveries:
             " FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
             f" WHERE s.consumer_group = %s AND s.topic = %s AND ({' OR '.join([_RECEIPT] * len(self.receipts))})"
             " AND s.acked = 0 AND s.in_flight = 1 FOR UPDATE SKIP LOCKED",
-            [self.holder.group, self.holder.topic, *self._values()],
+            [self.holder.group, self.holder.topic, *_values(self.receipts)],
         )
         found = {Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
         held = set()
@@ -140,7 +142,7 @@ class Deliveries:
             " AND l.partition_key = s.partition_key AND l.holder = %s"
             f" WHERE s.consumer_group = %s AND s.topic = %s AND ({' OR '.join([_RECEIPT] * len(self.receipts))})"
             f" AND s.acked = 0 AND s.in_flight = 1{' LOCK IN SHARE MODE' if locking else ''}",
-            [self.holder.incarnation, self.holder.group, self.holder.topic, *self._values()],
+            [self.holder.incarnation, self.holder.group, self.holder.topic, *_values(self.receipts)],
         )
         return {Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
 
@@ -153,9 +155,13 @@ class Deliveries:
             f" FROM {values_table(('p', 'o', 't'), len(self.receipts))} x"
             " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = %s"
             " AND s.partition_key = x.p AND s.message_offset = x.o AND s.delivery_token = x.t",
-            [*self._values(), self.holder.group, self.holder.topic],
+            [*_values(self.receipts), self.holder.group, self.holder.topic],
         )
         return {
             Receipt(p, int(o), int(t)): (bool(acked), bool(in_flight), int(failures))
             for p, o, t, acked, in_flight, failures in cursor.fetchall()
         }
+
+
+def _values(receipts: Iterable[Receipt]) -> list[Any]:
+    return flat((r.partition, r.offset, r.token) for r in receipts)

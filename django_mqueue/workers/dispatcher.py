@@ -38,7 +38,7 @@ class Dispatcher:
     @property
     def may_start(self) -> bool:
         """Return whether messages may still start. Some wait in lots, where another call may hold them up."""
-        return self._left > 0 or any(lot.waiting for lot in self.pool.lots)
+        return self._left > 0 or self.pool.has_waiting
 
     @property
     def can_start(self) -> bool:
@@ -90,9 +90,11 @@ class Dispatcher:
         """Acknowledge deliveries, mark others as handed to handlers, and claim a share, in one transaction."""
         waits = self._scheduler.alone() or any(each.has_quarantined for each in self.ready)
         most = 0 if waits else max(self._left - self.sharing.waiting, 0)
-        start, began = min(share.start, most), time.monotonic()
-        got = subscriber.ack_and_claim(acks, starting, min(share.start + share.ahead, most), start, most)
-        self.sharing.claimed(subscriber, len(got), time.monotonic() - began)
+        start, capacity = min(share.start, most), min(share.start + share.ahead, most)
+        began = time.monotonic()
+        got = subscriber.ack_and_claim(acks, starting, capacity, start, most)
+        if capacity:
+            self.sharing.claimed(subscriber, len(got), time.monotonic() - began)
         self._take(got, share.lots)
 
     def claim(self) -> int:

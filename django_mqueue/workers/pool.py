@@ -32,6 +32,8 @@ logger = logging.getLogger("django_mqueue")
 HANGING_LEAST = 4
 SLOW = 2 * LOT_SECONDS
 """Seconds after which a job no longer holds up the jobs that wait in its lot."""
+LOT_VALID = 1.0
+"""Seconds after which a lot's thread begins no further job. The process may have stood still, and lost its leases."""
 CANCEL_GRACE = 2.0
 """Seconds that an ``async`` handler has to end after it was cancelled."""
 LOG_AFTER_TIMEOUTS = 10
@@ -51,9 +53,12 @@ class Lot:
     current: Job | None = None
     ended: deque[Job] = field(default_factory=deque)
     given_up: bool = False
+    valid_until: float = field(default_factory=lambda: time.monotonic() + LOT_VALID)
 
     def next(self) -> Job | None:
-        """Return the next job to run, or None at the end of the lot."""
+        """Return the next job to run, or None at the end of the lot. The first one always runs."""
+        if self.current and time.monotonic() > self.valid_until:
+            return None
         try:
             self.current = self.waiting.popleft()
         except IndexError:
@@ -88,11 +93,18 @@ class HandlerPool:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._log_at: dict[Job, float] = {}
+        self._unstarted: list[Job] = []
+        """Jobs that waited in lots that have ended, because a job was given up or the lot was no longer valid."""
 
     @property
     def free(self) -> int:
         """Return the number of threads without a lot."""
         return self.size - len(self.lots)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Return whether jobs were given to threads and have not begun."""
+        return bool(self._unstarted) or any(lot.waiting for lot in self.lots)
 
     def start(self, jobs: Sequence[Job]) -> None:
         """Run jobs of one handler, one after another, in a free thread. The caller ensures that a thread is free."""
@@ -117,12 +129,14 @@ class HandlerPool:
         for lot in ended:
             del self.lots[lot]
             self.running[lot.acknowledger] -= 1
+            self._unstarted += lot.waiting
         self.calls -= len(found)
         return found
 
     def take_back(self, *, all_lots: bool) -> list[Job]:
-        """Take back the jobs that wait: of all lots, or of those whose current job is slow or was given up."""
-        now, found = time.monotonic(), list[Job]()
+        """Take back the jobs that wait: of all lots, or of those that have ended or whose current job is slow."""
+        now, found = time.monotonic(), self._unstarted[::-1]
+        self._unstarted.clear()
         for lot in self.lots:
             if all_lots or lot.is_slow_in(now) <= 0:
                 with suppress(IndexError):

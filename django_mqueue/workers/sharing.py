@@ -108,10 +108,14 @@ class Sharing:
         self._held_until[subscriber] = time.monotonic() + LOCKED_FOR
 
     def take_back(self, jobs: Iterable[Job]) -> int:
-        """Return messages from lots to ``ahead``, and return how many. They start again before the others."""
+        """Return messages from lots to ``ahead``, except lost ones. They start again before the others.
+
+        Return the number of messages, with the lost ones.
+        """
         count = 0
         for job in reversed(list(jobs)):
-            self.ahead[self.subscriber_of(job.deliveries[0])].extendleft(reversed(job.deliveries))
+            mine = [delivery for delivery in job.deliveries if not delivery.hold.lost]
+            self.ahead[self.subscriber_of(job.deliveries[0])].extendleft(reversed(mine))
             count += len(job.deliveries)
         return count
 

@@ -242,12 +242,15 @@ class Acknowledger:
         def work(cursor: CursorWrapper) -> tuple[list[Delivery], list[Delivery]]:
             free = self._of(deliveries).lock_free(cursor).receipts
             rest = self._of(d for d in deliveries if d.hold.receipt not in free)
-            taken = {receipt for receipt, (_, in_flight, _) in rest.states(cursor).items() if in_flight}
+            there = rest.states(cursor)
+            taken = {receipt for receipt, (_, in_flight, _) in there.items() if in_flight}
             busy = rest.held(cursor, locking=False) & taken if taken else set()
             locked = [d for d in deliveries if d.hold.receipt in busy and not d.hold.answer]
             lost = [d for d in deliveries if d.hold.receipt in taken - busy and not d.hold.answer]
             given = [d for d in deliveries if d not in locked and d not in lost]
-            return locked, [*lost, *(answer(given) if given else ())]
+            known, told = {*free, *there}, answer(given) if given else ()
+            again = [d for d in given if d.hold.receipt not in known and not d.hold.answer and d not in told]
+            return locked, [*lost, *again, *told]
 
         locked, stale = session.run(self.context.using, work)
         self.context.lose({d.hold.receipt for d in stale})

@@ -54,26 +54,15 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
 def _in_one_transaction(using: str) -> Iterator[None]:
     """Raise ``BrokenTransaction`` if the block's transaction has ended, or if it can only be rolled back.
 
-    A deadlock, a COMMIT or an implicit commit ends it. Then a savepoint from before the block's first statement is
-    gone. A block without statements needs no savepoint.
+    A deadlock, a COMMIT or an implicit commit ends it. Then a savepoint from before the block is gone. The savepoint is
+    always set: Django passes stored procedures and the driver's own cursors to no ``execute_wrapper``.
     """
-    savepoints: list[str] = []
-    is_marked = False
-
-    def mark(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
-        nonlocal is_marked
-        if not is_marked:
-            is_marked = True
-            savepoints.append(transaction.savepoint(using=using))
-        return execute(sql, params, many, context)
-
-    with connections[using].execute_wrapper(mark):
-        yield
+    savepoint = transaction.savepoint(using=using)
+    yield
     if transaction.get_rollback(using=using):
         raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
     try:
-        for savepoint in savepoints:
-            transaction.savepoint_commit(savepoint, using=using)
+        transaction.savepoint_commit(savepoint, using=using)
     except DatabaseError as error:
         if not errors.is_savepoint_gone(error):
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -207,7 +207,28 @@ def makes_a_table(message: Delivery) -> None:
         cursor.execute("DROP TABLE shop_made_by_a_handler")
 
 
-@pytest.mark.parametrize("ending", [commits, rolls_back, makes_a_table])
+def calls_a_procedure(message: Delivery) -> None:
+    """Django passes ``callproc`` to no ``execute_wrapper``."""
+    with connection.cursor() as cursor:
+        cursor.callproc("shop_commits")
+
+
+def uses_the_driver(message: Delivery) -> None:
+    with connection.connection.cursor() as cursor:
+        cursor.execute("COMMIT")
+
+
+@pytest.fixture
+def procedure() -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE PROCEDURE shop_commits() COMMIT")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP PROCEDURE shop_commits")
+
+
+@pytest.mark.usefixtures("procedure")
+@pytest.mark.parametrize("ending", [commits, rolls_back, makes_a_table, calls_a_procedure, uses_the_driver])
 def test_a_handler_that_ends_the_transaction_itself_is_found_out(ending: Callable[[Delivery], None]) -> None:
     """The attempt fails, and the worker rolls back what the handler wrote after that."""
     publish("orders", 1)

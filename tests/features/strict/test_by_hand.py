@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 from django.test import override_settings
 
-from django_mqueue import Delivery, Subscription, publish
+from django_mqueue import Delivery, StaleDelivery, Subscription, publish
 from django_mqueue.inspect import send_to_front
 from django_mqueue.models import DeliveryState
 from tests.support.processes import gather, wait_until
-from tests.support.subscribers import consume_rest, let_die
+from tests.support.subscribers import consume_rest, engine_of, let_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -147,3 +149,40 @@ def test_keyless_messages_of_a_strict_handler_are_one_at_a_time_in_each_partitio
                 (delivery,) = wait_until(subscription.poll, "the next")
                 assert delivery.payload == n
                 delivery.ack()
+
+
+@pytest.mark.parametrize("put_back", ["nack", "postpone"])
+def test_a_late_ack_of_a_message_that_is_delivered_again(subscription: Subscription, put_back: str) -> None:
+    """A handler puts its message back and returns. Meanwhile another thread has got it again.
+
+    The worker acks and claims in one transaction. It claims nothing of this key, now and later.
+    """
+    bad, good = heads(subscription)
+    good.ack()
+    finish(subscription, "good", 1)
+    getattr(bad, put_back)()
+    (again,) = wait_until(subscription.poll, "it is delivered again")
+    engine = engine_of(subscription)
+    with engine.context.lock, pytest.raises(StaleDelivery):
+        engine.claiming.claim_batch(1, 1, acks=[bad])
+    assert consume_rest(subscription) == []
+    again.ack()
+    finish(subscription, "bad", 1)
+
+
+def test_an_ack_whose_claim_cannot_read(subscription: Subscription) -> None:
+    """The worker acks and claims in one transaction, and a read before it fails. The ack is still missing."""
+    bad, good = heads(subscription)
+    good.ack()
+    finish(subscription, "good", 1)
+    engine = engine_of(subscription)
+    engine.context.needs_log_read["bad"] = None
+
+    def fail(*arguments: Any) -> None:
+        raise OperationalError(1317, "interrupted")
+
+    with engine.context.lock, connection.execute_wrapper(fail), pytest.raises(OperationalError):
+        engine.claiming.claim_batch(1, 1, acks=[bad])
+    assert consume_rest(subscription) == []
+    bad.ack()
+    finish(subscription, "bad", 1)

@@ -7,16 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db.models import F
 
-from django_mqueue import Message, OutgoingMessage, Reject, publish_many
-from django_mqueue.models import DeliveryState
+from django_mqueue import Message, OutgoingMessage, Reject, publish_many, unsubscribe
+from django_mqueue.models import DeliveryState, PartitionLease
+from django_mqueue.workers import pool
 from django_mqueue.workers.jobs import Job
 from django_mqueue.workers.pool import HandlerPool
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
 
@@ -110,6 +112,99 @@ def test_the_time_limit_of_one_call_does_not_touch_its_lot(lots: list[int]) -> N
     assert max(lots) > 10
     assert seen.attempts(40) == [1, 2]
     assert {n: seen.attempts(n) for n in range(COUNT) if n != 40} == {n: [1] for n in range(COUNT) if n != 40}
+
+
+def test_a_call_that_is_given_up_before_its_lot_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outcome of the overdue call is there at once. The messages behind it are still handled."""
+    fill()
+    door = threading.Event()
+    behind: list[int] = []
+    give_up = HandlerPool.give_up
+
+    def give_up_at_once(self: HandlerPool, lot: pool.Lot, *arguments: Any) -> None:
+        behind.append(len(lot.waiting))
+        give_up(self, lot, *arguments)
+        wait_until(lambda: not self._results.empty(), "its outcome is there")
+
+    def hang(message: Message) -> None:
+        if message.payload == 40 and message.attempt == 1:
+            door.wait(PATIENCE)
+
+    monkeypatch.setattr(HandlerPool, "give_up", give_up_at_once)
+    monkeypatch.setattr(pool, "SLOW", PATIENCE)
+    with registered("t", seen := Seen(hang), max_runtime=1.0, retry=[0] * 5):
+        run(threads=1)
+        door.set()
+    assert max(behind) > 0, "no message was behind it"
+    assert set(seen.payloads) == set(range(COUNT))
+    assert not DeliveryState.objects.exclude(acked=True).exists()
+
+
+def first_of_a_lot(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that will contain the payload of the first message of the first lot with over 10 messages."""
+    found: list[Any] = []
+    start = HandlerPool.start
+
+    def note(self: HandlerPool, jobs: list[Job]) -> None:
+        if len(jobs) > 10 and not found:
+            found.append(jobs[0].deliveries[0].payload)
+        start(self, jobs)
+
+    monkeypatch.setattr(HandlerPool, "start", note)
+    return found
+
+
+def test_a_lot_that_got_old_starts_nothing_that_another_worker_has_got(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its process stands still during a call, and loses its leases. The loop has not noticed it yet."""
+    monkeypatch.setattr(pool, "LOT_VALID", -1.0)
+    monkeypatch.setattr(pool, "SLOW", PATIENCE)
+    first = first_of_a_lot(monkeypatch)
+    fill()
+    after: list[Any] = []
+
+    def handle(message: Message) -> None:
+        if after:
+            after.append(message.payload)
+        elif first == [message.payload]:
+            PartitionLease.objects.update(
+                holder="thief", leased_by="thief", lease_renewed_at=F("lease_renewed_at") + 3_600_000
+            )
+            after.append(message.payload)
+
+    with registered("t", Seen(handle)):
+        options = RunOptions(threads=1, drain=True, drain_timeout=0, max_seconds=PATIENCE)
+        Runner(handlers(["t"]), options).run()
+    assert after == first != []
+
+
+def test_what_waits_in_a_lot_of_a_group_that_was_unsubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker forgets these messages, so that it can drain. The handler of another group goes on."""
+    monkeypatch.setattr(pool, "SLOW", PATIENCE)
+    first = first_of_a_lot(monkeypatch)
+    fill()
+    take_back = Sharing.take_back
+    taken: list[int] = []
+
+    def note(self: Sharing, jobs: list[Job]) -> int:
+        taken.append(count := take_back(self, jobs))
+        return count
+
+    def leave(message: Message) -> None:
+        if first == [message.payload]:
+            unsubscribe("t", "g")
+            (engine,) = (one for one in runner._handlers if one.context.topic == "t")
+            wait_until(lambda: engine not in runner._joined, "the worker notices it")
+            pool.SLOW = 0.0
+            runner._pool.wake()
+            wait_until(lambda: any(taken), "the lot is taken back")
+
+    monkeypatch.setattr(Sharing, "take_back", note)
+    with registered("t", Seen(leave)), registered("u", Seen()):
+        runner = Runner(handlers(["t", "u"]), RunOptions(threads=1, drain=True, max_seconds=PATIENCE))
+        runner.run()
+    assert runner._dispatcher.is_idle
 
 
 def test_a_worker_that_stops_gives_back_what_has_not_started(lots: list[int]) -> None:

@@ -13,6 +13,7 @@ from django.db import connection
 
 from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
 from django_mqueue.models import DeliveryState
+from django_mqueue.protocol.claim_scheduler import ClaimScheduler
 from django_mqueue.protocol.claiming import Claiming
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers.dispatcher import Dispatcher
@@ -142,6 +143,17 @@ def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.Mo
         run(drain=False, max_messages=1000, max_seconds=60)
     assert tried.count("t") > 1
     assert tried.count("locked") == 1
+
+
+def test_acks_without_a_claim_do_not_delay_the_next_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarantined message waits for its turn, so no ack is joined with a claim. The worker claims as usual."""
+    monkeypatch.setattr(Subscriber, "has_quarantined", True)
+    monkeypatch.setattr(ClaimScheduler, "claim_quarantined", lambda scheduler, free: None)
+    monkeypatch.setattr("django_mqueue.workers.sharing.REST", 3600.0)
+    publish_many("t", range(20))
+    with registered("t", seen := Seen()):
+        run(threads=2, drain=False, max_messages=20, max_seconds=60)
+    assert len(seen.messages) == 20
 
 
 def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(

@@ -11,10 +11,11 @@ from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_mqueue import OutgoingMessage, publish_many
+from django_mqueue import OutgoingMessage, Subscription, publish_many
 from django_mqueue.workers.jobs import Job
 from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
+from tests.support.subscribers import engine_of, poll_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -82,3 +83,19 @@ def test_quick_messages_share_transactions(keys: int) -> None:
 def test_the_loop_acknowledges_no_message_of_an_atomic_handler() -> None:
     kinds = drained(40, atomic=True)
     assert kinds["ack"] + kinds["ack and claim"] == 0
+
+
+def test_many_acks_are_one_transaction_of_short_statements() -> None:
+    """The server compares each row with all receipts of its statement."""
+    publish_many("t", range(450))
+    with Subscription("t", "g", batch_size=1000) as subscription:
+        deliveries = poll_until(subscription, 450, max_messages=1000)
+        with CaptureQueriesContext(connection) as captured:
+            engine_of(subscription).acknowledger.ack(deliveries)
+    statements = [query["sql"] for query in captured.captured_queries]
+    assert [text.count("s.delivery_token = ") for text in statements if "SET s.acked = 1" in text] == [
+        200,
+        200,
+        50,
+    ]
+    assert statements.count("COMMIT") == 1

@@ -63,6 +63,22 @@ def test_what_was_delivered_again_is_not_started() -> None:
     assert not DeliveryState.objects.get().handed
 
 
+def test_what_was_delivered_again_is_not_started_after_a_lock_wait() -> None:
+    """After the group has waited for a lock, the worker starts messages in the transaction that skips locked rows."""
+    publish(TOPIC, 1, key="k")
+    with Subscription(TOPIC, GROUP) as subscription:
+        delivery = claimed_ahead(subscription)
+        DeliveryState.objects.update(delivery_token=delivery.hold.receipt.token + 1)
+        acknowledger = engine_of(subscription).acknowledger
+
+        def mark(free: list[Delivery]) -> list[Delivery]:
+            acknowledger.ack([], starting=free)
+            return []
+
+        acknowledger.if_free([delivery], mark)
+        assert delivery.hold.lost
+
+
 def test_what_no_handler_was_given_has_used_no_attempt() -> None:
     """Its worker stops without releasing it, and another worker takes over."""
     publish(TOPIC, 1, key="k")

@@ -10,6 +10,7 @@ _RACES = "protocol/fencing/test_races.py"
 _LOCKS = "features/workers/test_lock_errors.py"
 _HELD = "protocol/guards/test_held_locks.py"
 _AHEAD = "protocol/guards/test_claimed_ahead.py"
+_STRICT = "features/strict/test_by_hand.py"
 _EXTENDING = "protocol/interleavings/test_extending.py"
 
 _TOKEN_OF_UPDATE = 'one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"'
@@ -56,6 +57,40 @@ def _without_holder(verb: str) -> Mutation:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "a late ack of a message that was delivered again makes no room for the next one of its key",
+        "with strict order, the next message is delivered while the other delivery runs",
+        "protocol/claiming.py",
+        "            if partition and self.context.in_flight.get(delivery.offset) is delivery:\n"
+        "                partition.in_flight.discard(delivery.offset)\n",
+        "            if partition:\n                partition.in_flight.discard(delivery.offset)\n",
+        f"{_STRICT}::test_a_late_ack_of_a_message_that_is_delivered_again[nack]",
+        f"{_STRICT}::test_a_late_ack_of_a_message_that_is_delivered_again[postpone]",
+    ),
+    mutation(
+        "a message whose ack failed together with a claim holds back the next one of its key",
+        "with strict order, the next message is delivered before the ack is repeated",
+        "protocol/claiming.py",
+        "            self._take_room(acks)\n",
+        "            pass\n",
+        f"{_STRICT}::test_an_ack_whose_claim_cannot_read",
+    ),
+    mutation(
+        "a lot's thread begins no further message after a second",
+        "after a process has stood still, its threads handle messages that other workers have got",
+        "workers/pool.py",
+        "if self.current and time.monotonic() > self.valid_until:",
+        "if False:",
+        "features/workers/test_lots.py::test_a_lot_that_got_old_starts_nothing_that_another_worker_has_got",
+    ),
+    mutation(
+        "a worker that skips locked rows starts no message that was delivered again",
+        "a former owner handles the message at the same time",
+        "protocol/acknowledging/acknowledger.py",
+        "return locked, [*lost, *again, *told]",
+        "return locked, [*lost, *told]",
+        f"{_AHEAD}::test_what_was_delivered_again_is_not_started_after_a_lock_wait",
+    ),
     mutation(
         "a worker takes only leases that are free or expired",
         "two workers take a partition from each other, and both deliver each message",

@@ -91,6 +91,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_TURNS}::test_a_handler_that_could_not_use_its_share_has_saved_up_no_more_than_a_turn",
     ),
     mutation(
+        "a handler does not rest after an ack that was not joined with a claim",
+        "while a quarantined message waits, the worker claims a few messages per poll interval",
+        "workers/dispatcher.py",
+        "        if capacity:\n            self",
+        "        if True:\n            self",
+        f"{_SHARING}::test_acks_without_a_claim_do_not_delay_the_next_claim",
+    ),
+    mutation(
         "a handler rests after a claim that got no message",
         "the worker queries a locked group again after each message of other groups",
         "workers/sharing.py",

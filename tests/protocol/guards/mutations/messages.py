@@ -41,9 +41,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         "after a swallowed deadlock or a COMMIT of its own, only half of its writes are committed with the"
         " ack",
         "protocol/acknowledging/transactional.py",
-        "savepoints.append(transaction.savepoint(using=using))",
+        "transaction.savepoint_commit(savepoint, using=using)",
         "pass",
         f"{_ATOMIC}::test_a_deadlock_that_the_handler_keeps_to_itself",
+        f"{_ATOMIC}::test_a_handler_that_ends_the_transaction_itself_is_found_out[calls_a_procedure]",
     ),
     mutation(
         "a statement after a transaction is committed by itself, although autocommit is turned on late",
