@@ -6,12 +6,9 @@ Django closes connections at the end of each request (``CONN_MAX_AGE``), but a w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from django.db import Error, connections, reset_queries
-
-from ..store.connection.autocommit import lazy_autocommit
 
 logger = logging.getLogger("django_mqueue")
 
@@ -26,21 +23,6 @@ def before_use() -> None:
     for connection in connections.all(initialized_only=True):
         connection.health_check_enabled = True  # type: ignore[attr-defined]
         connection.health_check_done = False  # type: ignore[attr-defined]
-
-
-@contextmanager
-def connections_for_lot(using: str, *, atomic: bool) -> Iterator[None]:
-    """Prepare this thread's connections for a lot of messages.
-
-    For an atomic handler they are checked once for the whole lot: an attempt whose connection is lost does not count.
-    Other handlers need a check before each message.
-    """
-    if not atomic:
-        yield
-        return
-    before_use()
-    with lazy_autocommit(using):
-        yield
 
 
 def after_use() -> bool:

@@ -22,7 +22,7 @@ from django.db import connections
 
 from ..exceptions import TimeLimitExceeded
 from ..protocol.acknowledging.acknowledger import Acknowledger
-from .connections import connections_for_lot
+from .connections import before_use
 from .executor import CANNOT_TELL, call
 from .jobs import Job, Outcome, describe, verdicts_on
 from .turns import LOT_SECONDS
@@ -234,8 +234,9 @@ class HandlerPool:
 
     def _run(self, lot: Lot) -> bool:
         """Run the jobs of a lot. Return False if one of them was given up: another thread has replaced this one."""
-        with connections_for_lot(lot.acknowledger.context.using, atomic=lot.is_atomic):
-            in_time = all(self._run_job(lot, job) for job in iter(lot.next, None))
+        if lot.is_atomic:
+            before_use()  # Once for the lot: an atomic attempt whose connection is lost does not count.
+        in_time = all(self._run_job(lot, job) for job in iter(lot.next, None))
         if in_time:
             self._results.put(lot)
         return in_time

@@ -47,14 +47,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_ATOMIC}::test_a_handler_that_ends_the_transaction_itself_is_found_out[calls_a_procedure]",
     ),
     mutation(
-        "a statement after a transaction is committed by itself, although autocommit is turned on late",
-        "what a commit hook of an atomic handler writes is rolled back if the next message fails",
-        "store/connection/autocommit.py",
-        "        turn_on()\n        return execute(*arguments)\n",
-        "        return execute(*arguments)\n",
-        "features/workers/test_autocommit.py::test_a_hook_after_the_commit_is_committed_at_once",
-    ),
-    mutation(
         "a database error in a queue call breaks the caller's transaction",
         "after a swallowed deadlock, earlier publishes are lost and later writes are committed",
         "store/connection/session.py",
