@@ -90,27 +90,27 @@ class _Drain:
 
     def __init__(self, chosen: Sequence[Handler], using: str) -> None:
         self.using, self.outbox = using, _Outbox(using)
-        self.feed = Tailer(using, self.outbox)
+        self.tailer = Tailer(using, self.outbox)
         self.handlers: dict[Subscriber, Handler] = {}
         for handler in chosen:
             subscribe(handler.topic, handler.group, handler.start, using=using)
             options = handler.options(using, eager=True)
-            engine = Subscriber(
-                handler.topic, handler.group, default_name(), options, self.feed, expires=False
+            subscriber = Subscriber(
+                handler.topic, handler.group, default_name(), options, self.tailer, expires=False
             )
-            engine.start()
-            self.handlers[engine] = handler
+            subscriber.start()
+            self.handlers[subscriber] = handler
         self.dispatch = ClaimScheduler(list(self.handlers), Quarantine(quiet_for=0))
 
     def __call__(self) -> list[Message]:
         handled: list[Message] = []
         idle = 0
         while self.handlers and idle < IDLE_ROUNDS:
-            for engine in self.handlers:
-                engine.tick()
-            more = self.feed.tick()
-            for engine in self.handlers:
-                engine.membership.tick()
+            for subscriber in self.handlers:
+                subscriber.tick()
+            more = self.tailer.tick()
+            for subscriber in self.handlers:
+                subscriber.membership.tick()
             deliveries = self.dispatch.claim(AT_ONCE)
             self.outbox.flush()
             for together in jobs(deliveries):
@@ -121,17 +121,19 @@ class _Drain:
                 self.outbox.flush()
             idle = 0 if deliveries or more else idle + 1
             if idle == 1:
-                for engine in self.handlers:
-                    engine.find_work()
+                for subscriber in self.handlers:
+                    subscriber.find_work()
         return handled
 
     def stop(self) -> None:
-        for engine in self.handlers:
-            engine.stop()
+        for subscriber in self.handlers:
+            subscriber.stop()
         self.outbox.flush()
 
     def _handle(self, together: list[Delivery]) -> None:
-        handler = next(h for e, h in self.handlers.items() if e.acknowledger is together[0].hold.acknowledger)
+        handler = next(
+            h for e, h in self.handlers.items() if e.acknowledger is together[0].status.acknowledger
+        )
         with _savepoint(self.using):
             found = verdicts(Job(handler, together))
         for delivery, verdict in found.items():

@@ -17,9 +17,11 @@ def jobs(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
     """Group deliveries by handler call: each call takes one message, or one batch."""
     found: dict[object, list[Delivery]] = {}
     for delivery in deliveries:
-        hold = delivery.hold
-        batch = (hold.acknowledger, hold.receipt.partition)
-        found.setdefault(batch if hold.acknowledger.context.options.batch else delivery, []).append(delivery)
+        status = delivery.status
+        batch = (status.acknowledger, status.receipt.partition)
+        found.setdefault(batch if status.acknowledger.context.options.batch else delivery, []).append(
+            delivery
+        )
     return list(found.values())
 
 
@@ -31,10 +33,10 @@ class ClaimScheduler:
     """Decides which subscribers of a process may claim. ``at_work`` counts the deliveries that run or may start."""
 
     def __init__(
-        self, engines: list[Subscriber], solitude: Quarantine, at_work: Callable[[], int] | None = None
+        self, subscribers: list[Subscriber], quarantine: Quarantine, at_work: Callable[[], int] | None = None
     ) -> None:
-        self.engines, self.solitude = engines, solitude
-        self._at_work = at_work or (lambda: sum(engine.in_flight for engine in engines))
+        self.subscribers, self.quarantine = subscribers, quarantine
+        self._at_work = at_work or (lambda: sum(subscriber.in_flight for subscriber in subscribers))
         self._turn = 0
         self._alone_since: tuple[Delivery, float] | None = None
         self._not_noted: list[Delivery] = []
@@ -45,17 +47,17 @@ class ClaimScheduler:
 
         Returns its delivery in a list. None: the caller may claim as usual. An empty list: it must claim nothing.
         """
-        mode = self.solitude.mode(
+        mode = self.quarantine.mode(
             alone=self.alone(),
             in_flight=self._at_work(),
-            quarantined=any(engine.has_quarantined for engine in self.engines),
+            quarantined=any(subscriber.has_quarantined for subscriber in self.subscribers),
             now=time.monotonic(),
         )
         if mode in (Mode.ALONE, Mode.WITH_OTHERS) and free > 0:
-            for engine in self.engines:
-                with engine.resting_after_lock_wait(), engine.context.lock:
-                    if engine.has_quarantined and (
-                        one := engine.claiming.claim_quarantined(alone=mode is Mode.ALONE)
+            for subscriber in self.subscribers:
+                with subscriber.resting_after_lock_wait(), subscriber.context.lock:
+                    if subscriber.has_quarantined and (
+                        one := subscriber.claiming.claim_quarantined(alone=mode is Mode.ALONE)
                     ):
                         return one
             return None
@@ -67,11 +69,11 @@ class ClaimScheduler:
         if quarantined is not None:
             return quarantined
         got: list[Delivery] = []
-        for place in range(len(self.engines)):
-            engine = self.engines[(self._turn + place) % len(self.engines)]
+        for place in range(len(self.subscribers)):
+            subscriber = self.subscribers[(self._turn + place) % len(self.subscribers)]
             room = capacity - len(jobs(got))
             try:
-                got += engine.claim(room, room)
+                got += subscriber.claim(room, room)
             except DatabaseError:
                 if not got:
                     raise
@@ -85,7 +87,7 @@ class ClaimScheduler:
         """Return whether a quarantined message runs alone. After the time of ``alone_for``, let others run as well."""
         now = time.monotonic()
         self._note(now)
-        alone = next((found for engine in self.engines if (found := engine.alone())), None)
+        alone = next((found for subscriber in self.subscribers if (found := subscriber.alone())), None)
         if alone and (self._alone_since is None or self._alone_since[0] is not alone):
             self._alone_since = (alone, now)
         if alone and self._alone_since and now - self._alone_since[1] >= alone_for(alone.attempt):
@@ -95,7 +97,7 @@ class ClaimScheduler:
 
     def let_others_run(self, delivery: Delivery) -> None:
         """Let other messages run at the same time as this delivery. Its row is updated when it is not locked."""
-        delivery.hold.alone = False
+        delivery.status.alone = False
         self._not_noted.append(delivery)
         self._note_at = -math.inf
         self._note(time.monotonic())
@@ -103,5 +105,5 @@ class ClaimScheduler:
     def _note(self, now: float) -> None:
         """Record in the database which quarantined messages no longer run alone."""
         if self._not_noted and now >= self._note_at:
-            self._not_noted = [d for d in self._not_noted if not d.hold.acknowledger.end_quarantine(d)]
+            self._not_noted = [d for d in self._not_noted if not d.status.acknowledger.end_quarantine(d)]
             self._note_at = now + NOTE_AGAIN

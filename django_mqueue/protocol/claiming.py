@@ -109,7 +109,7 @@ class Claiming:
     def _make_room(self, acks: Sequence[Delivery]) -> None:
         """Let the next messages be chosen as if the acks were committed. Skip messages that were delivered again."""
         for delivery in acks:
-            partition = self.context.partitions.get(delivery.hold.receipt.partition)
+            partition = self.context.partitions.get(delivery.status.receipt.partition)
             if partition and self.context.in_flight.get(delivery.offset) is delivery:
                 partition.in_flight.discard(delivery.offset)
                 self.context.touch(partition)
@@ -117,7 +117,7 @@ class Claiming:
     def _take_room(self, acks: Sequence[Delivery]) -> None:
         """Count the deliveries that are still open as in flight again."""
         for delivery in acks:
-            partition = self.context.partitions.get(delivery.hold.receipt.partition)
+            partition = self.context.partitions.get(delivery.status.receipt.partition)
             if partition and self.context.in_flight.get(delivery.offset) is delivery:
                 partition.in_flight.add(delivery.offset)
 
@@ -286,11 +286,11 @@ class Claiming:
         """Return the delivery of a claimed row. If it cannot be decoded, dead-letter it and return None."""
         context, offset = self.context, int(row["offset"])
         receipt, failures = Receipt(row["partition"], offset, claim.token), int(row["failure_count"])
-        hold = DeliveryStatus(
+        status = DeliveryStatus(
             self.acknowledger, receipt, int(row["invisible_until"]), failures, claim.alone, handed
         )
         try:
-            delivery = make_delivery(row, context.group, context.topic, hold)
+            delivery = make_delivery(row, context.group, context.topic, status)
         except Exception as error:
             self._undecodable(receipt, failures, error)
             return None
@@ -338,7 +338,7 @@ class Claiming:
     def _let_go(self, partition: Partition, offset: int) -> None:
         """Remove an unclaimed message from ``in_flight``, unless a delivery of this subscriber is still open."""
         here = self.context.in_flight.get(offset)
-        if here is None or here.hold.receipt.partition != partition.name:
+        if here is None or here.status.receipt.partition != partition.name:
             partition.in_flight.discard(offset)
 
     def _undo(self, choice: Claimable, wait_ms: int = 0) -> None:

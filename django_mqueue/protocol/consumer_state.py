@@ -160,7 +160,7 @@ class ConsumerState:
     def remove_in_flight(self, receipt: Receipt) -> Partition | None:
         """Remove this delivery from ``in_flight``. Return its partition, or None if the delivery is not there."""
         delivery = self.in_flight.get(receipt.offset)
-        if delivery is None or delivery.hold.receipt != receipt:
+        if delivery is None or delivery.status.receipt != receipt:
             return None
         del self.in_flight[receipt.offset]
         partition = self.partitions.get(receipt.partition)
@@ -176,10 +176,10 @@ class ConsumerState:
     def quarantine_expired(self) -> None:
         """Quarantine deliveries whose visibility timeout has expired: their consumer hangs, or has lost them."""
         for delivery in list(self.in_flight.values()):
-            hold = delivery.hold
-            if hold.expires <= self.clock.now():
-                self.remove_in_flight(hold.receipt)
-                self.quarantine(hold.receipt, hold.alone, hold.failures)
+            status = delivery.status
+            if status.expires <= self.clock.now():
+                self.remove_in_flight(status.receipt)
+                self.quarantine(status.receipt, status.alone, status.failures)
 
     def reread_retries(self, partition: Partition) -> None:
         """Let the next claim read the partition's retries again: the table may hold others than memory."""
@@ -191,8 +191,8 @@ class ConsumerState:
         gone = set(names)
         if reason:
             events.leases_lost(self, gone & self.partitions.keys(), reason)
-        for offset in [o for o, d in self.in_flight.items() if d.hold.receipt.partition in gone]:
-            self.in_flight.pop(offset).hold.lost = True
+        for offset in [o for o, d in self.in_flight.items() if d.status.receipt.partition in gone]:
+            self.in_flight.pop(offset).status.lost = True
         for name in gone:
             self.partitions.pop(name, None)
             for memory in (
@@ -219,7 +219,7 @@ class ConsumerState:
             transaction.on_commit(partial(note, deliveries), using=self.using)
         else:
             with self.lock:
-                self.unconfirmed |= {d.hold.receipt: partial(note, [d]) for d in deliveries}
+                self.unconfirmed |= {d.status.receipt: partial(note, [d]) for d in deliveries}
 
     def confirm(self) -> None:
         """Run the callbacks in ``unconfirmed`` whose transaction has committed, as the delivery state shows."""
@@ -231,7 +231,7 @@ class ConsumerState:
             open_here = self.in_flight.get(receipt.offset)
             if found is not None and not found[1]:
                 self.unconfirmed.pop(receipt)()
-            elif found is None or open_here is None or open_here.hold.receipt != receipt:
+            elif found is None or open_here is None or open_here.status.receipt != receipt:
                 # It was settled in the meantime, or this subscriber no longer owns it.
                 del self.unconfirmed[receipt]
 
@@ -244,9 +244,9 @@ class ConsumerState:
     ) -> None:
         """Update the state for deliveries that ``verb`` has settled. ``due_in``: milliseconds until a retry."""
         with self.lock:
-            news = [d for d in deliveries if not d.hold.answer]
+            news = [d for d in deliveries if not d.status.answer]
             for delivery in deliveries:
-                receipt, delivery.hold.answer = delivery.hold.receipt, verb
+                receipt, delivery.status.answer = delivery.status.receipt, verb
                 self.unconfirmed.pop(receipt, None)
                 partition = self.remove_in_flight(receipt)
                 if partition is None:
@@ -264,7 +264,7 @@ class ConsumerState:
         """Move expired deliveries from quarantine back to in flight, because their handlers have extended them."""
         with self.lock:
             for delivery in deliveries:
-                receipt = delivery.hold.receipt
+                receipt = delivery.status.receipt
                 partition = self.partitions.get(receipt.partition)
                 late = [s for s in partition.quarantined if s.receipt == receipt] if partition else []
                 if partition and late:
@@ -285,8 +285,8 @@ class ConsumerState:
             return
         with self.lock:
             for receipt in stale:
-                if (delivery := self.in_flight.get(receipt.offset)) and delivery.hold.receipt == receipt:
-                    delivery.hold.lost = True
+                if (delivery := self.in_flight.get(receipt.offset)) and delivery.status.receipt == receipt:
+                    delivery.status.lost = True
                 if partition := self.remove_in_flight(receipt):
                     # Another thread may have settled it, and now finds no delivery to update: read the state again.
                     self.reread_retries(partition)

@@ -56,12 +56,12 @@ class Delivery(Message):
     Repeating the method that settled the delivery returns True.
     """
 
-    hold: DeliveryStatus = field(kw_only=True, repr=False)
+    status: DeliveryStatus = field(kw_only=True, repr=False)
     box: Box | None = field(kw_only=True, default=None, repr=False)
 
     def ack(self) -> bool:
         """Acknowledge the message: this group does not receive it again."""
-        return self.hold.acknowledger.ack([self])
+        return self.status.acknowledger.ack([self])
 
     def atomic(self) -> AbstractContextManager[None]:
         """Return a context manager for a block that commits together with the ack, or not at all.
@@ -77,19 +77,19 @@ class Delivery(Message):
 
         ``delay``: seconds or a ``timedelta``. ``error``: a text that is stored with the message.
         """
-        return self.hold.acknowledger.nack(self, delay, error)
+        return self.status.acknowledger.nack(self, delay, error)
 
     def reject(self, reason: str = "") -> bool:
         """Dead-letter the message now, for ``reason``, because another attempt cannot succeed."""
-        return self.hold.acknowledger.reject(self, reason)
+        return self.status.acknowledger.reject(self, reason)
 
     def postpone(self, delay: float | timedelta = 0) -> bool:
         """Deliver the message again after ``delay`` (seconds or a ``timedelta``), and count no attempt."""
-        return self.hold.acknowledger.put_back([self], delay, None)
+        return self.status.acknowledger.put_back([self], delay, None)
 
     def extend(self, seconds: float | timedelta) -> bool:
         """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""
-        return self.hold.acknowledger.extend([self], seconds)
+        return self.status.acknowledger.extend([self], seconds)
 
     def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
         """Reply to a request, in the caller's transaction. Return whether the reply is stored.
@@ -105,7 +105,7 @@ class Delivery(Message):
         return await sync_to_async(self.reply)(payload, kind=kind, headers=headers)
 
 
-def make_delivery(row: dict[str, Any], group: str, topic: str, hold: DeliveryStatus) -> Delivery:
+def make_delivery(row: dict[str, Any], group: str, topic: str, status: DeliveryStatus) -> Delivery:
     """Return the delivery for a row of ``delivery_state.claimed``."""
     metadata = json.loads(row["metadata"])
     errors = json.loads(row["errors"]) if row["errors"] else []
@@ -120,5 +120,5 @@ def make_delivery(row: dict[str, Any], group: str, topic: str, hold: DeliverySta
         failure_count=row["message_failure_count"],
         is_request=box is not None,
         box=box,
-        hold=hold,
+        status=status,
     )

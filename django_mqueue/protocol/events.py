@@ -131,7 +131,7 @@ def dropped(outbox: Outbox, topic: str, **details: Any) -> None:
 def delivered(deliveries: Iterable[Delivery]) -> None:
     """Queue ``delivered`` for deliveries that now go to a handler, or to the caller of ``poll``."""
     for delivery in deliveries:
-        _put_delivery(delivery.hold.acknowledger.context, signals.delivered, delivery)
+        _put_delivery(delivery.status.acknowledger.context, signals.delivered, delivery)
 
 
 def ended(context: ConsumerState, deliveries: Iterable[Delivery], end: Outcome) -> None:
@@ -149,7 +149,7 @@ def ended(context: ConsumerState, deliveries: Iterable[Delivery], end: Outcome) 
             continue
         _put_delivery(context, signals.failed, delivery, **again, error=clip(end.error))
         if end.again_in is None:
-            failures = delivery.hold.failures + 1
+            failures = delivery.status.failures + 1
             _put_dead_lettered(
                 context, delivery.offset, failures, end.error, id=delivery.id, key=delivery.key
             )

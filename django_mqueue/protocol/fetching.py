@@ -40,7 +40,7 @@ def load_again(context: ConsumerState, names: Sequence[str]) -> None:
 def _load(context: ConsumerState, names: Sequence[str]) -> None:
     places = offsets.positions(context.using, context.group, context.topic, names, context.start)
     left = delivery_state.in_flight(context.using, context.group, context.topic, names)
-    mine = {d.hold.receipt: d for d in context.in_flight.values() if d.hold.receipt.partition in places}
+    mine = {d.status.receipt: d for d in context.in_flight.values() if d.status.receipt.partition in places}
     now = time.monotonic()
     known = set[Receipt]()
     for name in names:
@@ -72,7 +72,7 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
             len(news), context.group, context.topic, min(news), max(news), context.holder.name,
         )  # fmt: skip
     for receipt, delivery in mine.items():
-        delivery.hold.lost = True
+        delivery.status.lost = True
         del context.in_flight[receipt.offset]
     read_waiting(context, names)
     read_fresh(context, names)

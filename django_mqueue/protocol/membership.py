@@ -42,8 +42,8 @@ class Membership:
     Callers of ``heard``, ``look_again``, ``reload`` and ``stop`` hold the context's lock.
     """
 
-    def __init__(self, context: ConsumerState, feed: Tailer) -> None:
-        self.context, self.feed = context, feed
+    def __init__(self, context: ConsumerState, tailer: Tailer) -> None:
+        self.context, self.tailer = context, tailer
         self.members: list[str] = []
         self.candidates: dict[str, int] = {}
         """Partitions with new messages that may have no owner, and the discoveries since each was first seen."""
@@ -149,7 +149,7 @@ class Membership:
         is_announced = heartbeats.beat(context.using, context.holder)
         found = self._look()
         registration = found.registration
-        self.feed.update_shared_settled(context.topic, found.settled)
+        self.tailer.update_shared_settled(context.topic, found.settled)
         if registration is None:
             self.stop(patient=False)
             raise NotRegistered(context.topic, context.group)
@@ -188,7 +188,7 @@ class Membership:
         """Read leases and partitions again, and renew leases meanwhile: they expire soon after an outage."""
         self._compare()
         for some in batches(list(self.context.partitions)):
-            self.feed.send_heartbeat_if_due()
+            self.tailer.send_heartbeat_if_due()
             load_again(self.context, some)
         self._scan_at = self._beat_at = self._renew_at = -math.inf
 

@@ -37,16 +37,16 @@ class Subscriber:
     """
 
     def __init__(
-        self, topic: str, group: str, name: str, options: Options, feed: Tailer, *, expires: bool
+        self, topic: str, group: str, name: str, options: Options, tailer: Tailer, *, expires: bool
     ) -> None:
         self.context = ConsumerState(
-            Holder(group, topic, name, new_incarnation()), options, outbox=feed.outbox
+            Holder(group, topic, name, new_incarnation()), options, outbox=tailer.outbox
         )
-        self.feed, self.expires = feed, expires
+        self.tailer, self.expires = tailer, expires
         self.acknowledger = Acknowledger(self.context)
         self.claiming = Claiming(self.context, self.acknowledger)
-        self.membership = Membership(self.context, feed)
-        self.watermarks = Watermarks(self.context, feed)
+        self.membership = Membership(self.context, tailer)
+        self.watermarks = Watermarks(self.context, tailer)
         self.collector = Collector(options.using, topic)
         self.careful = False
         """If True, the worker settles only deliveries whose rows no other transaction has locked."""
@@ -54,8 +54,8 @@ class Subscriber:
 
     def start(self) -> None:
         """Join the tailer, then the group. So the tailer reports each message that the first read does not find."""
-        self.feed.join(self.context.topic, self)
-        self.context.tail = self.feed.position(self.context.topic)
+        self.tailer.join(self.context.topic, self)
+        self.context.tail = self.tailer.position(self.context.topic)
         self.membership.start()
 
     def stop(self, unstarted: Sequence[Delivery] = (), *, patient: bool = True) -> None:
@@ -65,10 +65,10 @@ class Subscriber:
             self.acknowledger.give_back(unstarted)
             self.watermarks.finish()
             self.membership.stop(patient=patient)
-            self.leave_feed()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
+            self.leave_tailer()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
 
-    def leave_feed(self) -> None:
-        self.feed.leave(self.context.topic, self)
+    def leave_tailer(self) -> None:
+        self.tailer.leave(self.context.topic, self)
 
     @property
     def strict(self) -> bool:
@@ -133,7 +133,7 @@ class Subscriber:
             self.watermarks.tick()
             self.collector.tick()
             if self.context.outdated:
-                self.feed.doubt(self.context.topic)
+                self.tailer.doubt(self.context.topic)
                 self.context.outdated = False
             if self.expires:
                 self.context.quarantine_expired()
@@ -187,7 +187,7 @@ class Subscriber:
 
     def alone(self) -> Delivery | None:
         """Return the delivery that runs alone now, or None."""
-        return next((d for d in self.deliveries() if d.hold.alone), None)
+        return next((d for d in self.deliveries() if d.status.alone), None)
 
     def deliveries(self) -> list[Delivery]:
         """Return a copy of the deliveries in flight. Another thread may remove one at any moment."""

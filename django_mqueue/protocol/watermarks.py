@@ -42,8 +42,8 @@ class _Advance:
 class Watermarks:
     """Moves the watermarks of one subscriber's changed partitions, never above the settled offset."""
 
-    def __init__(self, context: ConsumerState, feed: Tailer) -> None:
-        self.context, self.feed = context, feed
+    def __init__(self, context: ConsumerState, tailer: Tailer) -> None:
+        self.context, self.tailer = context, tailer
         self._settled = 0
         self._next = -math.inf
 
@@ -69,7 +69,7 @@ class Watermarks:
     def _hear_settled(self) -> int:
         """Return the shared settled offset. If it has changed, mark the partitions that wait for it as dirty."""
         context = self.context
-        settled = self.feed.shared_settled(context.topic)
+        settled = self.tailer.shared_settled(context.topic)
         if settled != self._settled:
             self._settled = settled
             context.dirty.update(context.unsettled)
@@ -78,7 +78,7 @@ class Watermarks:
 
     def finish(self) -> None:
         """Settle what can be settled now, and move all watermarks once. Call this before the subscriber stops."""
-        self.feed.settle(self.context.topic)
+        self.tailer.settle(self.context.topic)
         self._hear_settled()
         while self.context.dirty and not self.context.paused:
             before = len(self.context.dirty)

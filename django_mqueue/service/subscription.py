@@ -39,15 +39,15 @@ def refuse_in_transaction(using: str, what: str) -> None:
         )
 
 
-def stop_safely(engine: Subscriber, unstarted: Sequence[Delivery], *, patient: bool = True) -> None:
-    """Call ``engine.stop`` to leave the group, on a new connection if the old one is lost."""
+def stop_safely(subscriber: Subscriber, unstarted: Sequence[Delivery], *, patient: bool = True) -> None:
+    """Call ``subscriber.stop`` to leave the group, on a new connection if the old one is lost."""
     try:
-        engine.stop(unstarted, patient=patient)
+        subscriber.stop(unstarted, patient=patient)
     except (DatabaseError, OSError) as error:
-        if not errors.is_lost(error) or session.in_transaction(engine.context.using):
+        if not errors.is_lost(error) or session.in_transaction(subscriber.context.using):
             raise
-        session.discard(engine.context.using)
-        engine.stop(unstarted, patient=patient)
+        session.discard(subscriber.context.using)
+        subscriber.stop(unstarted, patient=patient)
 
 
 def default_name() -> str:
@@ -102,7 +102,7 @@ class Subscription:
             check_count("max_attempts", max_attempts),
             to_ms("visibility_timeout", visibility_timeout, least=0.001),
         )
-        self._engine: Subscriber | None = None
+        self._subscriber: Subscriber | None = None
         self._scheduler: ClaimScheduler | None = None
         self._polling = threading.Lock()
         self._outbox = EventQueue()
@@ -115,23 +115,23 @@ class Subscription:
 
     def open(self) -> Subscription:
         """Join the group, and return this subscription. Entering the ``with`` block calls this."""
-        if self._engine is not None:
+        if self._subscriber is not None:
             raise MQueueError(f"subscription {self.name!r} is already open")
         refuse_in_transaction(self.using, "open a subscription")
         subscribe(self.topic, self.group, self.start, using=self.using)
-        engine = Subscriber(
+        subscriber = Subscriber(
             self.topic, self.group, self.name, self._options, Tailer(self.using, self._outbox), expires=True
         )
-        engine.start()
-        self._engine, self._scheduler = engine, ClaimScheduler([engine], Quarantine(quiet_for=0))
+        subscriber.start()
+        self._subscriber, self._scheduler = subscriber, ClaimScheduler([subscriber], Quarantine(quiet_for=0))
         return self
 
     def close(self) -> None:
         """Release the leases and deregister. Messages that are still in flight may be delivered again at once."""
         with self._polling:
-            engine, self._engine = self._engine, None
-            if engine is not None:
-                stop_safely(engine, ())
+            subscriber, self._subscriber = self._subscriber, None
+            if subscriber is not None:
+                stop_safely(subscriber, ())
         self._outbox.send()
 
     def poll(self, max_messages: int = 100) -> list[Delivery]:
@@ -156,15 +156,15 @@ class Subscription:
 
     def _deliveries(self, max_messages: int) -> list[Delivery]:
         with self._polling:
-            engine, scheduler = self._open_parts()
-            with engine.context.lock:
+            subscriber, scheduler = self._open_parts()
+            with subscriber.context.lock:
                 try:
-                    return self._poll(engine, scheduler, max_messages)
+                    return self._poll(subscriber, scheduler, max_messages)
                 except Exception as error:
                     if not errors.is_lost(error):
                         raise
                 session.discard(self.using)
-                return self._poll(engine, scheduler, max_messages)
+                return self._poll(subscriber, scheduler, max_messages)
 
     def ack(self, deliveries: Sequence[Delivery]) -> bool:
         """Acknowledge many deliveries in one statement, and return True.
@@ -175,22 +175,22 @@ class Subscription:
         for delivery in deliveries:
             if not isinstance(delivery, Delivery):
                 raise TypeError(f"deliveries must be Delivery objects of this subscription, not {delivery!r}")
-        engine, _ = self._open_parts()
+        subscriber, _ = self._open_parts()
         for delivery in deliveries:
-            if delivery.hold.acknowledger is not engine.acknowledger:
+            if delivery.status.acknowledger is not subscriber.acknowledger:
                 raise ValueError(
                     f"delivery {delivery.topic}@{delivery.offset} belongs to another subscription"
                 )
-        return engine.acknowledger.ack(deliveries)
+        return subscriber.acknowledger.ack(deliveries)
 
-    def _poll(self, engine: Subscriber, scheduler: ClaimScheduler, max_messages: int) -> list[Delivery]:
-        engine.context.confirm()
-        engine.tick()
-        engine.feed.tick()
-        engine.membership.tick()
+    def _poll(self, subscriber: Subscriber, scheduler: ClaimScheduler, max_messages: int) -> list[Delivery]:
+        subscriber.context.confirm()
+        subscriber.tick()
+        subscriber.tailer.tick()
+        subscriber.membership.tick()
         return scheduler.claim(max_messages)
 
     def _open_parts(self) -> tuple[Subscriber, ClaimScheduler]:
-        if self._engine is None or self._scheduler is None:
+        if self._subscriber is None or self._scheduler is None:
             raise ClosedSubscription(f"subscription {self.name!r} is not open: use it inside its with block")
-        return self._engine, self._scheduler
+        return self._subscriber, self._scheduler

@@ -38,7 +38,9 @@ class Completer:
         self.handlers = handlers
         self.finished: list[Outcome] = []
         self.counts: Counter[str] = Counter()
-        self._engine_of: dict[Acknowledger, Subscriber] = {engine.acknowledger: engine for engine in handlers}
+        self._subscriber_of: dict[Acknowledger, Subscriber] = {
+            subscriber.acknowledger: subscriber for subscriber in handlers
+        }
         self._visible_at = -math.inf
         self._locked: dict[int, float] = {}
 
@@ -55,23 +57,21 @@ class Completer:
         connection fails, outcomes that are not settled stay in ``finished``.
         """
         held: list[Delivery] = []
-        for engine in self.handlers:
-            acks, plan = (
-                [o for o in self._due_of(engine) if o.verdict.verb == "ack"],
-                plans.get(engine, Plan()),
-            )
-            if (acks or plan.lots) and not engine.resting:
-                with engine.resting_after_lock_wait():
-                    locked = self._ack(engine, acks, plan, claim)
+        for subscriber in self.handlers:
+            acks = [o for o in self._due_of(subscriber) if o.verdict.verb == "ack"]
+            plan = plans.get(subscriber, Plan())
+            if (acks or plan.lots) and not subscriber.resting:
+                with subscriber.resting_after_lock_wait():
+                    locked = self._ack(subscriber, acks, plan, claim)
                     for lot in plan.lots:
                         if free := [delivery for delivery in lot if delivery not in locked]:
                             start(free)
                         held += [delivery for delivery in lot if delivery in locked]
         for alike in list(islice(self._failures_by_verdict(), AT_ONCE)):
-            engine = self._engine_of[alike[0].delivery.hold.acknowledger]
-            if not engine.resting:
-                with engine.resting_after_lock_wait():
-                    self._fail(engine, alike)
+            subscriber = self._subscriber_of[alike[0].delivery.status.acknowledger]
+            if not subscriber.resting:
+                with subscriber.resting_after_lock_wait():
+                    self._fail(subscriber, alike)
         return held
 
     def due(self) -> Iterator[Outcome]:
@@ -79,48 +79,58 @@ class Completer:
         now = time.monotonic()
         return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
 
-    def _due_of(self, engine: Subscriber) -> list[Outcome]:
+    def _due_of(self, subscriber: Subscriber) -> list[Outcome]:
         return [
-            outcome for outcome in self.due() if outcome.delivery.hold.acknowledger is engine.acknowledger
+            outcome
+            for outcome in self.due()
+            if outcome.delivery.status.acknowledger is subscriber.acknowledger
         ]
 
     def _failures_by_verdict(self) -> Iterator[list[Outcome]]:
         """Yield the failed outcomes in lists that can be settled together: the same verdict for the same group."""
         found: dict[Hashable, list[Outcome]] = {}
         for outcome in self.due():
-            if outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.acknowledger].resting:
+            if (
+                outcome.verdict.verb == "ack"
+                or self._subscriber_of[outcome.delivery.status.acknowledger].resting
+            ):
                 continue
-            same: Hashable = (outcome.delivery.hold.acknowledger, outcome.verdict, outcome.overdue)
+            same: Hashable = (outcome.delivery.status.acknowledger, outcome.verdict, outcome.overdue)
             found.setdefault(id(outcome) if _needs_own_transaction(outcome) else same, []).append(outcome)
         yield from found.values()
 
-    def _ack(self, engine: Subscriber, acks: list[Outcome], plan: Plan, claim: Claim) -> list[Delivery]:
+    def _ack(self, subscriber: Subscriber, acks: list[Outcome], plan: Plan, claim: Claim) -> list[Delivery]:
         """Acknowledge outcomes, and carry out a plan. Return the deliveries that another transaction has locked."""
         deliveries = [outcome.delivery for outcome in acks]
         starting = {delivery: None for lot in plan.lots for delivery in lot}
-        share = Share() if engine.careful else plan.share
+        share = Share() if subscriber.careful else plan.share
 
         def ack(free: list[Delivery]) -> Sequence[Delivery]:
             try:
                 claim(
-                    engine, [d for d in free if d not in starting], [d for d in free if d in starting], share
+                    subscriber,
+                    [d for d in free if d not in starting],
+                    [d for d in free if d in starting],
+                    share,
                 )
             except StaleDelivery as stale:
-                logger.warning("delivery was stale: %s: handled, but %s", self.handlers[engine].name, stale)
+                logger.warning(
+                    "delivery was stale: %s: handled, but %s", self.handlers[subscriber].name, stale
+                )
                 return list(stale.stale)
             return []
 
         locked: list[Delivery] = []
-        if engine.careful:
-            locked, _ = engine.acknowledger.if_free([*deliveries, *starting], ack)
-            engine.careful = bool(locked)
+        if subscriber.careful:
+            locked, _ = subscriber.acknowledger.if_free([*deliveries, *starting], ack)
+            subscriber.careful = bool(locked)
         else:
             ack([*deliveries, *starting])
         self._settled(acks, locked)
-        self.counts["ack"] += sum(delivery.hold.answer == "ack" for delivery in deliveries)
+        self.counts["ack"] += sum(delivery.status.answer == "ack" for delivery in deliveries)
         return locked
 
-    def _fail(self, engine: Subscriber, alike: list[Outcome]) -> None:
+    def _fail(self, subscriber: Subscriber, alike: list[Outcome]) -> None:
         """Settle failures that have the same verdict."""
         deliveries, verdict = [outcome.delivery for outcome in alike], alike[0].verdict
 
@@ -131,20 +141,20 @@ class Completer:
                     verdict.settle(free[0])
                 else:
                     error = verdict.error if verdict.verb == "nack" else None
-                    engine.acknowledger.put_back(free, verdict.delay, error)
+                    subscriber.acknowledger.put_back(free, verdict.delay, error)
             except StaleDelivery as stale:
-                logger.warning("delivery was stale: %s: %s", self.handlers[engine].name, stale)
+                logger.warning("delivery was stale: %s: %s", self.handlers[subscriber].name, stale)
                 return list(stale.stale)
             return []
 
         locked: list[Delivery] = []
-        if alike[0].overdue or engine.careful:
-            locked, stale = engine.acknowledger.if_free(deliveries, settle)
+        if alike[0].overdue or subscriber.careful:
+            locked, stale = subscriber.acknowledger.if_free(deliveries, settle)
         else:
             stale = settle(deliveries)
         for delivery in deliveries:
             if delivery not in stale and delivery not in locked:
-                self._log(self.handlers[engine], delivery, verdict)
+                self._log(self.handlers[subscriber], delivery, verdict)
         self._settled(alike, locked)
 
     def _settled(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
@@ -158,7 +168,7 @@ class Completer:
 
     def _log(self, handler: Handler, delivery: Delivery, verdict: Verdict) -> None:
         """Count a failure, and log it unless it is postponed."""
-        dead = delivery.hold.dead_lettered
+        dead = delivery.status.dead_lettered
         self.counts["dead-letter" if dead else verdict.verb] += 1
         if dead or verdict.verb == "nack":
             what = "dead-lettered" if dead else f"again in {verdict.delay:.3g} s"
@@ -180,19 +190,19 @@ class Completer:
         if now < self._visible_at:
             return
         self._visible_at = now + min(h.visible_ms for h in self.handlers.values()) / 6000
-        for engine, handler in self.handlers.items():
+        for subscriber, handler in self.handlers.items():
             if handler.atomic:
                 continue
-            soon = engine.context.clock.now() + handler.visible_ms * 2 // 3
-            aging = [d for d in engine.deliveries() if d.hold.expires < soon]
+            soon = subscriber.context.clock.now() + handler.visible_ms * 2 // 3
+            aging = [d for d in subscriber.deliveries() if d.status.expires < soon]
             if aging:
-                with engine.resting_after_lock_wait():
-                    engine.acknowledger.prolong(aging, handler.visible_ms)
+                with subscriber.resting_after_lock_wait():
+                    subscriber.acknowledger.prolong(aging, handler.visible_ms)
 
 
 def _needs_own_transaction(outcome: Outcome) -> bool:
     """Return whether the message must be moved, in a separate transaction: it is dead-lettered or parked."""
-    hold, verdict = outcome.delivery.hold, outcome.verdict
-    context = hold.acknowledger.context
-    last = verdict.verb == "nack" and hold.failures + 1 >= context.options.max_attempts
+    status, verdict = outcome.delivery.status, outcome.verdict
+    context = status.acknowledger.context
+    last = verdict.verb == "nack" and status.failures + 1 >= context.options.max_attempts
     return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))

@@ -80,7 +80,7 @@ class Dispatcher:
         for delivery in self.completer.give(plans, self._ack_and_claim, self._start_ahead):
             self.sharing.hold_back(self.sharing.subscriber_of(delivery))
         for outcome in self.completer.finished:
-            if outcome.delivery.hold.alone and not outcome.overdue:
+            if outcome.delivery.status.alone and not outcome.overdue:
                 # Its handler has ended, so other messages may run before it is settled.
                 self._scheduler.let_others_run(outcome.delivery)
 
@@ -130,7 +130,7 @@ class Dispatcher:
         """
         starting = []
         for together in jobs(deliveries):
-            if together[0].hold.handed:
+            if together[0].status.handed:
                 starting.append(together)
             else:
                 self.sharing.ahead[self.sharing.subscriber_of(together[0])] += together
@@ -148,7 +148,7 @@ class Dispatcher:
     def _start_ahead(self, lot: Sequence[Delivery]) -> None:
         """Start a lot of messages that were claimed ahead, except those that this worker no longer owns."""
         self.sharing.remove(lot)
-        if calls := [[delivery] for delivery in lot if not delivery.hold.lost]:
+        if calls := [[delivery] for delivery in lot if not delivery.status.lost]:
             self._start(calls)
 
     def take_back(self, *, all_lots: bool) -> None:

@@ -53,17 +53,17 @@ def call(job: Job) -> list[Outcome]:
 
 def verdicts(job: Job) -> dict[Delivery, Verdict]:
     """Run the handler inside a span, and return the verdict on each delivery."""
-    handler, hold = job.handler, job.deliveries[0].hold
-    me = hold.acknowledger.context.holder.name
-    with tracing.processing(job.deliveries, hold.receipt.partition, me) as span:
+    handler, status = job.handler, job.deliveries[0].status
+    me = status.acknowledger.context.holder.name
+    with tracing.processing(job.deliveries, status.receipt.partition, me) as span:
         found = _verdicts(job, span)
         verb, delay, *_ = found[job.deliveries[0]]
         if handler.batch:
             span.set(batch__message_count=len(job.deliveries))
-        if any(delivery.hold.overdue for delivery in job.deliveries):
+        if any(delivery.status.overdue for delivery in job.deliveries):
             span.set(django_mqueue__outcome="overdue")  # Its verdict was given before the handler ended.
         elif all(verdict.verb == verb for verdict in found.values()):
-            span.outcome(verb, delay, last=all(d.hold.failures + 1 >= handler.max_attempts for d in found))
+            span.outcome(verb, delay, last=all(d.status.failures + 1 >= handler.max_attempts for d in found))
     return found
 
 
@@ -74,7 +74,7 @@ def _verdicts(job: Job, span: tracing.Span) -> dict[Delivery, Verdict]:
         try:
             if handler.filter is not None and not handler.filter(delivery):
                 job.judged[delivery] = UNREAD
-                delivery.hold.skipped = True
+                delivery.status.skipped = True
             else:
                 given[delivery] = delivery if handler.kinds is None else parsed(delivery, handler.kinds)
         except BaseException as exception:
@@ -91,7 +91,7 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
         _handle(job, deliveries, argument)
     except BaseException as exception:
         span.failed(exception)
-        if all(delivery.hold.answer == "ack" for delivery in deliveries):
+        if all(delivery.status.answer == "ack" for delivery in deliveries):
             # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
             logger.exception("handler failed after its commit: %s; its messages are done", handler.name)
             return dict.fromkeys(deliveries, ACK)
@@ -118,11 +118,11 @@ def _failed_in_part(
 
     If the handler is atomic, they were rolled back, and are delivered again instead.
     """
-    of_hold = {id(delivery.hold): delivery for delivery in given}
+    of_status = {id(delivery.status): delivery for delivery in given}
     found = dict.fromkeys(given, AGAIN if handler.atomic else ACK)
     alike: dict[int, tuple[BaseException, list[Delivery]]] = {}
     for message, exception in failure.failures.items():
-        delivery = of_hold.get(id(getattr(message, "hold", None)))
+        delivery = of_status.get(id(getattr(message, "status", None)))
         if delivery is None:
             stranger = ValueError(
                 f"BatchFailure names {message!r}, which is not a message of this batch. Its keys must be messages of"

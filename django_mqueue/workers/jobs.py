@@ -88,7 +88,7 @@ class Job:
 
     @property
     def acknowledger(self) -> Acknowledger:
-        return self.deliveries[0].hold.acknowledger
+        return self.deliveries[0].status.acknowledger
 
     def begins(self) -> None:
         """Record the start. The thread that runs the job calls this."""
@@ -109,7 +109,7 @@ class Job:
         first = self.deliveries[0]
         more = f" and {len(self.deliveries) - 1} more" if len(self.deliveries) > 1 else ""
         return (
-            f"{self.handler.name}: topic {first.topic}, partition {first.hold.receipt.partition},"
+            f"{self.handler.name}: topic {first.topic}, partition {first.status.receipt.partition},"
             f" offset {first.offset}, id {first.id}{more}"
         )
 
@@ -170,7 +170,9 @@ def _undone(handler: Handler, exception: BaseException) -> bool:
 
 def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseException) -> Verdict | None:
     """Return a verdict that counts no attempt; None if that happened too often for these messages."""
-    partition = deliveries[0].hold.acknowledger.context.partitions.get(deliveries[0].hold.receipt.partition)
+    partition = deliveries[0].status.acknowledger.context.partitions.get(
+        deliveries[0].status.receipt.partition
+    )
     if partition is None:  # The lease is lost: these deliveries are stale.
         return None
     times = 1 + max(partition.uncounted.get(delivery.offset, 0) for delivery in deliveries)

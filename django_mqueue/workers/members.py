@@ -16,10 +16,10 @@ logger = logging.getLogger("django_mqueue")
 
 
 class Members:
-    """The engines of a process: the ``Subscriber`` of each handler. False if no engine works or is about to start.
+    """The subscribers of a process, one for each handler. False if none works or is about to start.
 
-    ``joined``: engines that work. ``starting``: engines that try to join again, because another transaction had locked
-    rows of their group. ``ready``: the caller's list of the engines that may claim. This object changes it.
+    ``joined``: subscribers that work. ``starting``: those that try to join again, because another transaction had
+    locked rows of their group. ``ready``: the caller's list of those that may claim. This object changes it.
     """
 
     def __init__(self, using: str, handlers: Mapping[Subscriber, Handler], ready: list[Subscriber]) -> None:
@@ -34,22 +34,22 @@ class Members:
 
     def start(self) -> None:
         """Join all groups. May be called again after a failure."""
-        for engine in self._handlers:
-            if engine not in self.joined and engine not in self.starting:
-                with engine.resting_after_lock_wait():
-                    self._join(engine)
-                if engine not in self.joined:
-                    self.starting[engine] = None
-                    self._ready.remove(engine)
+        for subscriber in self._handlers:
+            if subscriber not in self.joined and subscriber not in self.starting:
+                with subscriber.resting_after_lock_wait():
+                    self._join(subscriber)
+                if subscriber not in self.joined:
+                    self.starting[subscriber] = None
+                    self._ready.remove(subscriber)
 
-    def retire(self, engine: Subscriber, *, may_return: bool) -> None:
+    def retire(self, subscriber: Subscriber, *, may_return: bool) -> None:
         """Stop the work for a group. ``may_return``: join the group again if it is subscribed again."""
-        self.joined.pop(engine, None)
-        engine.leave_feed()
-        if engine in self._ready:
-            self._ready.remove(engine)
+        self.joined.pop(subscriber, None)
+        subscriber.leave_tailer()
+        if subscriber in self._ready:
+            self._ready.remove(subscriber)
         if may_return:
-            self._unsubscribed[engine] = None
+            self._unsubscribed[subscriber] = None
 
     def join_if_due(self) -> None:
         """Join the groups that were subscribed again, or that could not be joined at the start."""
@@ -57,22 +57,22 @@ class Members:
         if not waiting or time.monotonic() < self._again_at:
             return
         self._again_at = time.monotonic() + float(conf.get("DISCOVERY_INTERVAL"))
-        for engine in waiting:
-            handler = self._handlers[engine]
-            is_new = engine in self.starting
-            if engine.resting or not (is_new or is_registered(handler.topic, handler.group, self.using)):
+        for subscriber in waiting:
+            handler = self._handlers[subscriber]
+            is_new = subscriber in self.starting
+            if subscriber.resting or not (is_new or is_registered(handler.topic, handler.group, self.using)):
                 continue
-            with engine.resting_after_lock_wait():
-                self._join(engine)
-            if engine in self.joined:
-                self._ready.append(engine)
-                self.starting.pop(engine, None)
-                if self._unsubscribed.pop(engine, is_new) is None:
+            with subscriber.resting_after_lock_wait():
+                self._join(subscriber)
+            if subscriber in self.joined:
+                self._ready.append(subscriber)
+                self.starting.pop(subscriber, None)
+                if self._unsubscribed.pop(subscriber, is_new) is None:
                     logger.info("handler resumes: %s: its group is subscribed again", handler.name)
 
-    def _join(self, engine: Subscriber) -> None:
-        handler = self._handlers[engine]
+    def _join(self, subscriber: Subscriber) -> None:
+        handler = self._handlers[subscriber]
         subscribe(handler.topic, handler.group, handler.start, using=self.using)
-        engine.leave_feed()  # An earlier try may have joined it.
-        engine.start()
-        self.joined[engine] = None
+        subscriber.leave_tailer()  # An earlier try may have joined it.
+        subscriber.start()
+        self.joined[subscriber] = None

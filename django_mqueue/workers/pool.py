@@ -159,7 +159,7 @@ class HandlerPool:
             self.hanging[job] = thread
             lot.given_up = True
         for delivery in job.deliveries:
-            delivery.hold.overdue = delivery not in job.judged
+            delivery.status.overdue = delivery not in job.judged
 
         def end() -> None:
             try:

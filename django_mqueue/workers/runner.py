@@ -70,8 +70,10 @@ class Runner:
         name = options.name or default_name()
         for handler in handlers:
             its_options = handler.options(self.using, batch_size=options.batch_size)
-            engine = Subscriber(handler.topic, handler.group, name, its_options, self._tailer, expires=False)
-            self._handlers[engine] = handler
+            subscriber = Subscriber(
+                handler.topic, handler.group, name, its_options, self._tailer, expires=False
+            )
+            self._handlers[subscriber] = handler
         self._dispatcher = Dispatcher(self._handlers, options.threads, options.max_messages)
         self._pool, self._completer = self._dispatcher.pool, self._dispatcher.completer
         topics = list(dict.fromkeys(handler.topic for handler in handlers))
@@ -163,7 +165,7 @@ class Runner:
         if self._more or self._polling.is_due(ready=self._ready):
             idle = self._dispatcher.is_idle
             self._more = self._polling.read(self._tailer, ready=self._ready, idle=idle)
-        self._tick_engines()
+        self._tick_subscribers()
         if not self._members:
             return True
         self._completer.keep_visible()
@@ -180,30 +182,30 @@ class Runner:
 
     def _due_in(self) -> float:
         """Return the seconds until work is due that does not depend on the poll interval."""
-        due = [engine.due_in() for engine in self._joined]
+        due = [subscriber.due_in() for subscriber in self._joined]
         if self._pool.calls:
             due.append(self._completer.due_in())
         return max(min(due, default=math.inf), PAUSE_LEAST)
 
-    def _tick_engines(self, *, membership_only: bool = False) -> None:
-        """Do the due work of each engine. An engine whose group was unsubscribed waits until it is subscribed again."""
-        for engine in list(self._joined):
+    def _tick_subscribers(self, *, membership_only: bool = False) -> None:
+        """Do the due work of each subscriber. If its group was unsubscribed, it waits until it is subscribed again."""
+        for subscriber in list(self._joined):
             try:
-                with engine.resting_after_lock_wait():
-                    if membership_only and not engine.resting:
-                        engine.membership.tick()
+                with subscriber.resting_after_lock_wait():
+                    if membership_only and not subscriber.resting:
+                        subscriber.membership.tick()
                     else:
-                        engine.tick()
+                        subscriber.tick()
             except MQueueError as error:
-                self._retire(engine, error)
+                self._retire(subscriber, error)
         if not membership_only:
             self._members.join_if_due()
 
-    def _retire(self, engine: Subscriber, error: MQueueError) -> None:
-        """Stop an engine. An unsubscribed group may be subscribed again. After any other error, the process stops."""
-        logger.error("handler stops: %s: %s", self._handlers[engine].name, error)
-        self._members.retire(engine, may_return=isinstance(error, NotRegistered))
-        self._dispatcher.sharing.ahead[engine].clear()
+    def _retire(self, subscriber: Subscriber, error: MQueueError) -> None:
+        """Retire a subscriber. Its group may be subscribed again. After any other error, the process stops."""
+        logger.error("handler stops: %s: %s", self._handlers[subscriber].name, error)
+        self._members.retire(subscriber, may_return=isinstance(error, NotRegistered))
+        self._dispatcher.sharing.ahead[subscriber].clear()
         if not isinstance(error, NotRegistered):
             self._stopping = True
         if self._stopping or not self._members:
@@ -234,15 +236,15 @@ class Runner:
         if self._tailer.tick():
             return False
         work = False
-        for engine in list(self._joined):
+        for subscriber in list(self._joined):
             try:
-                with engine.resting_after_lock_wait():
-                    work = engine.find_work() or work
-                work = work or engine.resting
+                with subscriber.resting_after_lock_wait():
+                    work = subscriber.find_work() or work
+                work = work or subscriber.resting
             except MQueueError as error:
-                self._retire(engine, error)
+                self._retire(subscriber, error)
         work = work or bool(self._members.starting)
-        left = 0 if work else sum(engine.left_to_others() for engine in self._joined)
+        left = 0 if work else sum(subscriber.left_to_others() for subscriber in self._joined)
         if not left:
             self._left_since = None
             return not work
@@ -271,9 +273,9 @@ class Runner:
                 count = len(self._completer.finished)
                 logger.error("deliveries not settled: %s; another transaction has locked their rows", count)
                 break
-        for engine in self._joined:
+        for subscriber in self._joined:
             try:
-                stop_safely(engine, self._dispatcher.sharing.ahead[engine], patient=not self.hanging)
+                stop_safely(subscriber, self._dispatcher.sharing.ahead[subscriber], patient=not self.hanging)
             except (DatabaseError, MQueueError):
                 logger.exception("could not leave the group; its leases expire by themselves")
                 session.discard(self.using)
@@ -286,7 +288,7 @@ class Runner:
     def _wind_up(self) -> bool:
         self._stopping = True
         self._settle()
-        self._tick_engines(membership_only=True)
+        self._tick_subscribers(membership_only=True)
         self._completer.keep_visible()
         if self._pool.calls or self._completer.finished:
             self._dispatcher.collect(min(0.2, self._pool.next_limit_in()))

@@ -71,7 +71,7 @@ class Sharing:
         self._held_until: dict[Subscriber, float] = {}
 
     def subscriber_of(self, delivery: Delivery) -> Subscriber:
-        return self._subscriber_of[delivery.hold.acknowledger]
+        return self._subscriber_of[delivery.status.acknowledger]
 
     @property
     def waiting(self) -> int:
@@ -114,7 +114,7 @@ class Sharing:
         """
         count = 0
         for job in reversed(list(jobs)):
-            mine = [delivery for delivery in job.deliveries if not delivery.hold.lost]
+            mine = [delivery for delivery in job.deliveries if not delivery.status.lost]
             self.ahead[self.subscriber_of(job.deliveries[0])].extendleft(reversed(mine))
             count += len(job.deliveries)
         return count

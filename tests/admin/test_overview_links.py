@@ -40,7 +40,7 @@ def _world() -> None:
     first, second, _ = poll_until(subscription, 3)
     first.reject("no")
     second.nack(delay=100, error="later")
-    subscription._engine = None
+    subscription._subscriber = None
 
 
 def links(client: Client, url: str) -> set[str]:

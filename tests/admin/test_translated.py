@@ -135,7 +135,7 @@ def offsets() -> dict[str, int]:
         elif delivery.id == "zz-waiting":
             delivery.nack(delay=1000, error=ERROR)
     settle(subscription)
-    subscription._engine = None  # Its leases and its messages in flight stay as they are.
+    subscription._subscriber = None  # Its leases and its messages in flight stay as they are.
     publish_many(TOPIC, [message("pending"), message("scheduled", delay=3600), message("later", delay=3600)])
     found = {
         one.message_id.removeprefix("zz-"): one.pk for one in Message.objects.all() if not one.failed_group

@@ -33,7 +33,7 @@ CALM = {**QUICK, "DISCOVERY_INTERVAL": 3600, "LEASE_DURATION": 36_000, "LEASE_RE
 
 
 def engine_of(subscription: Subscription) -> Subscriber:
-    engine = subscription._engine
+    engine = subscription._subscriber
     assert engine is not None, "the subscription is not open"
     return engine
 
@@ -94,7 +94,7 @@ def make_due(subscription: Subscription) -> None:
     """Let the next poll renew leases, discover and scan, read late commits, settle, and move watermarks."""
     engine = engine_of(subscription)
     with engine.context.lock:
-        membership, tail = engine.membership, engine.feed.tails[subscription.topic]
+        membership, tail = engine.membership, engine.tailer.tails[subscription.topic]
         membership._renew_at = membership._beat_at = membership._scan_at = -math.inf
         tail.sweep_at = tail.settle_at = engine.watermarks._next = -math.inf
 
@@ -165,9 +165,9 @@ def settle(subscription: Subscription) -> int:
     """Settle and move the watermarks as far as possible now. Return the settled offset of the topic."""
     engine = engine_of(subscription)
     for _ in range(5):
-        engine.feed.settle(subscription.topic)
+        engine.tailer.settle(subscription.topic)
         engine.watermarks.tick(force=True)
-    return engine.feed.settled(subscription.topic)
+    return engine.tailer.settled(subscription.topic)
 
 
 def collect(topic: str, using: str = "default") -> None:

@@ -70,13 +70,13 @@ class Acknowledger:
         transaction rolls back on the error. A delivery that an earlier try acknowledged is then also stale. ``then``:
         further work in the same transaction; it is left out if a delivery is stale.
         """
-        ended = [d for d in deliveries if d.hold.answer not in ("", "ack")]
-        todo = [d for d in deliveries if not d.hold.answer]
-        after = {d.hold.receipt: (True, False, d.hold.failures) for d in todo}
+        ended = [d for d in deliveries if d.status.answer not in ("", "ack")]
+        todo = [d for d in deliveries if not d.status.answer]
+        after = {d.status.receipt: (True, False, d.status.failures) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine, handed = self._of(todo), self._of(starting)
-            done = mine.finish(cursor, skipped=[d.offset for d in todo if d.hold.skipped])
+            done = mine.finish(cursor, skipped=[d.offset for d in todo if d.status.skipped])
             stale = _not_settled(cursor, mine, done, after)
             if whole and done < len(todo):
                 # If an earlier transaction acknowledged it, its effects are stored. Do not store them again.
@@ -88,13 +88,13 @@ class Acknowledger:
             return stale
 
         stale = session.run(self.context.using, work) if todo or starting or then else set()
-        gone = [d for d in todo if d.hold.receipt in stale] + ended
+        gone = [d for d in todo if d.status.receipt in stale] + ended
         if whole and gone:
             raise StaleDelivery(gone, "ack")
-        self.context.after_commit([d for d in todo if d.hold.receipt not in stale], self.note_ack)
+        self.context.after_commit([d for d in todo if d.status.receipt not in stale], self.note_ack)
         self.context.lose(stale)
         for delivery in starting:
-            delivery.hold.handed = True
+            delivery.status.handed = True
         if gone:
             raise StaleDelivery(gone, "ack")
         return True
@@ -110,14 +110,14 @@ class Acknowledger:
         with suppress(Error):
             there = session.run(self.context.using, self._of(deliveries).states)
             self.note_ack(
-                [d for d in deliveries if there.get(d.hold.receipt) == (True, False, d.hold.failures)]
+                [d for d in deliveries if there.get(d.status.receipt) == (True, False, d.status.failures)]
             )
 
     def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool:
         """Count a failed attempt. Put the message back, or dead-letter it after the last attempt."""
         to_ms("delay", delay)
         _check_text("error", error)
-        if delivery.hold.failures + 1 >= self.context.options.max_attempts:
+        if delivery.status.failures + 1 >= self.context.options.max_attempts:
             return self._dead_letter(delivery, "nack", error)
         return self.put_back([delivery], delay, error)
 
@@ -163,7 +163,7 @@ class Acknowledger:
         """
         visible_ms = to_ms("seconds", seconds)
         context = self.context
-        todo = [d for d in deliveries if not d.hold.answer]
+        todo = [d for d in deliveries if not d.status.answer]
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
@@ -171,15 +171,15 @@ class Acknowledger:
             return set() if moved == len(todo) else set(mine.receipts) - mine.held(cursor, locking=True)
 
         if todo and session.in_transaction(context.using) and not context.options.eager:
-            stale = self._extend_beside({d.hold.receipt for d in todo}, visible_ms)
+            stale = self._extend_beside({d.status.receipt for d in todo}, visible_ms)
         else:
             stale = session.run(context.using, work) if todo else set()
         for delivery in todo:
-            if delivery.hold.receipt not in stale:
-                delivery.hold.expires = context.clock.now() + visible_ms
-        context.take_back([d for d in todo if d.hold.receipt not in stale])
+            if delivery.status.receipt not in stale:
+                delivery.status.expires = context.clock.now() + visible_ms
+        context.take_back([d for d in todo if d.status.receipt not in stale])
         self.context.lose(stale)
-        if gone := [d for d in deliveries if d.hold.answer or d.hold.receipt in stale]:
+        if gone := [d for d in deliveries if d.status.answer or d.status.receipt in stale]:
             raise StaleDelivery(gone, "extend")
         return True
 
@@ -218,8 +218,8 @@ class Acknowledger:
 
         extended = session.run(self.context.using, work)
         for delivery in deliveries:
-            if delivery.hold.receipt in extended:
-                delivery.hold.expires = self.context.clock.now() + visible_ms
+            if delivery.status.receipt in extended:
+                delivery.status.expires = self.context.clock.now() + visible_ms
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Put back deliveries that reached no handler, and count no attempt. Skip locked ones."""
@@ -241,19 +241,21 @@ class Acknowledger:
 
         def work(cursor: CursorWrapper) -> tuple[list[Delivery], list[Delivery]]:
             free = self._of(deliveries).lock_free(cursor).receipts
-            rest = self._of(d for d in deliveries if d.hold.receipt not in free)
+            rest = self._of(d for d in deliveries if d.status.receipt not in free)
             there = rest.states(cursor)
             taken = {receipt for receipt, (_, in_flight, _) in there.items() if in_flight}
             busy = rest.held(cursor, locking=False) & taken if taken else set()
-            locked = [d for d in deliveries if d.hold.receipt in busy and not d.hold.answer]
-            lost = [d for d in deliveries if d.hold.receipt in taken - busy and not d.hold.answer]
+            locked = [d for d in deliveries if d.status.receipt in busy and not d.status.answer]
+            lost = [d for d in deliveries if d.status.receipt in taken - busy and not d.status.answer]
             given = [d for d in deliveries if d not in locked and d not in lost]
             known, told = {*free, *there}, answer(given) if given else ()
-            again = [d for d in given if d.hold.receipt not in known and not d.hold.answer and d not in told]
+            again = [
+                d for d in given if d.status.receipt not in known and not d.status.answer and d not in told
+            ]
             return locked, [*lost, *again, *told]
 
         locked, stale = session.run(self.context.using, work)
-        self.context.lose({d.hold.receipt for d in stale})
+        self.context.lose({d.status.receipt for d in stale})
         return locked, stale
 
     def end_quarantine(self, delivery: Delivery) -> bool:
@@ -267,7 +269,7 @@ class Acknowledger:
 
         done = session.run(self.context.using, work)
         if done:
-            delivery.hold.alone = False
+            delivery.status.alone = False
         return done
 
     def dead_letter(self, receipt: Receipt, error: str, failures: int) -> bool | None:
@@ -292,10 +294,10 @@ class Acknowledger:
         return done
 
     def _dead_letter(self, delivery: Delivery, verb: str, error: str) -> bool:
-        failures = delivery.hold.failures + 1
+        failures = delivery.status.failures + 1
         change = partial(self._move_to_dead_letters, error=error, failures=failures)
         settled = self._settle([delivery], verb, Outcome(error), change)
-        delivery.hold.dead_lettered = True
+        delivery.status.dead_lettered = True
         return settled
 
     def _move_to_dead_letters(
@@ -326,25 +328,25 @@ class Acknowledger:
         the log.
         """
         counted = int(outcome.error is not None)
-        todo = [d for d in deliveries if not d.hold.answer]
-        after = {d.hold.receipt: (due_in is None, False, d.hold.failures + counted) for d in todo}
+        todo = [d for d in deliveries if not d.status.answer]
+        after = {d.status.receipt: (due_in is None, False, d.status.failures + counted) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
             return _not_settled(cursor, mine, change(cursor, mine), after)
 
         stale = session.run(self.context.using, work) if todo else set()
-        settled = [d for d in todo if d.hold.receipt not in stale]
+        settled = [d for d in todo if d.status.receipt not in stale]
         self.context.after_commit(
             settled, partial(self.context.settled, verb=verb, due_in=due_in, outcome=outcome)
         )
         self.context.lose(stale)
-        if gone := [d for d in deliveries if d.hold.receipt in stale or d.hold.answer not in ("", verb)]:
+        if gone := [d for d in deliveries if d.status.receipt in stale or d.status.answer not in ("", verb)]:
             raise StaleDelivery(gone, verb)
         return True
 
     def _of(self, deliveries: Iterable[Delivery]) -> Deliveries:
-        return Deliveries(self.context.holder, [d.hold.receipt for d in deliveries])
+        return Deliveries(self.context.holder, [d.status.receipt for d in deliveries])
 
 
 def is_long(context: ConsumerState, delay_ms: int) -> bool:

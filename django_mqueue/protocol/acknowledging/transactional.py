@@ -27,10 +27,10 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     subscriber no longer owns one, or its handler ran too long. Raises ``BrokenTransaction`` if the block has ended the
     transaction, or if it can only be rolled back. Raises ``WrongDatabase`` at a write to another database.
     """
-    if ended := [delivery for delivery in deliveries if delivery.hold.answer]:
+    if ended := [delivery for delivery in deliveries if delivery.status.answer]:
         # A repeated ack succeeds, so the block would commit its effects a second time.
         raise StaleDelivery(ended, "atomic")
-    acknowledger = deliveries[0].hold.acknowledger
+    acknowledger = deliveries[0].status.acknowledger
     using = acknowledger.context.using
     acked = False
     try:
@@ -42,7 +42,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
                 )
             with _in_one_transaction(using):
                 yield
-            if overdue := [delivery for delivery in deliveries if delivery.hold.overdue]:
+            if overdue := [delivery for delivery in deliveries if delivery.status.overdue]:
                 raise StaleDelivery(overdue, "ack")
             acked = acknowledger.ack(deliveries, whole=True)
     except StaleDelivery:

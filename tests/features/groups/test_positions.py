@@ -317,7 +317,7 @@ def test_pausing_a_topic_waits_for_no_other_topic() -> None:
         settle(depot)
         publish("parcels", 1, key="k")
         consume(depot, 1)
-        engine_of(depot).feed.settle("parcels")
+        engine_of(depot).tailer.settle("parcels")
         with Stopped(lambda: engine_of(depot).watermarks.tick(force=True), COMMIT) as moving:
             assert Background(lambda: pause(TOPIC)).start().result() == 1
             assert Background(lambda: resume(TOPIC)).start().result() == 1

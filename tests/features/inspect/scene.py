@@ -59,7 +59,7 @@ def one_of_each() -> dict[str, int]:
     settle(subscription)
     offsets["pending"] = published({"is": "pending"}, key="pending", id="pending")[0]
     offsets["scheduled"] = scheduled("tomorrow")[0]
-    subscription._engine = None  # Its leases and its messages in flight stay as they are.
+    subscription._subscriber = None  # Its leases and its messages in flight stay as they are.
     return offsets
 
 

@@ -55,7 +55,7 @@ def test_what_handlers_do(exact: int | None) -> None:
     )
     Offset.objects.filter(consumer_group=GROUP).update(updated_at=1)
     found = figures(exact)
-    subscription._engine = None
+    subscription._subscriber = None
     assert found.usual == timedelta(seconds=3)
     told = [found.running_for, found.queued_for, found.quiet_for]
     assert [None if one is None else one // timedelta(minutes=1) for one in told] == [5, 4, 4]

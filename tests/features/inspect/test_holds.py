@@ -89,7 +89,7 @@ def test_a_message_is_not_delivered_then_in_flight_then_waits() -> None:
         assert (the_hold().reason, the_hold().offset) == ("waiting", first.offset)
         second.ack()
         assert the_hold().reason == "waiting"
-        subscription._engine = None  # Its lease and its waiting message stay as they are.
+        subscription._subscriber = None  # Its lease and its waiting message stay as they are.
     publish(TOPIC, 3, key="other")
     Message.objects.update(published_at=database_ms() - 3 * 3_600_000)
     Message.objects.filter(partition_key="k").delete()
@@ -104,7 +104,7 @@ def test_all_is_done_but_the_watermark_has_not_come_to_it_and_then_it_has() -> N
         settle(subscription)
         delivery.ack()
         assert the_hold().reason == "settling"
-        subscription._engine = None
+        subscription._subscriber = None
     Offset.objects.filter(consumer_group=GROUP, partition_key="").update(offset_acked=delivery.offset)
     assert (the_hold().reason, the_hold().group) == ("collecting", None)
     SubscriberHeartbeat.objects.all().delete()

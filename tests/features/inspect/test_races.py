@@ -98,7 +98,7 @@ class TestClaims:
             assert (row.acked, row.in_flight, row.delivery_token) == (
                 False,
                 True,
-                delivery.hold.receipt.token,
+                delivery.status.receipt.token,
             )
             assert delivery.ack()
 

@@ -239,7 +239,7 @@ def test_what_is_remembered_is_not_delivered() -> None:
         published(*range(3))
         engine = engine_of(subscription)
         engine.tick()
-        engine.feed.tick()
+        engine.tailer.tick()
         engine.tick()
         assert remove(TOPIC, group=GROUP, filter=lambda m: m.payload != 1) == 2
         assert [d.payload for d in consume(subscription, 1)] == [1]

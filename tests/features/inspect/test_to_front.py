@@ -99,7 +99,7 @@ def test_a_message_that_came_back_from_a_long_wait_keeps_what_it_has_been_throug
     assert send_to_front(TOPIC, group=GROUP, id="mine") == 1
     with Subscription(TOPIC, GROUP) as subscription:
         (delivery,) = poll_until(subscription, 1)
-        assert (delivery.attempt, delivery.last_error, delivery.hold.failures) == (3, "no", 2)
+        assert (delivery.attempt, delivery.last_error, delivery.status.failures) == (3, "no", 2)
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -134,7 +134,7 @@ def test_without_a_look_at_the_group_a_worker_delivers_each_once() -> None:
         published(*range(20))
         engine = engine_of(subscription)
         engine.tick()
-        engine.feed.tick()
+        engine.tailer.tick()
         engine.tick()
         assert send_to_front(TOPIC, group=GROUP, filter=lambda m: m.payload >= 15) == 5
         got = consume(subscription, 20)

@@ -56,7 +56,7 @@ class Group:
         got = []
         for name, member in self.members.items():
             for delivery in member.poll():
-                assert leased_by(delivery.hold.receipt.partition) == name
+                assert leased_by(delivery.status.receipt.partition) == name
                 if self.acks:
                     delivery.ack()
                 got.append(delivery)

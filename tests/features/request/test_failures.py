@@ -56,7 +56,7 @@ def test_a_request_that_kills_its_workers() -> None:
         requester = asked("prices", 1).start()
         one(subscription)
         DeliveryState.objects.update(alone=True)
-        subscription._engine = None
+        subscription._subscriber = None
         with Subscription("prices", "shop", name="a", max_attempts=1) as heir:
             wait_until(lambda: heir.poll() or requester.is_done, "it is buried")
         with pytest.raises(RequestFailed) as raised:

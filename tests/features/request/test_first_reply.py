@@ -138,7 +138,7 @@ def test_a_stale_delivery_s_reply_is_an_effect_like_any_other() -> None:
                 assert late.reply("refused")
             assert again.reply("new")
             assert requester.result() == Reply("new")
-        old._engine = None  # The second subscriber has replaced it: there is nothing to close.
+        old._subscriber = None  # The second subscriber has replaced it: there is nothing to close.
 
 
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])

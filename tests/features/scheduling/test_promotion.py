@@ -227,14 +227,14 @@ def test_a_promotion_that_commits_late_loses_nothing() -> None:
     for n in range(3):
         publish("t", f"m{n}", at=now() + PAST)
     with override_settings(MQUEUE=QUICK), Subscription("t", "g") as subscription:
-        engine = subscription._engine
+        engine = subscription._subscriber
         assert engine is not None
         with HeldTransaction(promote) as late:
             publish("t", "after")
             (delivery,) = poll_until(subscription, 1)
             delivery.ack()
             for _ in range(3):
-                engine.feed.settle("t")
+                engine.tailer.settle("t")
                 engine.watermarks.tick(force=True)
                 engine.collector.page(0)
             late.commit()

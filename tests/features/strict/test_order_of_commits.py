@@ -33,7 +33,7 @@ def test_what_committed_late_comes_before_what_was_sent_after_its_commit() -> No
         with HeldTransaction(lambda: publish("orders", "A", key="k")) as late:
             publish("orders", "other", key="z")
             poll_until(subscription, 1)[0].ack()
-            engine_of(subscription).feed.tails[
+            engine_of(subscription).tailer.tails[
                 "orders"
             ].sweep_at = math.inf  # The next check for late commits is far away.
             late.commit()

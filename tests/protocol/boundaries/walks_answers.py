@@ -131,7 +131,7 @@ def extended(topic: str) -> Seen:
 def extend(scene: Scene) -> Iterator[None]:
     found = scene.claimed(0, 1)
     yield
-    found[0].hold.acknowledger.extend(found, 3600)
+    found[0].status.acknowledger.extend(found, 3600)
 
 
 @walk(

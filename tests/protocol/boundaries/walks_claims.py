@@ -70,7 +70,7 @@ def claim_what_waits_and_what_is_fresh(scene: Scene) -> Iterator[None]:
     (delivery,) = scene.claimed(0)
     delivery.nack()
     scene.publish(1)
-    scene.engine.feed.tick()
+    scene.engine.tailer.tick()
     yield
     assert len(scene.engine.claiming.claim_batch(2, start_now=2)) == 2
 
@@ -127,7 +127,7 @@ def let_a_suspect_run_beside_others(scene: Scene) -> Iterator[None]:
     """After this call, the death of the worker no longer counts as a failure of the message."""
     (delivery,) = left_after_two_failures(scene).claiming.claim_quarantined(alone=True)
     yield
-    delivery.hold.acknowledger.end_quarantine(delivery)
+    delivery.status.acknowledger.end_quarantine(delivery)
 
 
 @walk(ended, Stage(((False,), ()), {0: 3}), Stage(((True,), ((0, "first", 1),)), {0: Dead(1)}))
@@ -147,7 +147,7 @@ def undo_a_claim_whose_commit_was_lost(scene: Scene) -> Iterator[None]:
     """The connection broke at the COMMIT, and the server committed. No handler received the message."""
     (delivery,) = scene.claimed(0)
     claiming = scene.engine.claiming
-    claiming._unsure = (delivery.hold.receipt.token, Claimable(fresh=[("k", delivery.offset)]))
+    claiming._unsure = (delivery.status.receipt.token, Claimable(fresh=[("k", delivery.offset)]))
     yield
     claiming.make_sure()
 

@@ -75,7 +75,7 @@ def lease_a_new_partition_between_discoveries(scene: Scene) -> Iterator[None]:
     engine.tick()
     scene.publish(0)
     yield
-    engine.feed.tick()
+    engine.tailer.tick()
     engine.tick()
 
 

@@ -150,7 +150,7 @@ def test_a_page_of_collection_is_bounded() -> None:
     subscription = behind_a_stuck_head("t", 3_000)
     ticks(subscription)
     with override_settings(MQUEUE={**CALM, "GC_INTERVAL": 0.01, "RETENTION": 0}):
-        subscription._engine.collector._next = 0.0  # type: ignore[union-attr]
+        subscription._subscriber.collector._next = 0.0  # type: ignore[union-attr]
         for _ in range(10):
             with counted() as cost:
                 subscription.poll()

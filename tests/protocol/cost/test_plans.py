@@ -77,7 +77,7 @@ def work() -> None:
         lost = subscription.poll()
         with Subscription("full", "ahead", name="a"), pytest.raises(StaleDelivery):
             subscription.ack(lost)
-        subscription._engine = None  # the second subscriber took its place: nothing to leave
+        subscription._subscriber = None  # the second subscriber took its place: nothing to leave
     with Subscription("full", "ahead", name="b", strict=True) as subscription:
         for _ in range(3):
             subscription.ack(subscription.poll())

@@ -32,7 +32,7 @@ def claimed_ahead(subscription: Subscription) -> Delivery:
 def start(subscription: Subscription, delivery: Delivery) -> bool:
     """Return True if a thread may start it. A worker asks this together with the acks of its finished deliveries."""
     engine_of(subscription).acknowledger.ack([], starting=[delivery])
-    return not delivery.hold.lost
+    return not delivery.status.lost
 
 
 def test_what_was_claimed_ahead_is_noted_when_it_starts() -> None:
@@ -58,7 +58,7 @@ def test_what_was_delivered_again_is_not_started() -> None:
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         delivery = claimed_ahead(subscription)
-        DeliveryState.objects.update(delivery_token=delivery.hold.receipt.token + 1)
+        DeliveryState.objects.update(delivery_token=delivery.status.receipt.token + 1)
         assert not start(subscription, delivery)
     assert not DeliveryState.objects.get().handed
 
@@ -68,7 +68,7 @@ def test_what_was_delivered_again_is_not_started_after_a_lock_wait() -> None:
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         delivery = claimed_ahead(subscription)
-        DeliveryState.objects.update(delivery_token=delivery.hold.receipt.token + 1)
+        DeliveryState.objects.update(delivery_token=delivery.status.receipt.token + 1)
         acknowledger = engine_of(subscription).acknowledger
 
         def mark(free: list[Delivery]) -> list[Delivery]:
@@ -76,7 +76,7 @@ def test_what_was_delivered_again_is_not_started_after_a_lock_wait() -> None:
             return []
 
         acknowledger.if_free([delivery], mark)
-        assert delivery.hold.lost
+        assert delivery.status.lost
 
 
 def test_what_no_handler_was_given_has_used_no_attempt() -> None:
@@ -87,7 +87,7 @@ def test_what_no_handler_was_given_has_used_no_attempt() -> None:
         PartitionLease.objects.update(lease_renewed_at=0)
         with Subscription(TOPIC, GROUP, name="heir") as heir:
             (delivery,) = poll_until(heir, 1)
-            assert (delivery.attempt, delivery.hold.alone) == (1, False)
+            assert (delivery.attempt, delivery.status.alone) == (1, False)
             assert delivery.ack()
 
 

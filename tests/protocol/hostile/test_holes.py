@@ -79,7 +79,7 @@ def nothing(subscription: Subscription) -> bool:
 
 def look_twice(subscription: Subscription) -> None:
     """Poll until the tail has completed at least two passes over the holes. Nothing may be delivered."""
-    tail = engine_of(subscription).feed.tails[TOPIC]
+    tail = engine_of(subscription).tailer.tails[TOPIC]
     for _ in range(3):
         before = tail.sweep_at
         wait_until(
@@ -208,7 +208,7 @@ def test_second_looks_do_not_grow_with_what_was_seen_behind_an_open_transaction(
             poll_until(subscription, lambda got: (subscription.ack(got), not_done() == 0)[1])
             look_twice(subscription)
             costs.append(cost_of_second_looks(subscription))
-        holes = len(engine_of(subscription).feed.tails[TOPIC].holes)
+        holes = len(engine_of(subscription).tailer.tails[TOPIC].holes)
         once, twice = costs
         assert seen_again(once) == seen_again(twice) == 0
         assert holes <= (tailer.RANGES if kind == "other topics" else 2 * count + 2)

@@ -74,7 +74,7 @@ def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_ever
                 late.ack(late.poll(1000))
                 membership = engine_of(late).membership
                 membership._renew()
-                membership._give_up(list(late._engine.context.partitions))  # type: ignore[union-attr]
+                membership._give_up(list(late._subscriber.context.partitions))  # type: ignore[union-attr]
             unsubscribe(TOPIC, "h")
             settle(subscription)
             collect(TOPIC)

@@ -290,4 +290,4 @@ def test_the_start_of_what_was_claimed_ahead_waits_for_a_theft() -> None:
 def start(subscription: Any, delivery: Delivery) -> bool:
     """Return whether a thread may start a delivery that was claimed ahead, as the runner asks."""
     engine_of(subscription).acknowledger.ack([], starting=[delivery])
-    return not delivery.hold.lost
+    return not delivery.status.lost

@@ -80,7 +80,7 @@ def steal(thief: Subscription) -> None:
 
 def bury(owner: Subscription, delivery: Delivery) -> bool:
     """Dead-letter a message that a former owner has left unanswered too often."""
-    return bool(engine_of(owner).acknowledger.dead_letter(delivery.hold.receipt, "died", 3))
+    return bool(engine_of(owner).acknowledger.dead_letter(delivery.status.receipt, "died", 3))
 
 
 def refused(verb: str) -> AbstractContextManager[object]:

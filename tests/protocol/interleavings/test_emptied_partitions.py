@@ -131,11 +131,11 @@ class TestEmptiedPartitions:
             collection.go()
         of_k, of_other = in_log(TOPIC)
         engine = engine_of(worker)
-        wait_until(lambda: engine.feed.settle(TOPIC) >= of_other, "it is settled")
+        wait_until(lambda: engine.tailer.settle(TOPIC) >= of_other, "it is settled")
         assert {"k", "other"} <= engine.context.dirty.keys()
         move(worker)
         assert watermark(TOPIC, "g", "other") == of_other
-        assert not engine.feed.tails[TOPIC].stale
+        assert not engine.tailer.tails[TOPIC].stale
         move(worker)
         assert watermark(TOPIC, "g", "k") >= of_k
         assert not caplog.records

@@ -124,9 +124,12 @@ def heir() -> Iterator[Subscription]:
     subscribe(TOPIC, GROUP)
     subscription = Subscription(TOPIC, GROUP, name="a")
     engine = Subscriber(TOPIC, GROUP, "a", subscription._options, Tailer("default"), expires=True)
-    engine.feed.join(TOPIC, engine)
-    engine.context.tail = engine.feed.position(TOPIC)
-    subscription._engine, subscription._scheduler = engine, ClaimScheduler([engine], Quarantine(quiet_for=0))
+    engine.tailer.join(TOPIC, engine)
+    engine.context.tail = engine.tailer.position(TOPIC)
+    subscription._subscriber, subscription._scheduler = (
+        engine,
+        ClaimScheduler([engine], Quarantine(quiet_for=0)),
+    )
     with closing(subscription):
         yield subscription
 

@@ -162,7 +162,7 @@ class TestSubscribedAgainUnderRunningWorkers:
         engine = engine_of(worker)
 
         def has_heard() -> bool:
-            engine.feed.tick()
+            engine.tailer.tick()
             return engine.has_work
 
         wait_until(has_heard, "the worker knows message 1")  # So that the claim's COMMIT is the first one.

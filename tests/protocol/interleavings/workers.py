@@ -43,7 +43,7 @@ def expire() -> None:
 
 def hear(subscription: Subscription) -> None:
     """Read the new rows of the log, and claim none of them."""
-    engine_of(subscription).feed.tick()
+    engine_of(subscription).tailer.tick()
 
 
 def claim(subscription: Subscription, most: int = 100, *, start_now: int = 100) -> list[Delivery]:

@@ -146,7 +146,7 @@ class Driver(Publisher):
             worker.expired = False
         self.look()  # The poll dead-letters messages before it returns deliveries.
         for delivery in got:
-            alone = delivery.hold.alone
+            alone = delivery.status.alone
             handout = self.model.delivered(
                 worker, delivery.offset, delivery.attempt, alone=alone, beside=patient
             )

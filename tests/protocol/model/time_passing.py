@@ -30,7 +30,7 @@ PERIODIC = ("discover", "renew", "sweep", "settle", "watermark", "collect")
 def make_due(subscription: Subscription, due: Collection[str]) -> None:
     """Let the next poll run only the periodic work in ``due``."""
     engine = engine_of(subscription)
-    membership, tail = engine.membership, engine.feed.tails.get(subscription.topic)
+    membership, tail = engine.membership, engine.tailer.tails.get(subscription.topic)
 
     def at(what: str) -> float:
         return 0.0 if what in due else math.inf
@@ -45,14 +45,14 @@ def make_due(subscription: Subscription, due: Collection[str]) -> None:
         tail.sweep_at, tail.settle_at = at("sweep"), at("settle")
     dispatch = subscription._scheduler
     assert dispatch is not None
-    dispatch._alone_since, dispatch.solitude._quiet_since = None, None
+    dispatch._alone_since, dispatch.quarantine._quiet_since = None, None
 
 
 def ten_seconds_pass(subscription: Subscription) -> None:
     """Let ten seconds pass for a message that runs alone, or that waits to run alone. Call it after ``make_due``."""
     dispatch, alone = subscription._scheduler, engine_of(subscription).alone()
     assert dispatch is not None
-    dispatch.solitude._quiet_since = -math.inf
+    dispatch.quarantine._quiet_since = -math.inf
     dispatch._alone_since = (alone, -math.inf) if alone else None
 
 
@@ -73,9 +73,9 @@ def delays_pass(topic: str, subscriptions: Collection[Subscription]) -> None:
 def visibility_passes(delivery: Delivery) -> None:
     """Let the visibility timeout of a delivery expire. Its subscriber notices it with its next poll."""
     DeliveryState.objects.filter(message_offset=delivery.offset, consumer_group=delivery.group).filter(
-        delivery_token=delivery.hold.receipt.token, in_flight=True
+        delivery_token=delivery.status.receipt.token, in_flight=True
     ).update(invisible_until=0)
-    delivery.hold.expires = 0
+    delivery.status.expires = 0
 
 
 def leases_pass(topic: str, group: str, name: str) -> None:

@@ -48,7 +48,7 @@ def test_two_of_a_strict_key_are_not_delivered_at_once() -> None:
         earlier = Earlier()
         publish_many(TOPIC, [OutgoingMessage(1, key=key) for key in keys])
         engine = engine_of(subscription)
-        engine.feed.tick()
+        engine.tailer.tick()
         assert [len(engine.context.partitions[key].fresh) for key in keys] == [1, 1]
         before = in_log(TOPIC)
         earlier.set_back()

@@ -80,7 +80,7 @@ def test_what_commits_while_all_is_read_anew_comes_before_what_is_sent_then() ->
                 publish(TOPIC, 2, key="k")
 
             witness = Witness(go_on)
-            engine_of(subscription).feed.join(TOPIC, witness)
+            engine_of(subscription).tailer.join(TOPIC, witness)
             connection.close()
             assert [delivery.payload for delivery in consume(subscription, 2)] == [1, 2]
             assert witness.times == 1
@@ -100,7 +100,7 @@ def test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again()
         (left,) = poll_until(mine, 1)
         told = Witness()
         connection.close()
-        engine_of(mine).feed.join(TOPIC, told)
+        engine_of(mine).tailer.join(TOPIC, told)
         wait_until(lambda: mine.poll() or left.offset in told.heard, "it is told again")
         assert [mine.poll() for _ in range(3)] == [[], [], []]
         with Subscription(TOPIC, GROUP, "a") as other:
@@ -137,7 +137,7 @@ def test_a_drained_partition_is_given_up_by_who_has_many_connections() -> None:
         publish(TOPIC, 0, key="k")
         consume(subscription, 1)
         witness = Witness()
-        engine_of(subscription).feed.join(TOPIC, witness)
+        engine_of(subscription).tailer.join(TOPIC, witness)
 
         def is_given_up() -> bool:
             connection.close()
@@ -157,7 +157,7 @@ def test_threads_that_poll_in_turn_have_nothing_read_anew() -> None:
         ThreadPoolExecutor(1) as another,
     ):
         witness = Witness()
-        engine_of(subscription).feed.join(TOPIC, witness)
+        engine_of(subscription).tailer.join(TOPIC, witness)
         try:
             for _ in range(3):
                 subscription.poll()
@@ -223,8 +223,8 @@ def test_dead_letters_that_are_taken_out_are_nothing_lost(caplog: pytest.LogCapt
     letters = f"{TOPIC}_dlq"
     with Subscription(TOPIC, GROUP) as subscription, Subscription(letters, "clerk") as clerk:
         witness = Witness()
-        engine_of(clerk).feed.join(letters, witness)
-        tail = engine_of(clerk).feed.tails[letters]
+        engine_of(clerk).tailer.join(letters, witness)
+        tail = engine_of(clerk).tailer.tails[letters]
         for n in range(3):
             tail.settle_at = math.inf
             publish(TOPIC, n, key="k")

@@ -213,7 +213,7 @@ def test_a_discovery_without_dead_members_has_the_same_statements() -> None:
                 a.engine.membership.look_again()
             return cost.count
 
-        engine = b._engine
+        engine = b._subscriber
         assert engine is not None
         with counted() as cost:
             engine.membership.look_again()

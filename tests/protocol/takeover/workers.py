@@ -71,7 +71,7 @@ class Loop:
         """Read the log, and run a discovery with a heartbeat."""
 
         def work() -> None:
-            self.engine.feed.tick()
+            self.engine.tailer.tick()
             look(self.engine)
 
         self.use(work)

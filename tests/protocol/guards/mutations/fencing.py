@@ -254,7 +254,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the next poll confirms committed acks",
         "a strict key waits until the delivery's visibility timeout expires, although its message is done",
         "service/subscription.py",
-        "        engine.context.confirm()\n",
+        "        subscriber.context.confirm()\n",
         "",
         f"{_MANUAL}::test_an_answer_that_is_committed_is_known_at_the_next_poll[ack-by Django]",
     ),

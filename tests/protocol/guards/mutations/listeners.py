@@ -19,7 +19,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the signal of a settled delivery is sent once",
         "receivers count an atomic handler's ack twice",
         "protocol/consumer_state.py",
-        "news = [d for d in deliveries if not d.hold.answer]",
+        "news = [d for d in deliveries if not d.status.answer]",
         "news = list(deliveries)",
         f"{_WORKERS}::test_an_atomic_handlers_ack_is_told_once_and_after_its_commit",
     ),

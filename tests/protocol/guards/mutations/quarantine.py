@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutation import Edit, Mutation, mutation
+from .mutation import Mutation, mutation
 
 _LOCKED = "protocol/hostile/test_alone_beside_locked.py"
 _ENDED = f"{_LOCKED}::test_a_locked_answer_to_a_suspect_stops_no_other_group"
@@ -16,7 +16,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a quarantined message stops running alone when its handler ends, even if its row is locked",
         _STOPPED,
         "protocol/claim_scheduler.py",
-        "        delivery.hold.alone = False\n",
+        "        delivery.status.alone = False\n",
         "",
         _ENDED,
     ),
@@ -26,8 +26,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/claim_scheduler.py",
         "            self.let_others_run(alone)\n            return False\n",
         "            self.let_others_run(alone)\n"
-        "            alone.hold.alone = not alone.hold.acknowledger.end_quarantine(alone)\n"
-        "            return alone.hold.alone\n",
+        "            alone.status.alone = not alone.status.acknowledger.end_quarantine(alone)\n"
+        "            return alone.status.alone\n",
         _LONG,
         _BY_HAND,
     ),
@@ -114,23 +114,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         "self.resting",
         f"{_LOCKED}::test_suspects_of_a_paused_group_stop_no_other_group",
     ),
-    Mutation(
+    mutation(
         "a worker leaves the failures of a resting group for later",
         "settling for other groups waits for the locked rows of the resting group",
-        (
-            Edit(
-                "workers/completer.py",
-                'outcome.verdict.verb == "ack" or self._engine_of[outcome.delivery.hold.acknowledger].resting:',
-                'outcome.verdict.verb == "ack":',
-            ),
-        ),
-        (f"{_LOCKED}::test_many_answers_of_a_resting_group_keep_no_answer_of_another_waiting",),
+        "workers/completer.py",
+        "                or self._subscriber_of[outcome.delivery.status.acknowledger].resting\n",
+        "",
+        f"{_LOCKED}::test_many_answers_of_a_resting_group_keep_no_answer_of_another_waiting",
     ),
     mutation(
         "a worker with the option --drain waits for resting groups",
         "it exits and reports no work while messages of a resting group are open",
         "workers/runner.py",
-        "work = work or engine.resting",
+        "work = work or subscriber.resting",
         "work = work or False",
         f"{_LOCKED}::test_drain_does_not_end_while_a_group_rests",
     ),

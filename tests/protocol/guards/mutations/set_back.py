@@ -94,7 +94,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "after an outage the leases expire meanwhile, other workers take over, and running messages are"
         " handled twice",
         "protocol/membership.py",
-        "            self.feed.send_heartbeat_if_due()\n            load_again",
+        "            self.tailer.send_heartbeat_if_due()\n            load_again",
         "            load_again",
         f"{_ANEW}::test_reading_anew_outlasts_no_lease",
     ),

@@ -72,7 +72,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "protocol/watermarks.py",
-                "settled = self.feed.shared_settled(context.topic)",
+                "settled = self.tailer.shared_settled(context.topic)",
                 "settled = context.tail",
             ),
             Edit("protocol/watermarks.py", "        settled = min(settled, found.settled)\n", ""),

@@ -171,8 +171,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an atomic handler's ack in another thread changes them during the read, and the worker exits with"
         " an error",
         "protocol/subscriber.py",
-        "for d in self.deliveries() if d.hold.alone",
-        "for d in self.context.in_flight.values() if d.hold.alone",
+        "for d in self.deliveries() if d.status.alone",
+        "for d in self.context.in_flight.values() if d.status.alone",
         f"{_ACKS}::test_an_ack_while_the_loop_asks_who_runs_alone",
     ),
     mutation(
