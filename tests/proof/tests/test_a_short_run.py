@@ -41,3 +41,6 @@ def test_half_a_minute_of_faults_breaks_no_promise(
     assert result.summary.committed > 1_000
     assert sum(result.summary.faults.values()) >= 5
     assert sum(result.summary.deliveries.values()) > result.summary.committed
+    assert result.summary.scheduled
+    assert result.summary.lots
+    assert result.summary.batches
