@@ -76,6 +76,7 @@ def my_writer() -> Writer:
 
 SHARES = {
     "nap": 0.02,  # a few milliseconds
+    "dawdle": 0.002,  # longer than the other messages of a lot wait
     "fail": 0.02,  # once or twice
     "postpone": 0.003,  # now and then
     "always fail": 0.002,

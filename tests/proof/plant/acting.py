@@ -12,6 +12,7 @@ from functools import cache
 from django.db import connection
 
 from django_mqueue import BatchFailure, Delivery, Message, Postpone, Reject
+from django_mqueue.workers.pool import SLOW
 from tests.proof.history import Fault, Finished, Started, Writer, now
 from tests.proof.plan import VISIBILITY, my_name, my_writer
 
@@ -106,6 +107,8 @@ def _act(message: Message) -> None:
     match asked["do"]:
         case "nap":
             _pause.wait(random.random() * 0.03)
+        case "dawdle":
+            _pause.wait(3 * SLOW)
         case "fail" if message.attempt <= 1 + random.randrange(2):
             raise ValueError("this time it fails")
         case "postpone" if random.random() < 0.6:

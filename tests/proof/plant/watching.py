@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from django_mqueue import Delivery
 from django_mqueue.workers import pool, sharing
+from django_mqueue.workers.executor import call
 from django_mqueue.workers.jobs import Job, Outcome
 from tests.proof.history import Handed, now
 from tests.proof.plan import my_name
@@ -26,7 +27,7 @@ def note_end_of(delivery: Delivery) -> None:
 
 def start() -> None:
     """Watch this process. With ``PROOF_BACKLOG``, its threads get lots at a small backlog."""
-    call, start_lot = pool.call, pool.HandlerPool.start
+    start_lot = pool.HandlerPool.start
 
     @wraps(call)
     def noted_call(job: Job) -> list[Outcome]:
