@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.proof.history import Fault, Writer, now
-from tests.proof.plan import environment
+from tests.proof.plan import SMALL_BACKLOG, environment
 from tests.support.processes import Worker
 
 Kind = Literal["worker", "hand", "publisher"]
@@ -64,11 +64,19 @@ class Crew:
         taken = any(member.post == post for member in self.members)
         subscriber = post if self.dice.random() < 0.5 and not taken else name
         arguments: dict[Kind, tuple[str, ...]] = {
-            "worker": ("orders:billing", "ledger", f"--threads={self.threads}", f"--name={subscriber}"),
+            "worker": (
+                "orders:billing",
+                "orders:stock",
+                "ledger",
+                f"--threads={self.threads}",
+                f"--name={subscriber}",
+            ),
             "hand": (subscriber,),
             "publisher": (post, str(self.dice.randrange(1 << 30)), str(self.rate)),
         }
         variables = {"DATABASE_URL": self.url, **environment(self.directory, name, self.lease, clock=clock)}
+        if self._count % 2:
+            variables["PROOF_BACKLOG"] = str(SMALL_BACKLOG)
         process = Worker(arguments[kind], variables, PROGRAMS[kind])
         member = Member(name, kind, post, process)
         self.members.append(member)

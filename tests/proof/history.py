@@ -44,6 +44,8 @@ class Sent:
     message: str
     topic: str
     key: str | None
+    delay: float = 0.0
+    """Seconds until a scheduled message is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,17 @@ class Finished:
     message: str
     attempt: int
     outcome: Literal["done", "failed", "rejected", "postponed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A thread of ``worker`` got several messages of a group: a lot of several ``calls``, or one call with a batch."""
+
+    at: int
+    worker: str
+    group: str
+    calls: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +177,7 @@ Event = (
     | Closed
     | Started
     | Finished
+    | Handed
     | DeadLettered
     | Effect
     | Deleted
@@ -174,7 +188,8 @@ Event = (
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        Registered, Sent, Ignored, Closed, Started, Finished, DeadLettered, Effect, Deleted, Unowned, Fault, Left,
+        Registered, Sent, Ignored, Closed, Started, Finished, Handed, DeadLettered, Effect, Deleted, Unowned, Fault,
+        Left,
     )
 }  # fmt: skip
 

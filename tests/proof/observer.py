@@ -12,7 +12,7 @@ from typing import Any
 import MySQLdb
 
 from tests.proof.history import DeadLettered, Deleted, Effect, Left, Unowned, Writer, now
-from tests.proof.plan import GROUPS, TAXES, TOPICS
+from tests.proof.plan import GROUPS, LEDGER, STORED, TOPICS
 
 NOW_MS = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)"
 MUCH, LITTLE = 20_000, 8_000
@@ -39,7 +39,10 @@ class Observer:
             f" VALUES ({NOW_MS}, OLD.topic, OLD.`offset`, LEFT(OLD.payload, 200))"
         )
 
-        self._run("CREATE TABLE proof_effect (message VARCHAR(120), `offset` BIGINT, KEY (message))")
+        self._run(
+            "CREATE TABLE proof_effect (consumer_group VARCHAR(120), message VARCHAR(120), `offset` BIGINT,"
+            " KEY (message))"
+        )
 
     def look(self) -> None:
         """Record the backlog, and partitions that gained or lost an owner since the last call."""
@@ -57,7 +60,7 @@ class Observer:
         """Return True if the log and the delivery state are empty."""
         try:
             return not self._rows(
-                f"SELECT 1 FROM queue_messages WHERE topic IN {TOPICS} LIMIT 1"
+                f"SELECT 1 FROM queue_messages WHERE topic IN {STORED} LIMIT 1"
             ) and not self._rows("SELECT 1 FROM queue_delivery_state LIMIT 1")
         except MySQLdb.Error:
             self._forget_connection()
@@ -75,12 +78,13 @@ class Observer:
             " WHERE failed_at IS NOT NULL"
         ):
             self.history.write(DeadLettered(at * 1_000_000 + shift, topic, group, _name(head), failures))
-        for message, offset, count in self._rows(
-            "SELECT message, `offset`, COUNT(*) FROM proof_effect GROUP BY message, `offset`"
+        for group, message, offset, count in self._rows(
+            "SELECT consumer_group, message, `offset`, COUNT(*) FROM proof_effect"
+            " GROUP BY consumer_group, message, `offset`"
         ):
-            self.history.write(Effect(now(), TAXES.topic, TAXES.name, message, offset, count))
+            self.history.write(Effect(now(), LEDGER, group, message, offset, count))
         for topic, head in self._rows(
-            f"SELECT topic, LEFT(payload, 200) FROM queue_messages WHERE topic IN {TOPICS}"
+            f"SELECT topic, LEFT(payload, 200) FROM queue_messages WHERE topic IN {STORED}"
         ):
             self.history.write(Left(now(), "queue_messages", topic, _name(head)))
         for topic, *rest in self._rows(

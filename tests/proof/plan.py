@@ -32,9 +32,14 @@ class Group:
 
 
 BILLING, HAND, BOOKS = Group(ORDERS, "billing"), Group(ORDERS, "hand"), Group(LEDGER, "books", strict=True)
-TAXES = Group(LEDGER, "taxes", atomic=True)
-GROUPS = (BILLING, HAND, BOOKS, TAXES)
+STOCK = Group(ORDERS, "stock")
+TAXES, AUDIT = Group(LEDGER, "taxes", atomic=True), Group(LEDGER, "audit", atomic=True)
+GROUPS = (BILLING, HAND, STOCK, BOOKS, TAXES, AUDIT)
 TOPICS = (ORDERS, LEDGER)
+STORED = (*TOPICS, *(f"{topic}_scheduled" for topic in TOPICS))
+"""The topics, and where their scheduled messages wait."""
+SMALL_BACKLOG = 5
+"""Number of messages claimed ahead from which a thread of every second worker gets a lot."""
 
 
 def mqueue(lease: float) -> dict[str, Any]:
@@ -71,6 +76,7 @@ def my_writer() -> Writer:
 
 SHARES = {
     "nap": 0.02,  # a few milliseconds
+    "dawdle": 0.002,  # longer than the other messages of a lot wait
     "fail": 0.02,  # once or twice
     "postpone": 0.003,  # now and then
     "always fail": 0.002,
@@ -87,7 +93,7 @@ def wish(dice: random.Random) -> dict[str, str]:
     for what, share in SHARES.items():
         if place < share:
             # The process that consumes by hand handles its messages in one thread. A death would hit all of them.
-            groups = [BILLING, BOOKS, TAXES] if what == "die" else GROUPS
+            groups = [group for group in GROUPS if group is not HAND] if what == "die" else GROUPS
             return {"do": what, "on": dice.choice(groups).name}
         place -= share
     return {}

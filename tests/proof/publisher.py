@@ -26,6 +26,8 @@ from tests.proof.history import Closed, Ignored, Sent, Writer, now  # noqa: E402
 from tests.proof.plan import KEYS, LEDGER, LEDGER_KEYS, ORDERS, my_name, my_writer, wish  # noqa: E402
 
 BURST = 500
+SCHEDULED = 0.05
+"""The share of scheduled messages."""
 
 _pause = threading.Event()
 
@@ -132,23 +134,28 @@ class Publisher:
             return f"{self.post}-{self.dice.randrange(LEDGER_KEYS)}"
         return self.dice.choice(KEYS) if self.dice.random() < 0.7 else None
 
-    def _sent(self, name: str, topic: str, key: str | None) -> dict[str, str]:
+    def _delay(self) -> float | None:
+        """Return the delay of a scheduled message in seconds, or None for the other messages."""
+        return self.dice.randrange(1, 2000) / 1000 if self.dice.random() < SCHEDULED else None
+
+    def _sent(self, name: str, topic: str, key: str | None, delay: float | None) -> dict[str, str]:
         """Note in the history that a message is about to be sent, and return its payload."""
         self.messages += 1
         message = f"{self.name}-{self.messages}"
-        self.history.write(Sent(now(), self.name, name, message, topic, key))
+        self.history.write(Sent(now(), self.name, name, message, topic, key, delay or 0.0))
         return {"m": message, **wish(self.dice)}
 
     def _message(self, name: str, topic: str) -> OutgoingMessage:
-        key = self._key(topic)
-        return OutgoingMessage(self._sent(name, topic, key), key=key)
+        key, delay = self._key(topic), self._delay()
+        return OutgoingMessage(self._sent(name, topic, key, delay), key=key, delay=delay)
 
     def _publish(
         self, name: str, topic: str, *, id: str | None = None, key: str | None = None, fill: str = ""
     ) -> None:
-        key = key or self._key(topic)
-        payload = self._sent(name, topic, key)
-        if not publish(topic, {**payload, "fill": fill} if fill else payload, key=key, id=id).created:
+        key, delay = key or self._key(topic), self._delay() if id is None else None
+        payload = self._sent(name, topic, key, delay)
+        content = {**payload, "fill": fill} if fill else payload
+        if not publish(topic, content, key=key, id=id, delay=delay).created:
             self.history.write(Ignored(now(), payload["m"]))
 
 

@@ -46,7 +46,7 @@ class Options:
     hands: int = 2
     publishers: int = 3
     slack: float = SLACK
-    drain: float = 90.0
+    drain: float = 300.0
 
 
 @dataclass(frozen=True)

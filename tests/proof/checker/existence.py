@@ -9,6 +9,9 @@ from .breaches import Finding, Rules
 from .index import History
 from .stories import Story
 
+ROUNDING = 2_000_000
+"""The database counts whole milliseconds, on a clock that may drift."""
+
 
 def contradictions(history: History, rules: Rules) -> Iterator[Finding]:
     """The history is consistent. Otherwise the other rules give wrong results.
@@ -33,9 +36,9 @@ def ghosts(history: History, rules: Rules) -> Iterator[Finding]:
 
     Three kinds of messages are never delivered, dead-lettered or deleted: unsent messages, messages of transactions
     that rolled back, and duplicates that the queue ignored. An existing message is not delivered before its
-    transaction's last message was sent, because the commit follows later. It arrives under the topic and key of its
-    sending, and only in registered groups. The times of deletions and dead letters come from the database, so this rule
-    does not compare them.
+    transaction's last message was sent, because the commit follows later. A scheduled message is not delivered before
+    it is due. It arrives under the topic and key of its sending, and only in registered groups. The times of deletions
+    and dead letters come from the database, so this rule does not compare them.
     """
     last_sent = {name: _last_sent(stories, name) for name, stories in history.transactions.items()}
     for story in history.stories.values():
@@ -46,10 +49,13 @@ def ghosts(history: History, rules: Rules) -> Iterator[Finding]:
         if sent is None:
             continue
         existed = min(last_sent[s.sent.transaction] for s in story.sendings)
+        due = min(s.sent.at + round(s.sent.delay * 1e9) for s in story.sendings)
         for run in story.runs:
             one = run.started
             if one.at < existed:
                 yield Finding(story.message, "delivered before its transaction can have committed", (story,))
+            if one.at < due - ROUNDING:
+                yield Finding(story.message, "delivered before it was due", (story,))
             if (one.topic, one.key) != (sent.topic, sent.key):
                 text = (
                     f"delivered from {one.topic!r} with key {one.key!r}, not {sent.topic!r} and {sent.key!r}"

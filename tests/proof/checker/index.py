@@ -15,6 +15,7 @@ from ..history import (
     Event,
     Fault,
     Finished,
+    Handed,
     Ignored,
     Left,
     Registered,
@@ -47,6 +48,7 @@ class History:
         """Runs by group, topic and key, in the order of their starts."""
         self.faults: list[Fault] = []
         self.unowned: list[Unowned] = []
+        self.handed: list[Handed] = []
         self.left: list[Left] = []
         self._publishers: set[str] = set()
         self._active: defaultdict[str, dict[Run, None]] = defaultdict(dict)
@@ -89,6 +91,7 @@ class History:
             Closed: self._on_closed,
             Started: self._on_started,
             Finished: self._on_finished,
+            Handed: self.handed.append,
             DeadLettered: self._on_other,
             Effect: self._on_effect,
             Deleted: self._on_other,

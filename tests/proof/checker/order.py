@@ -18,7 +18,7 @@ from .world import FOREVER
 class Turn:
     """A message of a key, as one group orders it.
 
-    ``born`` is the first time at which the message is known to be committed. ``over`` is the time when the group
+    ``born`` is the first time at which the message is known to be in the log. ``over`` is the time when the group
     finished it, and ``first`` is its first start.
     """
 
@@ -35,7 +35,8 @@ def out_of_order(history: History, rules: Rules) -> Iterator[Finding]:
 
     A and B are messages of one key, and A was published first. That is: A's transaction had committed (or A had been
     delivered) before B was sent, or one transaction sent both in this order. Messages of publishers that work at the
-    same time have no order.
+    same time have no order. A scheduled message enters the log only after it is due: as B it follows A as any message
+    does. As A, only its first delivery shows that it was in the log before B was sent.
 
     Nothing excuses an early start of B: even a stalled worker claimed B only after A was over. (The database sets the
     time of a dead letter, so the rule allows the slack there.) A late start of A is excused if its worker stalled
@@ -65,7 +66,8 @@ def _by_key(history: History) -> dict[tuple[str, str], list[Story]]:
 def _turn(history: History, rules: Rules, story: Story, group: str) -> Turn:
     sending = story.sendings[0].sent
     closed = history.closed.get(sending.transaction)
-    born = closed[0].at if closed and closed[0].outcome == "committed" else FOREVER
+    committed = closed and closed[0].outcome == "committed" and not sending.delay
+    born = closed[0].at if closed and committed else FOREVER
     runs = story.runs_of(group)
     done = [run.end for run in runs if run.outcome == "done"]
     done += [letter.at - rules.slack_ns for letter in story.dead if letter.group == group]
@@ -103,14 +105,21 @@ def _inside(history: History, rules: Rules, turns: Sequence[Turn], where: str) -
     for turn in turns:
         together[turn.story.sendings[0].sent.transaction].append(turn)
     for ones in together.values():
-        latest = ones[0]
-        for b in ones[1:]:
-            yield from _too_early(latest, b, where)
-            latest = b if b.over > latest.over else latest
+        latest: Turn | None = None
+        for b in ones:
+            if latest:
+                yield from _too_early(latest, b, where)
+            if not _scheduled(b) and (not latest or b.over > latest.over):
+                latest = b
         earliest = ones[-1]
         for a in reversed(ones[:-1]):
-            yield from _too_late(history, rules, a, earliest, where)
+            if not _scheduled(a):
+                yield from _too_late(history, rules, a, earliest, where)
             earliest = a if a.first < earliest.first else earliest
+
+
+def _scheduled(turn: Turn) -> bool:
+    return turn.story.sendings[0].sent.delay > 0
 
 
 def _too_early(a: Turn, b: Turn, where: str) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ class Summary:
     """The numbers of a history. Times are in seconds, and groups are named ``topic:group``.
 
     ``redelivered`` counts starts with an attempt above 1. ``unowned`` is the longest time that a partition had no
-    lease.
+    lease. ``lots`` counts the lots of several calls, and ``batches`` the batches of several messages.
     """
 
     seconds: float
@@ -32,6 +32,11 @@ class Summary:
     redelivered: int
     faults: dict[str, int]
     unowned: float
+    scheduled: int
+    lots: int
+    in_lots: int
+    batches: int
+    in_batches: int
 
     def rows(self) -> Iterator[tuple[str, str]]:
         yield "run time", f"{self.seconds:,.1f} s"
@@ -40,9 +45,12 @@ class Summary:
         yield "of transactions rolled back", f"{self.rolled_back:,}"
         yield "of transactions with an unknown end", f"{self.unknown:,}"
         yield "ignored as duplicates", f"{self.ignored:,}"
+        yield "scheduled", f"{self.scheduled:,}"
         yield "deliveries", f"{sum(self.deliveries.values()):,}"
         for name, count in self.deliveries.items():
             yield f"deliveries, {name}", f"{count:,}"
+        yield "lots of several calls; messages in them", f"{self.lots:,}; {self.in_lots:,}"
+        yield "batches of several messages; messages in them", f"{self.batches:,}; {self.in_batches:,}"
         yield "redeliveries (attempt above 1)", f"{self.redelivered:,}"
         for name, count in self.outcomes.items():
             yield f"runs {name}", f"{count:,}"
@@ -71,11 +79,12 @@ def summed(history: History) -> Summary:
     ends = Counter[str]()
     ignored = 0
     deliveries, letters, outcomes = Counter[str](), Counter[str](), Counter[str]()
-    redelivered = deleted = 0
+    redelivered = deleted = scheduled = 0
     for story in history.stories.values():
         for sending in story.sendings:
             ends[history.outcome(sending.sent.transaction)] += 1
             ignored += sending.ignored is not None
+            scheduled += sending.sent.delay > 0
         for run in story.runs:
             one = run.started
             deliveries[f"{one.topic}:{one.group}"] += 1
@@ -84,6 +93,8 @@ def summed(history: History) -> Summary:
         if story.others:
             deleted += len(story.deleted)
             letters.update(f"{letter.topic}:{letter.group}" for letter in story.dead)
+    lots = [handed.messages for handed in history.handed if handed.calls > 1]
+    batches = [handed.messages for handed in history.handed if handed.calls == 1]
     spans = [last - first for ones in gaps(history).values() for first, last, _ in ones]
     return Summary(
         seconds=(history.last - history.events[0].at) / 1e9 if history.events else 0.0,
@@ -99,4 +110,9 @@ def summed(history: History) -> Summary:
         redelivered=redelivered,
         faults=dict(sorted(Counter(fault.kind for fault in history.faults).items())),
         unowned=max(spans, default=0) / 1e9,
+        scheduled=scheduled,
+        lots=len(lots),
+        in_lots=sum(lots),
+        batches=len(batches),
+        in_batches=sum(batches),
     )

@@ -6,12 +6,13 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from django.db import connection
 
-from django_mqueue import Delivery, Message, Postpone, Reject
+from django_mqueue import BatchFailure, Delivery, Message, Postpone, Reject
+from django_mqueue.workers.pool import SLOW
 from tests.proof.history import Fault, Finished, Started, Writer, now
 from tests.proof.plan import VISIBILITY, my_name, my_writer
 
@@ -23,13 +24,20 @@ def history() -> Writer:
     return my_writer()
 
 
-def given(message: Message) -> None:
+def given(*messages: Message) -> None:
     history().write(
-        Started(
-            now(), my_name(), message.group, message.topic, message.key, message.payload["m"], message.offset,
-            message.attempt,
+        *(
+            Started(
+                now(), my_name(), message.group, message.topic, message.key, message.payload["m"], message.offset,
+                message.attempt,
+            )
+            for message in messages
         )
     )  # fmt: skip
+
+
+def ended(message: Message, outcome: str) -> Finished:
+    return Finished(now(), my_name(), message.group, message.payload["m"], message.attempt, outcome)  # type: ignore[arg-type]
 
 
 def act(message: Message) -> None:
@@ -45,29 +53,51 @@ def act_and_take_effect(delivery: Delivery) -> None:
 
     def work() -> None:
         with delivery.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    "INSERT INTO proof_effect VALUES (%s, %s)", [delivery.payload["m"], delivery.offset]
-                )
-            _act(delivery)
+            take_effect(delivery)
 
     _noted(delivery, work)
 
 
+def take_effect(delivery: Delivery) -> None:
+    """Write a row, and do what the message requests, in the transaction that also acks. Note no end."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO proof_effect VALUES (%s, %s, %s)",
+            [delivery.group, delivery.payload["m"], delivery.offset],
+        )
+    _act(delivery)
+
+
+def act_on_batch(batch: Sequence[Message]) -> None:
+    """Do what each message of a batch requests. The history notes all ends together, just before the queue."""
+    failures: dict[Message, BaseException] = {}
+    for message in batch:
+        try:
+            _act(message)
+        except (ValueError, Reject, Postpone) as error:
+            failures[message] = error
+    history().write(*(ended(message, _outcome(failures.get(message))) for message in batch))
+    if failures:
+        raise BatchFailure(failures)
+
+
+def _outcome(error: BaseException | None) -> str:
+    if isinstance(error, Reject):
+        return "rejected"
+    if isinstance(error, Postpone):
+        return "postponed"
+    return "failed" if error else "done"
+
+
 def _noted(message: Message, work: Callable[[], None]) -> None:
-    outcome = "failed"
+    error: BaseException | None = None
     try:
         work()
-        outcome = "done"
-    except Reject:
-        outcome = "rejected"
-        raise
-    except Postpone:
-        outcome = "postponed"
+    except BaseException as raised:
+        error = raised
         raise
     finally:
-        end = Finished(now(), my_name(), message.group, message.payload["m"], message.attempt, outcome)  # type: ignore[arg-type]
-        history().write(end)
+        history().write(ended(message, _outcome(error)))
 
 
 def _act(message: Message) -> None:
@@ -77,6 +107,8 @@ def _act(message: Message) -> None:
     match asked["do"]:
         case "nap":
             _pause.wait(random.random() * 0.03)
+        case "dawdle":
+            _pause.wait(3 * SLOW)
         case "fail" if message.attempt <= 1 + random.randrange(2):
             raise ValueError("this time it fails")
         case "postpone" if random.random() < 0.6:

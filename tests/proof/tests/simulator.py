@@ -38,6 +38,7 @@ class Row:
     key: str | None
     offset: int
     partition: str
+    due: float = 0.0
 
 
 @dataclass(eq=False)
@@ -93,6 +94,7 @@ class Queue:
             Registered(0, TOPIC, group, strict, MOST) for group, strict in GROUPS.items()
         ]
         self.log: dict[int, Row] = {}
+        self.scheduled: list[Row] = []
         self.states: dict[tuple[str, int], State] = {}
         self.leases: dict[tuple[str, str], tuple[str, float]] = {}
         self.unowned: set[tuple[str, str]] = set()
@@ -102,7 +104,7 @@ class Queue:
 
     def play(self) -> list[Event]:
         """Run under faults for ``seconds``, and then without faults until all messages are finished."""
-        while self.now < self.seconds or self.log or any(p.rows for p in self.publishers):
+        while self.now < self.seconds or self.log or self.scheduled or any(p.rows for p in self.publishers):
             assert self.now < self.seconds + 600, "the simulation does not end"
             self._step(calm=self.now >= self.seconds)
         for worker in self.workers:
@@ -121,6 +123,7 @@ class Queue:
         for worker in self.dice.sample(self.workers, len(self.workers)):
             self._turn(worker)
         if not self.down_until:
+            self._promote()
             self._collect()
             self._observe()
 
@@ -170,7 +173,8 @@ class Queue:
             else:
                 outcome = self.dice.choice(["committed"] * 8 + ["rolled back", "unknown"])
             if outcome == "committed" or (outcome != "rolled back" and self.dice.random() < 0.5):
-                self.log.update((row.offset, row) for row in rows)
+                self.log.update((row.offset, row) for row in rows if not row.due)
+                self.scheduled += [row for row in rows if row.due]
             if outcome:
                 self._write(Closed, transaction, outcome)
         elif not publisher.rows and not calm and not self.down_until and self.dice.random() < 0.3:
@@ -179,9 +183,10 @@ class Queue:
                 offset = self._next()
                 row = Row(f"m{offset}", key, offset, key or f" {offset % 2:04d}")
                 publisher.rows.append(row)
-                self._write(
-                    Sent, publisher.name, f"{publisher.name}-t{publisher.rows[0].name}", row.name, TOPIC, key
-                )
+                transaction = f"{publisher.name}-t{publisher.rows[0].name}"
+                delay = self.dice.uniform(0.1, 3) if self.dice.random() < 0.1 else 0.0
+                self._write(Sent, publisher.name, transaction, row.name, TOPIC, key, delay)
+                row.due = self.now + delay if delay else 0.0
             publisher.commit_at = self.now + self.dice.uniform(0, 0.5)
 
     def _turn(self, worker: Worker) -> None:
@@ -293,6 +298,13 @@ class Queue:
                     continue
                 if state.token not in mine and (state.in_flight or state.due <= self.now):
                     yield group, row
+
+    def _promote(self) -> None:
+        """Move the messages that are due to the end of the log."""
+        for row in [row for row in self.scheduled if row.due <= self.now]:
+            self.scheduled.remove(row)
+            row.offset = self._next()
+            self.log[row.offset] = row
 
     def _collect(self) -> None:
         for offset, row in list(self.log.items()):

@@ -50,14 +50,14 @@ class Tale:
 
     def sent(
         self, at: float, *messages: str, key: str | None = KEY, transaction: str = "", end: End | None = "committed",
-        closed: float | None = None,
+        closed: float | None = None, delay: float = 0.0,
     ) -> Self:  # fmt: skip
         """Add messages of one transaction, a millisecond apart. The transaction ends 0.1 s later."""
         name = transaction or f"of {messages[0]}"
         for place, message in enumerate(messages):
             self._keys[message] = key
             self._offsets.setdefault(message, len(self._offsets) + 1)
-            self.events.append(Sent(ns(at + place / 1000), "publisher.1", name, message, TOPIC, key))
+            self.events.append(Sent(ns(at + place / 1000), "publisher.1", name, message, TOPIC, key, delay))
         if end is not None:
             self.events.append(Closed(ns(at + 0.1 if closed is None else closed), name, end))
         return self

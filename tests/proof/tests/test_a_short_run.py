@@ -13,8 +13,9 @@ from tests.proof.run import Options, Run
 from tests.support.sampling import number_of
 
 SHORT = Options(
-    seed=1, seconds=30, every=1.0, rate=200, lease=2.0, threads=4, workers=2, hands=1, publishers=2, slack=8.0
-)
+    seed=1, seconds=30, every=1.0, rate=150, lease=2.0, threads=4, workers=2, hands=1, publishers=2, slack=8.0,
+    drain=90.0,
+)  # fmt: skip
 
 
 @pytest.mark.timeout(280)
@@ -41,3 +42,6 @@ def test_half_a_minute_of_faults_breaks_no_promise(
     assert result.summary.committed > 1_000
     assert sum(result.summary.faults.values()) >= 5
     assert sum(result.summary.deliveries.values()) > result.summary.committed
+    assert result.summary.scheduled
+    assert result.summary.lots
+    assert result.summary.batches

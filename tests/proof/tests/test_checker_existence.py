@@ -97,6 +97,21 @@ def test_a_message_seen_before_its_end_was_written_down_is_none() -> None:
     assert Tale().sent(1, "a", closed=2).run(1.5, "a").breaches() == []
 
 
+def test_a_scheduled_message_seen_before_it_is_due_is_a_ghost() -> None:
+    assert Tale().sent(1, "a", delay=2).run(2.99, "a").wrong() == {("ghost", "a")}
+    assert Tale().sent(1, "a", delay=2).run(3, "a").breaches() == []
+
+
+def test_a_scheduled_message_waits_for_its_transaction_also_when_it_is_due() -> None:
+    tale = Tale().sent(1, "a", transaction="x", end=None, delay=0.5).sent(3, "b", transaction="x")
+    assert tale.run(2, "a").run(4, "b").wrong() == {("ghost", "a")}
+
+
+def test_a_scheduled_message_that_is_never_delivered_is_lost() -> None:
+    assert Tale().sent(1, "a", delay=2).wrong() == {("lost", "a")}
+    assert Tale().sent(1, "a", delay=2).left(9, "a").wrong() == {("lost", "a"), ("left", "a")}
+
+
 def test_a_message_of_another_key_or_to_a_strange_group_is_a_ghost() -> None:
     strange = Tale().sent(1, "a").run(2, "a").run(2, "a", group="nobody", worker="w2")
     assert strange.wrong() == {("ghost", "a")}

@@ -71,6 +71,40 @@ def test_one_transaction_has_an_order() -> None:
     assert ("order", "b") in Tale(strict=True).sent(1, "a", "b").run(2, "b").run(3, "a").wrong()
 
 
+def test_a_later_message_may_overtake_one_that_was_not_due() -> None:
+    assert Tale(strict=True).sent(1, "a", delay=5).sent(2, "b").run(3, "b").run(6, "a").breaches() == []
+    assert Tale(strict=True).sent(1, "a", delay=5).sent(2, "b").run(6, "a").run(7, "b").breaches() == []
+
+
+def test_a_scheduled_message_does_not_overtake_an_earlier_message() -> None:
+    """A was in the log before B was sent, so also before B was due."""
+    tale = Tale(strict=True).sent(1, "a").sent(2, "b", delay=1)
+    assert tale.run(4, "b").run(5, "a").wrong() == {("order", "a"), ("order", "b")}
+    retried = Tale(strict=True).sent(1, "a").sent(2, "b", delay=1)
+    retried.run(3, "a", outcome="failed").run(4, "b").run(5, "a", attempt=2)
+    assert retried.wrong() == {("order", "a"), ("order", "b")}
+
+
+def test_a_delivery_tells_that_a_scheduled_message_was_in_the_log() -> None:
+    tale = Tale(strict=True).sent(1, "a", delay=1).run(2.5, "a", outcome="failed").sent(3, "b")
+    assert tale.run(4, "b").run(5, "a", attempt=2).wrong() == {("order", "a"), ("order", "b")}
+
+
+def one_transaction(*, first: float = 0.0, last: float = 0.0) -> Tale:
+    """A, B and C in one transaction. The delays of A and C may differ from 0."""
+    tale = Tale(strict=True).sent(1, "a", transaction="x", end=None, delay=first)
+    return tale.sent(1.1, "b", transaction="x", end=None).sent(1.2, "c", transaction="x", delay=last)
+
+
+def test_scheduled_messages_of_one_transaction_follow_the_others() -> None:
+    assert one_transaction(first=1).run(2, "b").run(3, "c").run(4, "a").breaches() == []
+    assert one_transaction(last=1).run(2, "a").run(3, "b").run(4, "c").breaches() == []
+    overtaken = one_transaction(last=1).run(2, "a").run(3, "c").run(4, "b").wrong()
+    assert overtaken == {("order", "b"), ("order", "c")}
+    behind = one_transaction(first=1).run(2, "c").run(3, "b").run(4, "a").wrong()
+    assert behind == {("order", "b"), ("order", "c")}
+
+
 def test_other_keys_and_groups_that_are_not_strict_have_none() -> None:
     assert Tale().sent(1, "a").sent(2, "b").run(3, "b").run(4, "a").breaches() == []
     keys = Tale(strict=True).sent(1, "a", key="x").sent(2, "b", key="y")

@@ -77,6 +77,16 @@ def deliver_what_rolled_back(events: list[Event], dice: Random) -> list[Event]:
     return [*events, start, Finished(at + 1, "w1", "billing", one.message, 1, "done")]
 
 
+def deliver_too_soon(events: list[Event], dice: Random) -> list[Event]:
+    """A scheduled message starts half of its delay early."""
+    delayed = {sent.message: sent for sent in of(events, Sent) if sent.delay}
+    some = [start for start, _ in ended_once(events) if start.message in delayed]
+    assume(some)
+    start = dice.choice(some)
+    at = delayed[start.message].at + ns(delayed[start.message].delay / 2)
+    return [*without(events, start), replace(start, at=at)]
+
+
 def swap_in_a_strict_key(events: list[Event], dice: Random) -> list[Event]:
     """Swap two messages of a key in all events of the group. One was committed before the other was sent."""
     pairs = [(s, e) for s, e in ended_once(events) if s.group == "ledger" and s.key is not None]
@@ -87,6 +97,7 @@ def swap_in_a_strict_key(events: list[Event], dice: Random) -> list[Event]:
         for one in pairs
         for other in pairs
         if one[0].key == other[0].key
+        and not sent[one[0].message].delay
         and (end := closed.get(sent[one[0].message].transaction)) is not None
         and end.at < sent[other[0].message].at
     ]
@@ -162,6 +173,7 @@ DAMAGES: dict[Callable[[list[Event], Random], list[Event]], str] = {
     lose_the_end: "lost",
     lose_a_delivery: "lost",
     deliver_what_rolled_back: "ghost",
+    deliver_too_soon: "ghost",
     swap_in_a_strict_key: "order",
     bury_twice: "dead letter",
     bury_without_a_reason: "dead letter",
@@ -188,6 +200,7 @@ def test_the_histories_hold_what_the_rules_are_about() -> None:
         assert sum(one.outcomes.get(what, 0) for one in total) > 5
     assert sum(one.redelivered for one in total) > 50
     assert sum(one.unknown for one in total) > 20
+    assert sum(one.scheduled for one in total) > 20
     assert sum(sum(one.dead_letters.values()) for one in total) > 20
     assert max(one.unowned for one in total) > 1
 

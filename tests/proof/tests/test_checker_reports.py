@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.proof.checker import Rules, check, summary
-from tests.proof.history import Closed, Event, Fault, Sent, Writer, line, read
+from tests.proof.history import Closed, Event, Fault, Handed, Sent, Writer, line, read
 from tests.proof.tests.stories import Tale, ns
 
 
@@ -70,11 +70,16 @@ def told_everything() -> Tale:
         .sent(1.5, "b", end="rolled back")
         .sent(2, "c", key=None)
     )
-    tale.ignored(2.01, "c").sent(2.5, "d", end=None).unowned(2, 4.5).fault(3, "killed", "w1").server_down(
-        5, 6
-    )
+    tale.ignored(2.01, "c").sent(2.5, "d", end=None, delay=0.5).unowned(2, 4.5).fault(
+        3, "killed", "w1"
+    ).server_down(5, 6)
     tale.run(2, "a", outcome="failed").run(7, "a", attempt=2, worker="w2")
     tale.run(2, "a", outcome="rejected", group="stock", worker="w3").dead(2.1, "a", 1, group="stock")
+    tale.events += [
+        Handed(ns(2), "w1", "billing", 3, 3),
+        Handed(ns(2), "w1", "billing", 2, 2),
+        Handed(ns(2), "w3", "stock", 1, 7),
+    ]
     return tale.deleted(8, "a").left(9, "a")
 
 
@@ -86,6 +91,7 @@ def test_the_numbers_of_a_run() -> None:
     assert (found.redelivered, found.deleted, found.unowned, found.seconds) == (1, 1, 2.5, 9.0)
     assert found.dead_letters == {"orders:stock": 1}
     assert found.faults == {"killed": 1, "server down": 1, "server up": 1}
+    assert (found.scheduled, found.lots, found.in_lots, found.batches, found.in_batches) == (1, 2, 5, 1, 7)
     table = found.markdown("MariaDB").splitlines()
     assert table[0] == "| MariaDB | |"
     assert "| messages sent | 4 |" in table

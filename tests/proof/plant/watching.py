@@ -1,0 +1,51 @@
+"""Watch a worker from inside: its lots and batches, and the outcomes of handlers that are registered as atomic."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import wraps
+from unittest.mock import patch
+
+from django_mqueue import Delivery
+from django_mqueue.workers import pool, sharing
+from django_mqueue.workers.executor import call
+from django_mqueue.workers.jobs import Job, Outcome
+from tests.proof.history import Handed, now
+from tests.proof.plan import my_name
+from tests.proof.plant.acting import ended, history
+
+OUTCOMES = {"ack": "done", "nack": "failed", "reject": "rejected", "postpone": "postponed"}
+
+_open: set[Delivery] = set()
+
+
+def note_end_of(delivery: Delivery) -> None:
+    """Note the end of this run after its commit, which follows when the handler has returned."""
+    _open.add(delivery)
+
+
+def start() -> None:
+    """Watch this process. With ``PROOF_BACKLOG``, its threads get lots at a small backlog."""
+    start_lot = pool.HandlerPool.start
+
+    @wraps(call)
+    def noted_call(job: Job) -> list[Outcome]:
+        outcomes = call(job)
+        ones = [outcome for outcome in outcomes if outcome.delivery in _open]
+        if ones:
+            history().write(*(ended(one.delivery, OUTCOMES[one.verdict.verb]) for one in ones))
+            _open.difference_update(one.delivery for one in ones)
+        return outcomes
+
+    @wraps(start_lot)
+    def noted_start(self: pool.HandlerPool, jobs: Sequence[Job]) -> None:
+        messages = sum(len(job.deliveries) for job in jobs)
+        if messages > 1:
+            history().write(Handed(now(), my_name(), jobs[0].handler.group, len(jobs), messages))
+        start_lot(self, jobs)
+
+    patch.object(pool, "call", noted_call).start()
+    patch.object(pool.HandlerPool, "start", noted_start).start()
+    if backlog := os.environ.get("PROOF_BACKLOG"):
+        patch.object(sharing, "BACKLOG", int(backlog)).start()
