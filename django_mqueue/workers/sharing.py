@@ -25,8 +25,6 @@ BACKLOG = 200
 After a crash, a message of a lot has used an attempt even if its handler had not begun. With few messages, lots would
 save little.
 """
-QUICK = 10
-"""Number of calls in a lot from which a handler claims a backlog ahead."""
 LOCKED_FOR = 0.5
 """Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
 REST = 0.02
@@ -174,7 +172,7 @@ class Sharing:
         return found
 
     def _missing_ahead(self, subscriber: Subscriber, starting: int = 0) -> int:
-        """Return how many messages to claim ahead, so that each thread's next lot is there. 0 if half of them are.
+        """Return how many messages to claim ahead: a lot for each thread, and a backlog. Claim a round of lots at once.
 
         ``starting``: the number of messages claimed ahead that start now. Slow handlers and batches get 0, because
         other workers may be free.
@@ -182,11 +180,9 @@ class Sharing:
         size, lot = self.pool.size, self._turns.lot(subscriber)
         if subscriber.batch or lot == 1:
             return 0
-        wanted = lot * min(self.handlers[subscriber].concurrency or size, size)
-        if lot >= QUICK:
-            wanted = max(wanted, BACKLOG)
-        claimed = len(self.ahead[subscriber]) - starting
-        return wanted - claimed if claimed <= wanted // 2 else 0
+        round = lot * min(self.handlers[subscriber].concurrency or size, size)
+        missing = BACKLOG + round - (len(self.ahead[subscriber]) - starting)
+        return missing if missing >= round else 0
 
     def _has_work(self, subscriber: Subscriber) -> bool:
         return self._rest_until.get(subscriber, -math.inf) <= time.monotonic() and subscriber.has_work
