@@ -22,7 +22,6 @@ def before_use() -> None:
     reset_queries()
     for connection in connections.all(initialized_only=True):
         connection.health_check_enabled = True  # type: ignore[attr-defined]
-        connection.health_check_done = False  # type: ignore[attr-defined]
 
 
 def after_use() -> bool:
@@ -47,8 +46,7 @@ def after_use() -> bool:
                 with suppress(Error):  # The connection is broken, and its transaction is lost.
                     connection.rollback()
             connection.close_at = None  # ``CONN_MAX_AGE`` is for requests.
-            if connection.errors_occurred:
-                connection.close_if_unusable_or_obsolete()
+            connection.close_if_unusable_or_obsolete()  # The next use is checked again.
         except Exception:  # The next use reconnects.
             logger.debug("a connection could not be checked", exc_info=True)
     return well

@@ -35,8 +35,7 @@ def call(job: Job) -> list[Outcome]:
     handler = job.handler
     job.begins()
     try:
-        if not handler.atomic:
-            connections.before_use()
+        connections.before_use()
         events.delivered(job.deliveries)
         found = verdicts(job)
         if not connections.after_use():

@@ -22,7 +22,6 @@ from django.db import connections
 
 from ..exceptions import TimeLimitExceeded
 from ..protocol.acknowledging.acknowledger import Acknowledger
-from .connections import before_use
 from .executor import CANNOT_TELL, call
 from .jobs import Job, Outcome, describe, verdicts_on
 from .turns import LOT_SECONDS
@@ -48,7 +47,6 @@ class Lot:
     """
 
     acknowledger: Acknowledger
-    is_atomic: bool
     waiting: deque[Job]
     current: Job | None = None
     ended: deque[Job] = field(default_factory=deque)
@@ -108,7 +106,7 @@ class HandlerPool:
 
     def start(self, jobs: Sequence[Job]) -> None:
         """Run jobs of one handler, one after another, in a free thread. The caller ensures that a thread is free."""
-        lot = Lot(jobs[0].acknowledger, jobs[0].handler.atomic, deque(jobs))
+        lot = Lot(jobs[0].acknowledger, deque(jobs))
         self.calls += len(jobs)
         self.lots[lot] = None
         self.running[lot.acknowledger] += 1
@@ -234,8 +232,6 @@ class HandlerPool:
 
     def _run(self, lot: Lot) -> bool:
         """Run the jobs of a lot. Return False if one of them was given up: another thread has replaced this one."""
-        if lot.is_atomic:
-            before_use()  # Once for the lot: an atomic attempt whose connection is lost does not count.
         in_time = all(self._run_job(lot, job) for job in iter(lot.next, None))
         if in_time:
             self._results.put(lot)

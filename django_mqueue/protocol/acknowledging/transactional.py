@@ -40,8 +40,10 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
                 transaction.on_commit(
                     lambda: acknowledger.note_ack(deliveries) if acked else None, using=using
                 )
-            with _in_one_transaction(using):
+            with _still_there(), transaction.atomic(using=using):
                 yield
+                if transaction.get_rollback(using=using):
+                    raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
             if overdue := [delivery for delivery in deliveries if delivery.status.overdue]:
                 raise StaleDelivery(overdue, "ack")
             acked = acknowledger.ack(deliveries, whole=True)
@@ -51,18 +53,10 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
 
 
 @contextmanager
-def _in_one_transaction(using: str) -> Iterator[None]:
-    """Raise ``BrokenTransaction`` if the block's transaction has ended, or if it can only be rolled back.
-
-    A deadlock, a COMMIT or an implicit commit ends it. Then a savepoint from before the block is gone. The savepoint is
-    always set: Django passes stored procedures and the driver's own cursors to no ``execute_wrapper``.
-    """
-    savepoint = transaction.savepoint(using=using)
-    yield
-    if transaction.get_rollback(using=using):
-        raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
+def _still_there() -> Iterator[None]:
+    """Raise ``BrokenTransaction`` if a deadlock, a COMMIT or an implicit commit ended the block's transaction."""
     try:
-        transaction.savepoint_commit(savepoint, using=using)
+        yield
     except DatabaseError as error:
         if not errors.is_savepoint_gone(error):
             raise

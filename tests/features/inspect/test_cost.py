@@ -158,14 +158,14 @@ def test_the_figures_of_many_long_topics_take_no_more_statements_than_those_of_t
         subscribe(name, "g")
         first[name] = insert_messages(name, 100, 4)
     spent = []
-    for some in (names[:2], names):
+    for some in (names[:2], names[:2], names):  # The first one may also read the server's settings.
         with counted() as cost:
             figures = group_figures([(name, "g") for name in some], exact=50)
         assert {one.topic: (one.pending, one.oldest) for one in figures.values()} == {
             name: (Figure(50, "at_least"), first[name]) for name in some
         }
         spent.append(cost.count)
-    assert spent[0] == spent[1]
+    assert spent[1] == spent[2]
 
 
 def test_what_has_no_index_is_looked_for_up_to_the_limit() -> None:
