@@ -17,8 +17,9 @@ PATIENT: dict[str, Any] = {
     "LEASE_RENEWAL_INTERVAL": 60,
     "GC_INTERVAL": 600,
     "RETENTION": 0,
+    "WAKE_WORKERS": "host",
 }
-"""No periodic work runs, so that each run of a walk issues the same statements."""
+"""No periodic work and no second thread runs, so that each run of a walk issues the same statements."""
 
 
 @pytest.fixture(scope="module")

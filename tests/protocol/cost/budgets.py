@@ -207,7 +207,7 @@ def _(scene: Scene) -> Call:
     return Subscription(scene.topic, scene.group, "w").open
 
 
-@budget("Subscription.poll", statements=29, commits=5)
+@budget("Subscription.poll", statements=26, commits=4)
 def _(scene: Scene) -> Call:
     """The first poll: it takes the leases, reads the log and claims one message."""
     publish(scene.topic, 1, key="k")

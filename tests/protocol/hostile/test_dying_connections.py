@@ -23,7 +23,7 @@ CLAIM_OF_A_SUSPECT = "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) SET s.
 READS = {
     "where the group stands": ("SELECT partition_key, offset_acked, scan_offset", ""),
     "what is unanswered": (
-        "SELECT partition_key, message_offset, delivery_token, alone",
+        "SELECT partition_key, message_offset, delivery_token, handed, alone",
         "AND in_flight = 1",
     ),
     "what waits": ("SELECT partition_key, message_offset, invisible_until", "AND in_flight = 0"),

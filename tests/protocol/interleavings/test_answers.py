@@ -10,7 +10,7 @@ from django.db import transaction
 
 from django_mqueue import Delivery, StaleDelivery, publish
 from django_mqueue.models import Message
-from tests.support.subscribers import engine_of, in_log
+from tests.support.subscribers import engine_of, in_log, poll_until
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
 
 from .sides import ends
@@ -282,7 +282,7 @@ def test_the_start_of_what_was_claimed_ahead_waits_for_a_theft() -> None:
             wait_for_lock_wait(starting)
             assert theft.go() == 1
             assert not starting.result()
-        (stolen,) = b.poll()
+        (stolen,) = poll_until(b, 1)
         assert stolen.attempt == 1
         assert stolen.ack()
 
