@@ -132,7 +132,10 @@ class _SleepingConnection(threading.Thread):
                 return
             self.slot = slot
             self._opened(slot)
-            while self.asked.wait() and not self._stopping.is_set():
+            while not self._stopping.is_set():
+                self.asked.wait()
+                if self._stopping.is_set():
+                    return
                 begun = time.monotonic()
                 if wakeups.sleep(cursor, self._database, self.topics, slot, SLEEP):
                     self.asked.clear()

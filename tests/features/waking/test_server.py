@@ -7,6 +7,7 @@ import math
 import pytest
 from django.db import OperationalError, connection, connections
 
+from django_mqueue.protocol.waking.sleepers import Sleeper
 from django_mqueue.protocol.waking.wakers import _Waker
 from django_mqueue.store.connection import wakeups
 from django_mqueue.store.connection.second_connection import second_connection
@@ -130,3 +131,19 @@ def test_a_publisher_without_others_keeps_no_connection() -> None:
     wait_until(lambda: waker._not_before > 0 and waker._thread is None, "its thread ends")
     waker.ask("a")
     assert waker._thread is None
+
+
+def test_a_worker_that_stops_ends_its_sleep_at_once() -> None:
+    sleeper = Sleeper("default", ["a"], lambda: None)
+    sleeper.start()
+    thread = sleeper._connection
+    assert thread is not None
+    sleeper.sleep()
+    wait_until(lambda: thread.slot is not None and _sleeps(thread.slot), "it sleeps")
+    sleeper.stop()
+    assert not thread.is_alive()
+
+
+def _sleeps(slot: int) -> bool:
+    with connection.cursor() as cursor:
+        return bool(wakeups.used_slots(cursor, str(connection.settings_dict["NAME"]), "a", [slot]))
