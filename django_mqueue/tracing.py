@@ -50,7 +50,12 @@ def _api() -> Any:
         from opentelemetry import context, trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        return SimpleNamespace(context=context, trace=trace, propagator=TraceContextTextMapPropagator())
+        return SimpleNamespace(
+            context=context,
+            trace=trace,
+            propagator=TraceContextTextMapPropagator(),
+            version=import_module("django_mqueue").__version__,
+        )
     except ImportError:
         return None
     except Exception:
@@ -149,7 +154,7 @@ class Span:
             spans = [api.trace.get_current_span(context).get_span_context() for context in contexts]
             ambient = api.trace.get_current_span().get_span_context().is_valid
             type_, kind = TYPES[operation]
-            tracer = api.trace.get_tracer("django_mqueue", import_module("django_mqueue").__version__)
+            tracer = api.trace.get_tracer("django_mqueue", api.version)
             self._span = tracer.start_span(
                 f"{operation} {topic}",
                 context=contexts[0] if joins and len(contexts) == 1 and not ambient else None,
@@ -164,6 +169,10 @@ class Span:
                 links=[api.trace.Link(span) for span in spans],
                 start_time=started,
             )
+
+    @property
+    def exists(self) -> bool:
+        return self._span is not None
 
     def __enter__(self) -> Span:
         if self._span is not None:
@@ -240,17 +249,19 @@ def sending(publish: Callable[P, R]) -> Callable[P, R]:
 def processing(messages: Sequence[Message], partition: str, worker: str) -> Span:
     """Return the "process" span of a handler, for one message or a batch."""
     first = messages[0]
-    attributes = {
+    if _api() is None:
+        return Span("process", first.topic)
+    attributes: dict[str, Any] = {
         "messaging.consumer.group.name": first.group,
         "messaging.destination.partition.id": partition,
         "messaging.client.id": worker,
     }
-    headers = [message.headers for message in messages]
-    span = Span("process", first.topic, attributes, headers, joins=len(messages) == 1)
     if len(messages) == 1:
-        span.set(message__id=first.id, django_mqueue__message__offset=first.offset)
-        span.set(django_mqueue__message__attempt=first.attempt)
-    return span
+        attributes["messaging.message.id"] = first.id
+        attributes["messaging.django_mqueue.message.offset"] = first.offset
+        attributes["messaging.django_mqueue.message.attempt"] = first.attempt
+    headers = [message.headers for message in messages]
+    return Span("process", first.topic, attributes, headers, joins=len(messages) == 1)
 
 
 def received(messages: Sequence[Message], worker: str, started: int) -> None:

@@ -15,11 +15,9 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.batching import batches
 from ..policy.outcomes import ASIDE_AT
 from . import failures
-from .connection.dialect import NOW_MS, flat, marks, sharing, values_table
-from .delivery_state import Receipt
+from .connection.dialect import NOW_MS, flat, marks, numbers, sharing, values_table
+from .delivery_state import Receipt, matching
 from .leases import Holder
-
-_RECEIPT = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
 
 
 class Deliveries:
@@ -36,16 +34,15 @@ class Deliveries:
 
         The server compares each row with all receipts of a statement. So a statement has at most ``PER_STATEMENT``.
         """
-        one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"
         changed = 0
         for some in batches(self.receipts):
+            condition, partitions = matching(some, "s.")
             cursor.execute(
                 "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
                 " FORCE INDEX (queue_leases_partition) ON l.consumer_group = s.consumer_group AND l.topic = s.topic"
                 f" AND l.partition_key = s.partition_key AND l.holder = %s SET {assignments}"
-                f" WHERE s.consumer_group = %s AND s.topic = %s AND ({' OR '.join([one] * len(some))})"
-                " AND s.acked = 0 AND s.in_flight = 1",
-                [self.holder.incarnation, *values, self.holder.group, self.holder.topic, *_values(some)],
+                f" WHERE s.consumer_group = %s AND s.topic = %s AND {condition} AND s.acked = 0 AND s.in_flight = 1",
+                [self.holder.incarnation, *values, self.holder.group, self.holder.topic, *partitions],
             )
             changed += int(cursor.rowcount)
         return changed
@@ -71,7 +68,7 @@ class Deliveries:
         if token is not None:
             add, values = f"{add}, s.delivery_token = %s", [*values, token]
         if skipped:
-            add, values = f"{add}, s.handed = s.message_offset NOT IN ({marks(skipped)})", [*values, *skipped]
+            add = f"{add}, s.handed = s.message_offset NOT IN ({numbers(skipped)})"
         if is_aside:
             add = f"{add}, s.invisible_until = {ASIDE_AT}"
         return self._update(cursor, f"s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}", values)
@@ -108,12 +105,13 @@ class Deliveries:
         """
         if not self.receipts:
             return self
+        condition, partitions = matching(self.receipts, "s.")
         cursor.execute(
             "SELECT s.partition_key, s.message_offset, s.delivery_token"
             " FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
-            f" WHERE s.consumer_group = %s AND s.topic = %s AND ({' OR '.join([_RECEIPT] * len(self.receipts))})"
+            f" WHERE s.consumer_group = %s AND s.topic = %s AND {condition}"
             " AND s.acked = 0 AND s.in_flight = 1 FOR UPDATE SKIP LOCKED",
-            [self.holder.group, self.holder.topic, *_values(self.receipts)],
+            [self.holder.group, self.holder.topic, *partitions],
         )
         found = {Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
         held = set()
@@ -135,14 +133,15 @@ class Deliveries:
         """
         if not self.receipts:
             return set()
+        condition, partitions = matching(self.receipts, "s.")
         cursor.execute(
             "SELECT s.partition_key, s.message_offset, s.delivery_token"
             " FROM queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
             " FORCE INDEX (queue_leases_partition) ON l.consumer_group = s.consumer_group AND l.topic = s.topic"
             " AND l.partition_key = s.partition_key AND l.holder = %s"
-            f" WHERE s.consumer_group = %s AND s.topic = %s AND ({' OR '.join([_RECEIPT] * len(self.receipts))})"
+            f" WHERE s.consumer_group = %s AND s.topic = %s AND {condition}"
             f" AND s.acked = 0 AND s.in_flight = 1{' LOCK IN SHARE MODE' if locking else ''}",
-            [self.holder.incarnation, self.holder.group, self.holder.topic, *_values(self.receipts)],
+            [self.holder.incarnation, self.holder.group, self.holder.topic, *partitions],
         )
         return {Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
 
@@ -155,13 +154,9 @@ class Deliveries:
             f" FROM {values_table(('p', 'o', 't'), len(self.receipts))} x"
             " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = %s"
             " AND s.partition_key = x.p AND s.message_offset = x.o AND s.delivery_token = x.t",
-            [*_values(self.receipts), self.holder.group, self.holder.topic],
+            [*flat(self.receipts), self.holder.group, self.holder.topic],
         )
         return {
             Receipt(p, int(o), int(t)): (bool(acked), bool(in_flight), int(failures))
             for p, o, t, acked, in_flight, failures in cursor.fetchall()
         }
-
-
-def _values(receipts: Iterable[Receipt]) -> list[Any]:
-    return flat((r.partition, r.offset, r.token) for r in receipts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 
 from . import failures
 from .connection import session
-from .connection.dialect import NOW_MS, flat, marks, union
+from .connection.dialect import NOW_MS, flat, marks, numbers, union
 from .connection.session import Row
 
 
@@ -34,6 +35,22 @@ class Receipt(NamedTuple):
     token: int
 
 
+def matching(receipts: Iterable[Receipt], table: str = "") -> tuple[str, list[str]]:
+    """Return a condition for the rows of receipts, and its parameters. ``table``: the prefix of the columns.
+
+    Deliveries of a claim have the same token, so this is one condition for each partition.
+    """
+    offsets = defaultdict[tuple[str, int], list[int]](list)
+    for partition, offset, token in receipts:
+        offsets[partition, token].append(offset)
+    conditions = [
+        f"({table}partition_key = %s AND {table}message_offset IN ({numbers(some)})"
+        f" AND {table}delivery_token = {token:d})"
+        for (_, token), some in offsets.items()
+    ]
+    return f"({' OR '.join(conditions)})", [partition for partition, _ in offsets]
+
+
 def _parked_value(what: str, otherwise: str) -> str:
     """Return an expression for a value of a parked retry's record. Other messages yield ``otherwise``."""
     found = f"COALESCE(JSON_EXTRACT(m.metadata, '$.retry.{what}'), {otherwise})"
@@ -54,14 +71,13 @@ def claim_fresh(
         " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at,"
         f" errors) SELECT %s, m.topic, m.partition_key, m.`offset`, 0, 1, {NOW_MS} + %s,"
         f" {_parked_value('count', '0')}, {_parked_value('failures', '0')}, %s,"
-        f" m.`offset` IN ({marks(handed or [0])}), 0, %s,"
+        f" m.`offset` IN ({numbers(handed or [0])}), 0, %s,"
         f" {NOW_MS}, {_parked_value('errors', 'NULL')}"
-        f" FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({marks(offsets)}) AND m.topic = %s"
+        f" FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({numbers(offsets)}) AND m.topic = %s"
         f" AND m.partition_key IN ({marks(names)}) AND m.consumer_group IN ('', %s)"
         " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token",
-        [claim.group, claim.visible_ms, claim.token, *(handed or [0]), claim.name, *offsets, claim.topic,
-         *names, claim.group],
-    )  # fmt: skip
+        [claim.group, claim.visible_ms, claim.token, claim.name, claim.topic, *names, claim.group],
+    )
 
 
 def claim_again(
@@ -72,21 +88,21 @@ def claim_again(
     handed: Sequence[int],
 ) -> None:
     """Claim due retries and quarantined deliveries. ``handed``: offsets that go to a handler now."""
-    one_due = "(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {now})"
-    one_quarantined = "(partition_key = %s AND message_offset = %s AND in_flight = 1 AND delivery_token = %s)"
-    which = " OR ".join([one_due.format(now=NOW_MS)] * len(due) + [one_quarantined] * len(quarantined))
+    one_due = (
+        f"(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {NOW_MS})"
+    )
+    condition, partitions = matching(quarantined)
+    which = " OR ".join([one_due] * len(due) + [f"in_flight = 1 AND {condition}"] * bool(quarantined))
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
         " SET s.errors = IF(s.alone, " + failures.grown() + ", s.errors),"
         " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s,"
-        f" in_flight = 1, handed = message_offset IN ({marks(handed or [0])}), alone = %s,"
+        f" in_flight = 1, handed = message_offset IN ({numbers(handed or [0])}), alone = %s,"
         f" invisible_until = {NOW_MS} + %s, delivered_to = %s, delivered_at = {NOW_MS}"
         f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 0",
         [
             failures.WORKER_DIED, failures.WORKER_DIED,
-            claim.token, *(handed or [0]), claim.alone, claim.visible_ms, claim.name,
-            claim.group, claim.topic,
-            *flat(due), *flat((s.partition, s.offset, s.token) for s in quarantined),
+            claim.token, claim.alone, claim.visible_ms, claim.name, claim.group, claim.topic, *flat(due), *partitions,
         ],
     )  # fmt: skip
 
@@ -95,14 +111,13 @@ def lock_unanswered(
     cursor: CursorWrapper, group: str, topic: str, receipts: Sequence[Receipt]
 ) -> tuple[set[Receipt], set[Receipt]]:
     """Lock quarantined deliveries that are still in flight. Return (locked here, locked by another transaction)."""
-    one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
+    condition, partitions = matching(receipts)
     found = []
     for locking in (" FOR UPDATE SKIP LOCKED", ""):
         cursor.execute(
             "SELECT partition_key, message_offset, delivery_token FROM queue_delivery_state FORCE INDEX (PRIMARY)"
-            f" WHERE consumer_group = %s AND topic = %s AND ({' OR '.join([one] * len(receipts))})"
-            f" AND acked = 0 AND in_flight = 1{locking}",
-            [group, topic, *flat((t.partition, t.offset, t.token) for t in receipts)],
+            f" WHERE consumer_group = %s AND topic = %s AND {condition} AND acked = 0 AND in_flight = 1{locking}",
+            [group, topic, *partitions],
         )
         found.append({Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()})
         if len(found[0]) == len(receipts):
@@ -126,8 +141,8 @@ def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: in
         " FROM queue_messages m FORCE INDEX (PRIMARY)"
         " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
         " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-        f" WHERE m.`offset` IN ({marks(offsets)}) AND s.delivery_token = %s AND s.in_flight = 1 ORDER BY m.`offset`",
-        [group, *offsets, token],
+        f" WHERE m.`offset` IN ({numbers(offsets)}) AND s.delivery_token = %s AND s.in_flight = 1 ORDER BY m.`offset`",
+        [group, token],
     )
     return [dict(zip(CLAIMED_COLUMNS, row, strict=True)) for row in cursor.fetchall()]
 
@@ -144,12 +159,12 @@ def forget_claim(cursor: CursorWrapper, claim: Claim, messages: Sequence[tuple[s
 
 def unclaim(cursor: CursorWrapper, group: str, topic: str, receipts: Collection[Receipt]) -> None:
     """Undo claims of messages that no handler was given. They are due at once, and no attempt is counted."""
-    one = "(partition_key = %s AND message_offset = %s AND delivery_token = %s)"
+    condition, partitions = matching(sorted(receipts))
     cursor.execute(
         "UPDATE queue_delivery_state FORCE INDEX (PRIMARY)"
         f" SET in_flight = 0, handed = 0, alone = 0, invisible_until = {NOW_MS}"
-        f" WHERE consumer_group = %s AND topic = %s AND ({' OR '.join([one] * len(receipts))}) AND in_flight = 1",
-        [group, topic, *flat(sorted(receipts))],
+        f" WHERE consumer_group = %s AND topic = %s AND {condition} AND in_flight = 1",
+        [group, topic, *partitions],
     )
 
 

@@ -8,20 +8,9 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from django.db import Error, connections, reset_queries
+from django.db import Error, connections
 
 logger = logging.getLogger("django_mqueue")
-
-
-def before_use() -> None:
-    """Make Django check this thread's connections at their next use, and reconnect closed ones.
-
-    Django does this once for each request with ``CONN_HEALTH_CHECKS``. The check is a ping, not a statement. A check
-    now would be too early, because a connection may break before the handler uses it.
-    """
-    reset_queries()
-    for connection in connections.all(initialized_only=True):
-        connection.health_check_enabled = True  # type: ignore[attr-defined]
 
 
 def after_use() -> bool:
@@ -30,6 +19,9 @@ def after_use() -> bool:
     A connection in a transaction is closed, which rolls back its writes. Django's wrapper is also removed, because it
     would stay in its ``atomic`` block. If a database has ``AUTOCOMMIT`` off, open work is rolled back, as at the end of
     a request. This is normal, and does not return False. A broken connection is closed.
+
+    Django checks the others at their next use, and reconnects closed ones. It does so once for each request with
+    ``CONN_HEALTH_CHECKS``. The check is a ping, not a statement. A check now would be too early.
     """
     well = True
     for connection in connections.all(initialized_only=True):
@@ -46,7 +38,8 @@ def after_use() -> bool:
                 with suppress(Error):  # The connection is broken, and its transaction is lost.
                     connection.rollback()
             connection.close_at = None  # ``CONN_MAX_AGE`` is for requests.
-            connection.close_if_unusable_or_obsolete()  # The next use is checked again.
+            connection.close_if_unusable_or_obsolete()
+            connection.health_check_enabled = True  # type: ignore[attr-defined]
         except Exception:  # The next use reconnects.
             logger.debug("a connection could not be checked", exc_info=True)
     return well

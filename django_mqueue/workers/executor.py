@@ -35,7 +35,6 @@ def call(job: Job) -> list[Outcome]:
     handler = job.handler
     job.begins()
     try:
-        connections.before_use()
         events.delivered(job.deliveries)
         found = verdicts(job)
         if not connections.after_use():
@@ -52,21 +51,19 @@ def call(job: Job) -> list[Outcome]:
 
 def verdicts(job: Job) -> dict[Delivery, Verdict]:
     """Run the handler inside a span, and return the verdict on each delivery."""
-    handler, status = job.handler, job.deliveries[0].status
-    me = status.acknowledger.context.holder.name
-    with tracing.processing(job.deliveries, status.receipt.partition, me) as span:
-        found = _verdicts(job, span)
-        verb, delay, *_ = found[job.deliveries[0]]
-        if handler.batch:
-            span.set(batch__message_count=len(job.deliveries))
-        if any(delivery.status.overdue for delivery in job.deliveries):
-            span.set(django_mqueue__outcome="overdue")  # Its verdict was given before the handler ended.
-        elif all(verdict.verb == verb for verdict in found.values()):
-            span.outcome(verb, delay, last=all(d.status.failures + 1 >= handler.max_attempts for d in found))
+    status = job.deliveries[0].status
+    with tracing.processing(
+        job.deliveries, status.receipt.partition, status.acknowledger.context.holder.name
+    ) as span:
+        given = _given(job, span)
+        found = job.judged | (_run(job, given, span) if given else {})
+        if span.exists:
+            _describe(span, job, found)
     return found
 
 
-def _verdicts(job: Job, span: tracing.Span) -> dict[Delivery, Verdict]:
+def _given(job: Job, span: tracing.Span) -> dict[Delivery, Message]:
+    """Return the messages for the handler. ``job.judged`` gets the verdicts on the others."""
     handler = job.handler
     given: dict[Delivery, Message] = {}
     for delivery in job.deliveries:
@@ -80,14 +77,18 @@ def _verdicts(job: Job, span: tracing.Span) -> dict[Delivery, Verdict]:
             if not handler.batch:
                 span.failed(exception)
             job.judged |= verdicts_on(handler, [delivery], exception)
-    return {**job.judged, **(_run(job, given, span) if given else {})}
+    return given
 
 
 def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[Delivery, Verdict]:
     handler, deliveries = job.handler, list(given)
     argument: Any = list(given.values()) if handler.batch else given[deliveries[0]]
     try:
-        _handle(job, deliveries, argument)
+        with atomically(deliveries) if handler.atomic else nullcontext():
+            result = handler.function(argument)
+            if result is not None and inspect.isawaitable(result):
+                # With asyncio.run, database work would use other threads, whose connections are not checked.
+                async_to_sync(_await)(job, result)
     except BaseException as exception:
         span.failed(exception)
         if all(delivery.status.answer == "ack" for delivery in deliveries):
@@ -102,12 +103,16 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
     return dict.fromkeys(deliveries, ACK)
 
 
-def _handle(job: Job, deliveries: list[Delivery], argument: Any) -> None:
-    with atomically(deliveries) if job.handler.atomic else nullcontext():
-        result = job.handler.function(argument)
-        if inspect.isawaitable(result):
-            # With asyncio.run, database work would use other threads, whose connections are not checked.
-            async_to_sync(_await)(job, result)
+def _describe(span: tracing.Span, job: Job, found: dict[Delivery, Verdict]) -> None:
+    """Set the span's attributes that say how the call ended."""
+    verb, delay, *_ = found[job.deliveries[0]]
+    if job.handler.batch:
+        span.set(batch__message_count=len(job.deliveries))
+    if any(delivery.status.overdue for delivery in job.deliveries):
+        span.set(django_mqueue__outcome="overdue")  # Its verdict was given before the handler ended.
+    elif all(verdict.verb == verb for verdict in found.values()):
+        last = all(delivery.status.failures + 1 >= job.handler.max_attempts for delivery in found)
+        span.outcome(verb, delay, last=last)
 
 
 def _failed_in_part(

@@ -53,8 +53,7 @@ class Verdict(NamedTuple):
             delivery.postpone(self.delay)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The outcome of a handler's run for one delivery. ``overdue``: the handler ran too long, and may still run."""
 
     delivery: Delivery
@@ -84,7 +83,6 @@ class Job:
     coroutine: Any = None
     outcomes: list[Outcome] = field(default_factory=list)
     ended: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def acknowledger(self) -> Acknowledger:
@@ -96,11 +94,13 @@ class Job:
         self.started = time.monotonic()
 
     def ends(self, outcomes: list[Outcome]) -> bool:
-        """End the job with these outcomes. Return False if its handler or its time limit has ended it already."""
-        with self._lock:
-            if self.ended:
-                return False
-            self.ended = True
+        """End the job with these outcomes. Return False if its handler or its time limit has ended it already.
+
+        The pool's lock must be held.
+        """
+        if self.ended:
+            return False
+        self.ended = True
         self.outcomes = outcomes
         self.seconds = max(time.monotonic() - self.started, 0.0)
         return True

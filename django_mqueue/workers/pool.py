@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from django.db import connections
+from django.db import connections, reset_queries
 
 from ..exceptions import TimeLimitExceeded
 from ..protocol.acknowledging.acknowledger import Acknowledger
@@ -43,11 +43,12 @@ LOG_AFTER_TIMEOUTS = 10
 class Lot:
     """Jobs of one handler for one thread. ``waiting``: those that have not begun. ``ended``: those to collect.
 
-    The thread takes jobs from the left of ``waiting``, and the worker's loop takes them back from the right.
+    ``thread`` takes jobs from the left of ``waiting``, and the worker's loop takes them back from the right.
     """
 
     acknowledger: Acknowledger
     waiting: deque[Job]
+    thread: threading.Thread | None = None
     current: Job | None = None
     ended: deque[Job] = field(default_factory=deque)
     given_up: bool = False
@@ -87,7 +88,7 @@ class HandlerPool:
         """The number of hanging jobs at which the process must stop: each keeps a thread and connections."""
         self._tasks: queue.SimpleQueue[Lot | Callable[[], None] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Lot | None] = queue.SimpleQueue()
-        self._threads: dict[threading.Thread, Job | None] = {}
+        self._threads: set[threading.Thread] = set()
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._log_at: dict[Job, float] = {}
@@ -150,11 +151,10 @@ class HandlerPool:
     def give_up(self, lot: Lot, job: Job, judge: Callable[[], list[Outcome]]) -> None:
         """Give up a job that runs too long. It keeps its thread. Another thread calls ``judge`` for its outcomes."""
         with self._lock:
-            thread = next((t for t, mine in self._threads.items() if mine is job), None)
-            if thread is None or not job.ends([]):
+            if lot.thread is None or not job.ends([]):
                 return  # The job has just ended.
-            del self._threads[thread]
-            self.hanging[job] = thread
+            self._threads.remove(lot.thread)
+            self.hanging[job] = lot.thread
             lot.given_up = True
         for delivery in job.deliveries:
             delivery.status.overdue = delivery not in job.judged
@@ -216,7 +216,7 @@ class HandlerPool:
         name = f"mqueue-handler_{next(self._numbers)}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         with self._lock:
-            self._threads[thread] = None
+            self._threads.add(thread)
         thread.start()
 
     def _work(self) -> None:
@@ -232,28 +232,20 @@ class HandlerPool:
 
     def _run(self, lot: Lot) -> bool:
         """Run the jobs of a lot. Return False if one of them was given up: another thread has replaced this one."""
-        in_time = all(self._run_job(lot, job) for job in iter(lot.next, None))
-        if in_time:
-            self._results.put(lot)
-        return in_time
-
-    def _run_job(self, lot: Lot, job: Job) -> bool:
-        """Run one job. Return False if it was given up."""
-        me = threading.current_thread()
-        with self._lock:
-            self._threads[me] = job
-        outcomes = call(job)
-        with self._lock:
-            in_time = job.ends(outcomes)
-            if in_time:
-                self._threads[me] = None
-            else:
-                self.hanging.pop(job, None)
-        if in_time:
+        reset_queries()
+        lot.thread = threading.current_thread()
+        while job := lot.next():
+            outcomes = call(job)
+            with self._lock:
+                in_time = job.ends(outcomes)
+                if not in_time:
+                    self.hanging.pop(job, None)
+            if not in_time:
+                logger.warning("handler ended after max_runtime: %s", job)
+                return False
             lot.ended.append(job)
-        else:
-            logger.warning("handler ended after max_runtime: %s", job)
-        return in_time
+        self._results.put(lot)
+        return True
 
 
 def _limit(job: Job) -> float:

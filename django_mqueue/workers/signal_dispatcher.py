@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 
 from django.db import connections as django_connections
+from django.db import reset_queries
 
 from ..protocol.events import Event
 from . import connections
@@ -91,7 +92,7 @@ class SignalDispatcher:
 def _send(event: Event) -> None:
     """Send an event. The receivers have database connections as in a handler, which are cleaned up afterwards."""
     try:
-        connections.before_use()
+        reset_queries()
         event()
     except BaseException:  # Also SystemExit: a receiver cannot stop the worker.
         logger.exception("signal receiver failed")

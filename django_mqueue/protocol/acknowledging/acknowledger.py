@@ -59,16 +59,13 @@ class Acknowledger:
         self,
         deliveries: Sequence[Delivery],
         starting: Sequence[Delivery] = (),
-        *,
-        whole: bool = False,
         then: Callable[[CursorWrapper], object] | None = None,
     ) -> bool:
         """Acknowledge deliveries in one statement, and mark ``starting`` as handed to handlers.
 
         Raises ``StaleDelivery`` with the deliveries that this subscriber no longer owns; the others are acknowledged.
-        Stale ones of ``starting`` are only marked as lost. ``whole``: acknowledge all or none, because the caller's
-        transaction rolls back on the error. A delivery that an earlier try acknowledged is then also stale. ``then``:
-        further work in the same transaction; it is left out if a delivery is stale.
+        Stale ones of ``starting`` are only marked as lost. ``then``: further work in the same transaction; it is left
+        out if a delivery is stale.
         """
         ended = [d for d in deliveries if d.status.answer not in ("", "ack")]
         todo = [d for d in deliveries if not d.status.answer]
@@ -78,9 +75,6 @@ class Acknowledger:
             mine, handed = self._of(todo), self._of(starting)
             done = mine.finish(cursor, skipped=[d.offset for d in todo if d.status.skipped])
             stale = _not_settled(cursor, mine, done, after)
-            if whole and done < len(todo):
-                # If an earlier transaction acknowledged it, its effects are stored. Do not store them again.
-                return stale or set(after)
             if handed.mark_handed(cursor) < len(starting):
                 stale |= set(handed.receipts) - handed.held(cursor, locking=True)
             if then and not (stale or ended):
@@ -89,8 +83,6 @@ class Acknowledger:
 
         stale = session.run(self.context.using, work) if todo or starting or then else set()
         gone = [d for d in todo if d.status.receipt in stale] + ended
-        if whole and gone:
-            raise StaleDelivery(gone, "ack")
         self.context.after_commit([d for d in todo if d.status.receipt not in stale], self.note_ack)
         self.context.lose(stale)
         for delivery in starting:
@@ -98,6 +90,28 @@ class Acknowledger:
         if gone:
             raise StaleDelivery(gone, "ack")
         return True
+
+    def ack_all(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledge deliveries in the caller's transaction. The caller calls ``note_ack`` after its commit.
+
+        Raises ``StaleDelivery`` if this subscriber no longer owns one. The caller's transaction must then roll back. A
+        delivery that an earlier transaction acknowledged is also stale: its effects are already stored.
+        """
+        ended = [d for d in deliveries if d.status.answer not in ("", "ack")]
+        todo = [d for d in deliveries if not d.status.answer]
+
+        def work(cursor: CursorWrapper) -> set[Receipt]:
+            mine = self._of(todo)
+            done = mine.finish(cursor, skipped=[d.offset for d in todo if d.status.skipped])
+            if done == len(todo):
+                return set()
+            after = {d.status.receipt: (True, False, d.status.failures) for d in todo}
+            return _not_settled(cursor, mine, done, after) or set(after)
+
+        stale = session.run(self.context.using, work) if todo else set()
+        self.context.lose(stale)
+        if gone := [d for d in todo if d.status.receipt in stale] + ended:
+            raise StaleDelivery(gone, "ack")
 
     def note_ack(self, deliveries: Sequence[Delivery]) -> None:
         """Update the consumer state for committed acks."""

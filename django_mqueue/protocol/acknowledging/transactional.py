@@ -31,12 +31,12 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
         # A repeated ack succeeds, so the block would commit its effects a second time.
         raise StaleDelivery(ended, "atomic")
     acknowledger = deliveries[0].status.acknowledger
-    using = acknowledger.context.using
-    acked = False
+    context = acknowledger.context
+    using, acked = context.using, False
     try:
         with session.ended_whole(using), _writes_to(using), transaction.atomic(using=using):
             # Registered before the hooks of the block: if one of those raises, the consumer state is still updated.
-            if session.calls_hooks(using):
+            if calls_hooks := session.calls_hooks(using):
                 transaction.on_commit(
                     lambda: acknowledger.note_ack(deliveries) if acked else None, using=using
                 )
@@ -46,7 +46,10 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
                     raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
             if overdue := [delivery for delivery in deliveries if delivery.status.overdue]:
                 raise StaleDelivery(overdue, "ack")
-            acked = acknowledger.ack(deliveries, whole=True)
+            acknowledger.ack_all(deliveries)
+            acked = True
+            if context.options.eager or not calls_hooks:
+                context.after_commit(deliveries, acknowledger.note_ack)
     except StaleDelivery:
         acknowledger.reconcile_acks(deliveries)
         raise
@@ -70,9 +73,9 @@ def _still_there() -> Iterator[None]:
 def _writes_to(using: str) -> Iterator[None]:
     """Raise ``WrongDatabase`` before a statement writes to a database other than ``using``."""
     with ExitStack() as stack:
-        for connection in connections.all():
-            if connection.alias != using:
-                stack.enter_context(connection.execute_wrapper(_refuse_writes(connection.alias, using)))
+        for alias in connections:
+            if alias != using:
+                stack.enter_context(connections[alias].execute_wrapper(_refuse_writes(alias, using)))
         yield
 
 

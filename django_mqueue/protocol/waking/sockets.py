@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from zlib import crc32
@@ -132,22 +132,17 @@ def _sleeping(directory: str) -> Sleeping:
 def _send(asleep: str, awake: str) -> None:
     with suppress(OSError):
         os.rename(asleep, awake)  # Another publisher was faster if this fails.
-        try:
-            _sender().sendto(b"", awake)
-        except ConnectionRefusedError:
-            os.unlink(awake)  # Its process died.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            try:
+                sender.sendto(b"", awake)
+            except ConnectionRefusedError:
+                os.unlink(awake)  # Its process died.
 
 
 def bit_of(name: str) -> int:
     """Return one of 64 bits for a name. Two names may share a bit: a false wake-up costs one poll."""
     return 1 << (crc32(name.encode()) % BITS)
-
-
-@cache
-def _sender() -> socket.socket:
-    sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    sender.setblocking(False)
-    return sender
 
 
 def place_of(using: str, what: str = "") -> str:

@@ -44,6 +44,11 @@ def marks(values: Sequence[Any]) -> str:
     return ", ".join(["%s"] * len(values))
 
 
+def numbers(values: Iterable[int]) -> str:
+    """Return the text of an IN list of whole numbers. The driver takes far longer to insert them as parameters."""
+    return ", ".join([f"{value:d}" for value in values])
+
+
 def union(branch: str, count: int) -> str:
     """Return a UNION ALL of ``count`` copies of a branch. Each copy keeps its ORDER BY and LIMIT."""
     return " UNION ALL ".join([f"({branch})"] * count)

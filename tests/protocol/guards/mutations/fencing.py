@@ -13,7 +13,7 @@ _AHEAD = "protocol/guards/test_claimed_ahead.py"
 _STRICT = "features/strict/test_by_hand.py"
 _EXTENDING = "protocol/interleavings/test_extending.py"
 
-_TOKEN_OF_UPDATE = 'one = "(s.partition_key = %s AND s.message_offset = %s AND s.delivery_token = %s)"'
+_TOKEN_OF_UPDATE = 'condition, partitions = matching(some, "s.")\n'
 _HOLDER_OF_UPDATE = "AND l.holder = %s SET {assignments}"
 
 _STATEMENTS = {
@@ -35,8 +35,9 @@ def _without_token(verb: str) -> Mutation:
         "an old delivery settles a message that was delivered again after its visibility timeout",
         "store/acknowledgements.py",
         _TOKEN_OF_UPDATE,
-        'one = f"(s.partition_key = %s AND s.message_offset = %s'
-        f' AND (s.delivery_token = %s OR {{int({_STATEMENTS[verb]})}}))"',
+        'condition, partitions = matching(some, "s.")\n'
+        f"            if {_STATEMENTS[verb]}:\n"
+        '                condition = condition.replace("s.delivery_token =", "0 <")\n',
         f"{_AHEAD}::test_what_was_delivered_again_is_not_started"
         if verb not in ("ack", "nack", "reject", "postpone", "extend")
         else f"{_STALE}::test_after_its_visibility_ran_out_and_it_was_delivered_again_a_delivery_is_void[{verb}]",

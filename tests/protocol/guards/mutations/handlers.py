@@ -61,8 +61,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the first end of a job counts",
         "a handler that ends after its time limit settles the next attempt",
         "workers/jobs.py",
-        "            if self.ended:\n",
-        "            if self.ended and not self.deliveries:\n",
+        "        if self.ended:\n",
+        "        if self.ended and not self.deliveries:\n",
         f"{_HANGING}::test_those_that_end_at_last_do_not_count",
     ),
     mutation(

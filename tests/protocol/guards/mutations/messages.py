@@ -32,8 +32,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the ack of an atomic handler is part of its transaction",
         "if the worker dies between the two, the handler runs again and its effects exist twice",
         "protocol/acknowledging/transactional.py",
-        "acked = acknowledger.ack(deliveries, whole=True)",
-        "acked = True",
+        "            acknowledger.ack_all(deliveries)\n",
+        "",
         f"{_ATOMIC}::test_no_commit_of_its_own_for_the_ack",
     ),
     mutation(
