@@ -16,7 +16,7 @@ from tests.benchmarks import world as worlds
 from tests.benchmarks.measuring import Measured, measure
 from tests.benchmarks.views import LISTED, View, views
 
-SMALL, LARGE = (worlds.Size(messages, partitions=100, topics=20) for messages in (12_000, 120_000))
+SMALL, LARGE = (worlds.Size(messages, partitions=100, topics=20) for messages in (6_000, 60_000))
 
 STATEMENTS = 700
 """Maximum statements of a page that reads many topics or many parts of the log.

@@ -144,12 +144,13 @@ def _heartbeats_and_leases(
 
 
 def _runs_a_statement(using: str) -> bool:
-    """Return whether the server executes a statement of another connection."""
+    """Return whether the server executes a statement of another connection, other than an idle worker's sleep."""
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT CONNECTION_ID()")
         (own,) = cursor.fetchone()
         cursor.execute("SHOW PROCESSLIST")
-        return any(row[0] != own and row[4] == "Query" for row in cursor.fetchall())
+        rows = [row for row in cursor.fetchall() if row[0] != own]
+    return any(command == "Query" and state != "User sleep" for _, _, _, _, command, _, state, *_ in rows)
 
 
 def _is_locked(rows: QuerySet[Any]) -> bool:
