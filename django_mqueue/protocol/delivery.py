@@ -16,6 +16,7 @@ from ..policy import encoding
 from ..policy.requests import Box, box_of
 from ..store.delivery_state import Receipt
 from ..store.message_rows import message_fields
+from .acknowledging.extending import extend
 from .acknowledging.replying import reply
 from .acknowledging.transactional import atomically
 
@@ -89,7 +90,7 @@ class Delivery(Message):
 
     def extend(self, seconds: float | timedelta) -> bool:
         """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""
-        return self.status.acknowledger.extend([self], seconds)
+        return extend(self.status.acknowledger.context, [self], seconds)
 
     def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
         """Reply to a request, in the caller's transaction. Return whether the reply is stored.

@@ -16,6 +16,7 @@ from itertools import islice
 from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
 from ..protocol.acknowledging.acknowledger import Acknowledger, is_long
+from ..protocol.acknowledging.extending import prolong
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
 from .jobs import Outcome, Verdict
@@ -197,7 +198,7 @@ class Completer:
             aging = [d for d in subscriber.deliveries() if d.status.expires < soon]
             if aging:
                 with subscriber.resting_after_lock_wait():
-                    subscriber.acknowledger.prolong(aging, handler.visible_ms)
+                    prolong(subscriber.context, aging, handler.visible_ms)
 
 
 def _needs_own_transaction(outcome: Outcome) -> bool:

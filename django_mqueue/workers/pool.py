@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,8 +22,10 @@ from django.db import connections, reset_queries
 
 from ..exceptions import TimeLimitExceeded
 from ..protocol.acknowledging.acknowledger import Acknowledger
+from ..store.connection.autocommit import lazy_autocommit
 from .executor import CANNOT_TELL, call
 from .jobs import Job, Outcome, describe, verdicts_on
+from .registry import Handler
 from .turns import LOT_SECONDS
 
 logger = logging.getLogger("django_mqueue")
@@ -41,11 +43,12 @@ LOG_AFTER_TIMEOUTS = 10
 
 @dataclass(eq=False)
 class Lot:
-    """Jobs of one handler for one thread. ``waiting``: those that have not begun. ``ended``: those to collect.
+    """Jobs of a handler for one thread. ``waiting``: those that have not begun. ``ended``: those to collect.
 
     ``thread`` takes jobs from the left of ``waiting``, and the worker's loop takes them back from the right.
     """
 
+    handler: Handler
     acknowledger: Acknowledger
     waiting: deque[Job]
     thread: threading.Thread | None = None
@@ -107,7 +110,7 @@ class HandlerPool:
 
     def start(self, jobs: Sequence[Job]) -> None:
         """Run jobs of one handler, one after another, in a free thread. The caller ensures that a thread is free."""
-        lot = Lot(jobs[0].acknowledger, deque(jobs))
+        lot = Lot(jobs[0].handler, jobs[0].acknowledger, deque(jobs))
         self.calls += len(jobs)
         self.lots[lot] = None
         self.running[lot.acknowledger] += 1
@@ -234,18 +237,27 @@ class HandlerPool:
         """Run the jobs of a lot. Return False if one of them was given up: another thread has replaced this one."""
         reset_queries()
         lot.thread = threading.current_thread()
-        while job := lot.next():
-            outcomes = call(job)
-            with self._lock:
-                in_time = job.ends(outcomes)
+        with _transactions_of(lot):
+            while job := lot.next():
+                outcomes = call(job)
+                with self._lock:
+                    in_time = job.ends(outcomes)
+                    if not in_time:
+                        self.hanging.pop(job, None)
                 if not in_time:
-                    self.hanging.pop(job, None)
-            if not in_time:
-                logger.warning("handler ended after max_runtime: %s", job)
-                return False
-            lot.ended.append(job)
+                    logger.warning("handler ended after max_runtime: %s", job)
+                    return False
+                lot.ended.append(job)
         self._results.put(lot)
         return True
+
+
+def _transactions_of(lot: Lot) -> AbstractContextManager[None]:
+    """Let autocommit stay off between an atomic handler's transactions, if no code of the user runs there."""
+    handler = lot.handler
+    if len(lot.waiting) < 2 or not handler.atomic or handler.filter is not None or handler.kinds is not None:
+        return nullcontext()
+    return lazy_autocommit(lot.acknowledger.context.using, own_hooks=1)
 
 
 def _limit(job: Job) -> float:

@@ -1,11 +1,10 @@
-"""Settle deliveries (ack, nack, reject, postpone) and extend them.
+"""Settle deliveries: ack, nack, reject, postpone.
 
 Each statement compares the delivery token and the lease's holder, so that a former owner changes nothing.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -22,7 +21,6 @@ from ...policy.ids import new_token, uuid7
 from ...store import dead_letters
 from ...store.acknowledgements import Deliveries
 from ...store.connection import session
-from ...store.connection.second_connection import second_connection
 from ...store.delivery_state import Receipt
 from ...store.failures import clip
 from ...store.scheduling import parked_retries
@@ -42,9 +40,6 @@ LONG_MS = 3_600_000
 A retry that waits in the log holds back its group's watermark, and so the deletion of all later messages. The default
 retention keeps messages for one hour anyway.
 """
-
-LOCKED_WAIT = 2.0
-"""Seconds for which ``extend`` retries a locked delivery. The other transaction probably settles it."""
 
 Change = Callable[[CursorWrapper, Deliveries], int]
 
@@ -108,7 +103,7 @@ class Acknowledger:
             after = {d.status.receipt: (True, False, d.status.failures) for d in todo}
             return _not_settled(cursor, mine, done, after) or set(after)
 
-        stale = session.run(self.context.using, work) if todo else set()
+        stale = session.run(self.context.using, work) if todo else set[Receipt]()
         self.context.lose(stale)
         if gone := [d for d in todo if d.status.receipt in stale] + ended:
             raise StaleDelivery(gone, "ack")
@@ -168,72 +163,6 @@ class Acknowledger:
                 parked_retries.park(cursor, what, delay_ms, counted=error is not None)
                 parked += 1
         return parked
-
-    def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
-        """Set the visibility timeout of deliveries to ``seconds`` from now, in one statement.
-
-        Inside a caller's transaction a second connection does it, except with ``eager``. Raises ``StaleDelivery`` with
-        the deliveries that are settled or that this subscriber no longer owns; the others are extended.
-        """
-        visible_ms = to_ms("seconds", seconds)
-        context = self.context
-        todo = [d for d in deliveries if not d.status.answer]
-
-        def work(cursor: CursorWrapper) -> set[Receipt]:
-            mine = self._of(todo)
-            moved = mine.extend(cursor, visible_ms)
-            return set() if moved == len(todo) else set(mine.receipts) - mine.held(cursor, locking=True)
-
-        if todo and session.in_transaction(context.using) and not context.options.eager:
-            stale = self._extend_beside({d.status.receipt for d in todo}, visible_ms)
-        else:
-            stale = session.run(context.using, work) if todo else set()
-        for delivery in todo:
-            if delivery.status.receipt not in stale:
-                delivery.status.expires = context.clock.now() + visible_ms
-        context.take_back([d for d in todo if d.status.receipt not in stale])
-        self.context.lose(stale)
-        if gone := [d for d in deliveries if d.status.answer or d.status.receipt in stale]:
-            raise StaleDelivery(gone, "extend")
-        return True
-
-    def _extend_beside(self, left: set[Receipt], visible_ms: int) -> set[Receipt]:
-        """Extend deliveries on a second connection. Return the receipts that are stale or stay locked.
-
-        A lock in the caller's transaction would prevent the lease's renewal, and a takeover, while the handler runs.
-        """
-        context, stale = self.context, set[Receipt]()
-        deadline = time.monotonic() + LOCKED_WAIT
-
-        def work(cursor: CursorWrapper) -> tuple[set[Receipt], set[Receipt]]:
-            free = Deliveries(context.holder, left).lock_free(cursor)
-            free.extend(cursor, visible_ms)
-            extended = set(free.receipts)
-            return extended, Deliveries(context.holder, left - extended).held(cursor, locking=False)
-
-        with second_connection(context.using) as beside:
-            while True:
-                extended, locked = session.run(beside, work)
-                stale |= left - extended - locked
-                left = locked
-                there = session.run(context.using, Deliveries(context.holder, left).states) if left else {}
-                settled_here = {r for r, (acked, in_flight, _) in there.items() if acked or not in_flight}
-                if left <= settled_here or time.monotonic() > deadline:
-                    return stale | left
-                time.sleep(0.02)
-
-    def prolong(self, deliveries: Sequence[Delivery], visible_ms: int) -> None:
-        """Extend the deliveries that no other transaction has locked. Never wait: leases must be renewed."""
-
-        def work(cursor: CursorWrapper) -> list[Receipt]:
-            free = self._of(deliveries).lock_free(cursor)
-            free.extend(cursor, visible_ms)
-            return free.receipts
-
-        extended = session.run(self.context.using, work)
-        for delivery in deliveries:
-            if delivery.status.receipt in extended:
-                delivery.status.expires = self.context.clock.now() + visible_ms
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Put back deliveries that reached no handler, and count no attempt. Skip locked ones."""

@@ -10,11 +10,14 @@ from django.db import Error, connections
 
 
 @contextmanager
-def lazy_autocommit(using: str) -> Iterator[None]:
+def lazy_autocommit(using: str, own_hooks: int = 0) -> Iterator[None]:
     """Turn autocommit on only before the next statement outside a transaction, for this thread's connection.
 
     Django sends ``SET autocommit`` before and after each transaction. If another transaction follows, the server need
     not know. The client library knows the server's state from its last answer.
+
+    ``own_hooks``: the number of commit hooks in each transaction that send no statement. Autocommit is turned on before
+    other hooks run. If ``own_hooks`` is not 0, it is also turned on after a rollback, because other code may run then.
     """
     connection: Any = connections[using]
     send = connection._set_autocommit
@@ -24,8 +27,8 @@ def lazy_autocommit(using: str) -> Iterator[None]:
             return bool(connection.connection.get_autocommit())
 
     def set_autocommit(autocommit: bool) -> None:
-        if not autocommit and is_on():
-            send(False)
+        if autocommit != is_on() and not (autocommit and len(connection.run_on_commit) == own_hooks):
+            send(autocommit)
 
     def turn_on() -> None:
         if connection.connection is not None and connection.autocommit and not is_on():

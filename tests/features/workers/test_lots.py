@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.db.models import F
 
 from django_mqueue import Message, OutgoingMessage, Reject, publish_many, unsubscribe
@@ -76,6 +77,46 @@ def test_a_message_that_fails_is_settled_alone(lots: list[int]) -> None:
     assert {n: seen.attempts(n) for n in range(COUNT) if n != 100} == {
         n: [1] for n in range(COUNT) if n != 100
     }
+
+
+@pytest.mark.parametrize("where", ["hook", "retry policy", "filter", "kind"])
+def test_code_of_the_user_outside_of_a_transaction_has_autocommit(lots: list[int], where: str) -> None:
+    """Statements of the driver's cursors are committed at once, also between the atomic messages of a lot."""
+    found = list[bool]()
+
+    def look() -> None:
+        connection.ensure_connection()
+        found.append(bool(connection.connection.get_autocommit()) or connection.in_atomic_block)
+
+    def act(message: Message) -> None:
+        assert connection.in_atomic_block
+        if where == "hook":
+            transaction.on_commit(look)
+        elif where == "retry policy" and message.attempt == 1:
+            raise ValueError("again")
+
+    def policy(attempt: int, error: BaseException) -> float:
+        look()
+        return 0.0
+
+    def filtered(message: Message) -> bool:
+        look()
+        return True
+
+    def parse(payload: Any) -> Any:
+        look()
+        return payload
+
+    options: dict[str, dict[str, Any]] = {
+        "hook": {},
+        "retry policy": {"retry": policy},
+        "filter": {"filter": filtered},
+        "kind": {"kinds": {"": parse}},
+    }
+    handle(act, atomic=True, **options[where])
+    assert max(lots) > 10
+    assert len(found) >= COUNT
+    assert all(found)
 
 
 def test_other_threads_take_what_waits_behind_a_slow_call(lots: list[int]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.backends.mysql.base import DatabaseWrapper
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
@@ -85,9 +86,24 @@ def test_the_loop_acknowledges_no_message_of_an_atomic_handler() -> None:
     assert kinds["ack"] + kinds["ack and claim"] == 0
 
 
+@pytest.mark.usefixtures("measured")
+def test_autocommit_stays_off_between_the_atomic_messages_of_a_lot(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = list[bool]()
+    send: Any = DatabaseWrapper._set_autocommit  # type: ignore[attr-defined]
+
+    def note(wrapper: DatabaseWrapper, autocommit: bool) -> None:
+        sent.append(autocommit)
+        send(wrapper, autocommit)
+
+    monkeypatch.setattr(DatabaseWrapper, "_set_autocommit", note)
+    monkeypatch.setattr("django_mqueue.workers.sharing.BACKLOG", 10)
+    drained(1000, 10, 1, atomic=True)
+    assert len(sent) < 1000 // 5
+
+
 def test_many_acks_are_one_transaction_of_short_statements() -> None:
     """The server compares each row with all receipts of its statement."""
-    publish_many("t", range(450))
+    publish_many("t", [OutgoingMessage(n, key=f"k{n}") for n in range(450)])
     with Subscription("t", "g", batch_size=1000) as subscription:
         deliveries = poll_until(subscription, 450, max_messages=1000)
         with CaptureQueriesContext(connection) as captured:

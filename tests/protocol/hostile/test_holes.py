@@ -45,14 +45,8 @@ def offered() -> Iterator[Counter[int]]:
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         if sql.startswith("INSERT INTO queue_delivery_state"):
-            names, count = (
-                sql.partition(f"{column} IN (")[2].partition(")")[0].count("%s")
-                for column in ("AND m.partition_key", "WHERE m.`offset`")
-            )
-            assert names, sql
-            assert count, sql
-            behind = len(["topic", *range(names), "group"])
-            times.update(params[-count - behind : -behind])
+            offsets = sql.partition("WHERE m.`offset` IN (")[2].partition(")")[0]
+            times.update(map(int, offsets.split(", ")))
         return execute(sql, params, many, context)
 
     connection.ensure_connection()

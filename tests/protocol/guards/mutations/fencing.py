@@ -167,8 +167,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a delivery can be settled only once",
         "a call that is repeated after a lost commit result counts a second failure or undoes an ack",
         "store/acknowledgements.py",
-        '" AND s.acked = 0 AND s.in_flight = 1",',
-        '"",',
+        ' AND {condition} AND s.acked = 0 AND s.in_flight = 1",\n                [self.holder.incarnation',
+        ' AND {condition}",\n                [self.holder.incarnation',
         "protocol/guards/test_repeated_answers.py::test_an_answer_given_again_changes_nothing[nack]",
     ),
     mutation(
@@ -191,8 +191,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "extend checks the committed owner of a delivery",
         "in a transaction that has read before, a handler gets more time for a message that another worker"
         " processes",
-        "protocol/acknowledging/acknowledger.py",
-        "                stale |= left - extended - locked\n",
+        "protocol/acknowledging/extending.py",
+        "            stale |= left - extended - locked\n",
         "",
         *(
             f"features/atomic/test_snapshots.py::test_more_time_for_what_became_anothers_after_the_first_read[{change}]"
@@ -202,7 +202,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "extend holds no lock on the lease while the handler's transaction lasts",
         "a hanging worker keeps its partition forever, and a healthy worker loses its lease",
-        "protocol/acknowledging/acknowledger.py",
+        "protocol/acknowledging/extending.py",
         "if todo and session.in_transaction(context.using) and not context.options.eager:",
         "if todo and session.in_transaction(context.using) and context.options.eager:",
         f"{_EXTENDING}::test_it_leaves_no_lock_on_the_lease_nor_on_its_state[READ COMMITTED]",
@@ -230,8 +230,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an atomic block for a delivery that is already acked is rolled back",
         "a caller that saw only an error and repeats the block commits its writes twice",
         "protocol/acknowledging/acknowledger.py",
-        "return stale or set(after)",
-        "return stale",
+        "return _not_settled(cursor, mine, done, after) or set(after)",
+        "return _not_settled(cursor, mine, done, after)",
         "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
     ),
     mutation(

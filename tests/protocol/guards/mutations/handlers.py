@@ -7,6 +7,7 @@ from .mutation import Mutation, mutation
 _BATCHES = "features/batch/test_batches.py"
 _HANGING = "features/time_limits/test_workers.py"
 _SHARING, _TURNS = "features/workers/test_sharing.py", "unit/policy/test_turns.py"
+_LOTS = "features/workers/test_lots.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -56,6 +57,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if alike[0].overdue or subscriber.careful:\n",
         "        if subscriber.careful:\n",
         f"{_HANGING}::test_a_handler_with_open_transactions_of_its_own",
+    ),
+    mutation(
+        "autocommit is on before a commit hook or a retry policy of the user runs",
+        "what the driver's own cursors write there is never committed",
+        "store/connection/autocommit.py",
+        "len(connection.run_on_commit) == own_hooks",
+        "own_hooks >= 0",
+        f"{_LOTS}::test_code_of_the_user_outside_of_a_transaction_has_autocommit[hook]",
+        f"{_LOTS}::test_code_of_the_user_outside_of_a_transaction_has_autocommit[retry policy]",
+    ),
+    mutation(
+        "autocommit is on when a filter runs",
+        "what the driver's own cursors write there is never committed",
+        "workers/pool.py",
+        " or handler.filter is not None or handler.kinds is not None",
+        "",
+        f"{_LOTS}::test_code_of_the_user_outside_of_a_transaction_has_autocommit[filter]",
+        f"{_LOTS}::test_code_of_the_user_outside_of_a_transaction_has_autocommit[kind]",
     ),
     mutation(
         "the first end of a job counts",

@@ -1,0 +1,96 @@
+"""Extend deliveries: move the end of their visibility timeout while their handlers run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from django.db.backends.utils import CursorWrapper
+
+from ...exceptions import StaleDelivery
+from ...policy.durations import to_ms
+from ...store.acknowledgements import Deliveries
+from ...store.connection import session
+from ...store.connection.second_connection import second_connection
+from ...store.delivery_state import Receipt
+from ..consumer_state import ConsumerState
+
+if TYPE_CHECKING:
+    from ..delivery import Delivery
+
+LOCKED_WAIT = 2.0
+"""Seconds for which ``extend`` retries a locked delivery. The other transaction probably settles it."""
+
+
+def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
+    """Set the visibility timeout of deliveries to ``seconds`` from now, in one statement.
+
+    Inside a caller's transaction a second connection does it, except with ``eager``. Raises ``StaleDelivery`` with
+    the deliveries that are settled or that this subscriber no longer owns; the others are extended.
+    """
+    visible_ms = to_ms("seconds", seconds)
+    todo = [d for d in deliveries if not d.status.answer]
+
+    def work(cursor: CursorWrapper) -> set[Receipt]:
+        mine = _of(context, todo)
+        moved = mine.extend(cursor, visible_ms)
+        return set() if moved == len(todo) else set(mine.receipts) - mine.held(cursor, locking=True)
+
+    if todo and session.in_transaction(context.using) and not context.options.eager:
+        stale = _extend_beside(context, {d.status.receipt for d in todo}, visible_ms)
+    else:
+        stale = session.run(context.using, work) if todo else set()
+    for delivery in todo:
+        if delivery.status.receipt not in stale:
+            delivery.status.expires = context.clock.now() + visible_ms
+    context.take_back([d for d in todo if d.status.receipt not in stale])
+    context.lose(stale)
+    if gone := [d for d in deliveries if d.status.answer or d.status.receipt in stale]:
+        raise StaleDelivery(gone, "extend")
+    return True
+
+
+def _extend_beside(context: ConsumerState, left: set[Receipt], visible_ms: int) -> set[Receipt]:
+    """Extend deliveries on a second connection. Return the receipts that are stale or stay locked.
+
+    A lock in the caller's transaction would prevent the lease's renewal, and a takeover, while the handler runs.
+    """
+    stale = set[Receipt]()
+    deadline = time.monotonic() + LOCKED_WAIT
+
+    def work(cursor: CursorWrapper) -> tuple[set[Receipt], set[Receipt]]:
+        free = Deliveries(context.holder, left).lock_free(cursor)
+        free.extend(cursor, visible_ms)
+        extended = set(free.receipts)
+        return extended, Deliveries(context.holder, left - extended).held(cursor, locking=False)
+
+    with second_connection(context.using) as beside:
+        while True:
+            extended, locked = session.run(beside, work)
+            stale |= left - extended - locked
+            left = locked
+            there = session.run(context.using, Deliveries(context.holder, left).states) if left else {}
+            settled_here = {r for r, (acked, in_flight, _) in there.items() if acked or not in_flight}
+            if left <= settled_here or time.monotonic() > deadline:
+                return stale | left
+            time.sleep(0.02)
+
+
+def prolong(context: ConsumerState, deliveries: Sequence[Delivery], visible_ms: int) -> None:
+    """Extend the deliveries that no other transaction has locked. Never wait: leases must be renewed."""
+
+    def work(cursor: CursorWrapper) -> list[Receipt]:
+        free = _of(context, deliveries).lock_free(cursor)
+        free.extend(cursor, visible_ms)
+        return free.receipts
+
+    extended = session.run(context.using, work)
+    for delivery in deliveries:
+        if delivery.status.receipt in extended:
+            delivery.status.expires = context.clock.now() + visible_ms
+
+
+def _of(context: ConsumerState, deliveries: Iterable[Delivery]) -> Deliveries:
+    return Deliveries(context.holder, [delivery.status.receipt for delivery in deliveries])
