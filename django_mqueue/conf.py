@@ -85,7 +85,7 @@ def get(name: str, topic: str | None = None) -> Any:
         if not isinstance(section, Mapping):
             raise ImproperlyConfigured(WRONG_TOPICS)
         value = section.get(name, value)
-    if problem := _problem(name, value):
+    if value is not OPTIONS[name].default and (problem := _problem(name, value)):
         raise ImproperlyConfigured(f"MQUEUE[{name!r}] {problem}")
     return value
 

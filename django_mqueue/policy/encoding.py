@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from django.core.serializers.json import DjangoJSONEncoder
 
@@ -15,12 +15,12 @@ JSON, BYTES = "json", "bytes"
 HEADERS_MAX_BYTES = 65_536
 PAYLOAD_MAX_DEPTH = 200
 """Maximum nesting of lists and mappings in a payload. Beyond some depth, Python's decoder in the worker fails."""
+_ENCODER = DjangoJSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 HEADERS_MAX_DEPTH = 20
 """Maximum nesting of lists and mappings in headers. A JSON column takes 32 levels in MariaDB, 100 in MySQL."""
 
 
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """The content of a message as stored. ``metadata``: JSON with the kind, the headers and the payload's encoding."""
 
     body: bytes
@@ -36,9 +36,7 @@ class JsonText(str):
 def _dump(argument: str, value: Any) -> bytes:
     """Return JSON. NaN and infinity raise ``ValueError``, because the servers would refuse them."""
     try:
-        return json.dumps(
-            value, cls=DjangoJSONEncoder, ensure_ascii=False, allow_nan=False, separators=(",", ":")
-        ).encode()
+        return _ENCODER.encode(value).encode()
     except (TypeError, RecursionError, ValueError) as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{argument} cannot be encoded as JSON: {error}") from error
@@ -63,7 +61,8 @@ def encode(
     for name in headers:
         if not isinstance(name, str):
             raise TypeError(f"headers must have str keys, not {name!r}")
-    _check_headers(headers, 1)
+    if headers:
+        _check_headers(headers, 1)
     if isinstance(payload, (bytes, bytearray, memoryview)):
         body, encoding = bytes(payload), BYTES
     else:
@@ -105,12 +104,19 @@ def _refused(name: str) -> Any:
 
 def _metadata(kind: str, headers: Mapping[str, Any], more: Mapping[str, Any], encoding: str | None) -> bytes:
     """Return the metadata with the headers ``more``; with ``headers`` only, if those are too long."""
+    if not more:
+        return _without_headers(kind, encoding)
     found = b""
     for given in (more, headers):
         found = _dump("kind and headers", {"kind": kind, "headers": dict(given), "encoding": encoding})
         if len(found) <= HEADERS_MAX_BYTES or more == headers:
             break
     return found
+
+
+@lru_cache
+def _without_headers(kind: str, encoding: str | None) -> bytes:
+    return _dump("kind and headers", {"kind": kind, "headers": {}, "encoding": encoding})
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

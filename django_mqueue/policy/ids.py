@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-import uuid
 
 
 def uuid7() -> str:
@@ -12,7 +11,8 @@ def uuid7() -> str:
     random_bits = secrets.randbits(74)
     value = (time.time_ns() // 1_000_000 & 0xFFFF_FFFF_FFFF) << 80
     value |= 0x7 << 76 | (random_bits >> 62) << 64 | 0b10 << 62 | random_bits & ((1 << 62) - 1)
-    return str(uuid.UUID(int=value))
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def new_token() -> int:

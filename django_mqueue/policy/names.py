@@ -34,7 +34,7 @@ def check_name(argument: str, value: object, limit: int) -> str:
         raise ValueError(f"{argument} may have at most {limit} characters, not {len(value)}")
     if value != value.strip():
         raise ValueError(f"{argument} must not begin or end with blanks: {value!r}")
-    for character in value:
+    for character in "" if value.isprintable() else value:
         category = unicodedata.category(character)
         if category in ("Cc", "Cs"):
             raise ValueError(

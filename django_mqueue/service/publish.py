@@ -75,14 +75,15 @@ def publish(
         raise ValueError('on_duplicate="replace" needs the id of the message to replace')
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
     due = due_of(delay, at)
-    row = _row(topic, OutgoingMessage(payload, key=key, id=id, kind=kind, headers=headers, group=group))
+    outgoing = OutgoingMessage(payload, key=key, id=id, kind=kind, headers=headers, group=group)
+    row = _row(topic, outgoing, conf.get("MAX_PAYLOAD_BYTES", topic))
     return _publish(topic, row, due, id is not None, on_duplicate, conf.database(using))
 
 
 @tracing.sending
 def publish_request(topic: str, message: OutgoingMessage, box: Box, using: str) -> Published:
     """Publish a request whose reply goes into ``box``. Raise ``DuplicateMessage``, or what ``publish`` raises."""
-    row = _row(topic, message, box)
+    row = _row(topic, message, conf.get("MAX_PAYLOAD_BYTES", topic), box)
     return _publish(topic, row, None, message.id is not None, "error", using)
 
 
@@ -126,6 +127,7 @@ def publish_many(
     if isinstance(messages, single) or not isinstance(messages, Iterable):
         kind = type(messages).__name__
         raise TypeError(f"messages must be an iterable of payloads or OutgoingMessage, not {kind}")
+    limit = conf.get("MAX_PAYLOAD_BYTES", topic)
     rows: list[NewRow] = []
     dues: list[Due | None] = []
     given: list[bool] = []
@@ -133,7 +135,7 @@ def publish_many(
         outgoing = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)
         try:
             dues.append(due_of(outgoing.delay, outgoing.at))
-            rows.append(_row(topic, outgoing))
+            rows.append(_row(topic, outgoing, limit))
         except (TypeError, ValueError) as error:
             raise type(error)(f"message {number}: {error}") from error
         given.append(outgoing.id is not None)
@@ -157,16 +159,17 @@ def publish_many(
 
 def check(topic: str, message: OutgoingMessage) -> int:
     """Return the size of the stored payload in bytes. Raise what ``publish`` raises for bad arguments."""
-    return len(_row(names.check_publish_topic(topic, conf.dead_letter_suffixes()), message).content.body)
+    topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
+    return len(_row(topic, message, conf.get("MAX_PAYLOAD_BYTES", topic)).content.body)
 
 
-def _row(topic: str, message: OutgoingMessage, box: Box | None = None) -> NewRow:
-    """Return the message as it is stored. ``box``: for a request, the row that takes the reply."""
+def _row(topic: str, message: OutgoingMessage, limit: int, box: Box | None = None) -> NewRow:
+    """Return the message as it is stored. ``limit``: maximum bytes of the payload. ``box``: takes a request's reply."""
     check_headers(message.headers)
     id = message.id
     if id is None:
         id = uuid7() if box is None else box.message
     partition, id, group = check_message_key(topic, id, message.key, message.group)
-    limit, carried = conf.get("MAX_PAYLOAD_BYTES", topic), tracing.carried(message.headers)
+    carried = tracing.carried(message.headers)
     headers = message.headers if box is None else {**(message.headers or {}), REPLY_TO: str(box)}
     return NewRow(partition, id, encode(message.payload, message.kind, headers, limit, carried), group)

@@ -155,20 +155,19 @@ def _store(store: _LogStore, rows: Sequence[tuple[NewRow, bool]]) -> list[Publis
     offset_of: dict[MessageKey, int] = {}
     published = []
     for chunk in batches_by_weight(rows, _weight, BYTES_PER_STATEMENT, ROWS_PER_STATEMENT):
+        keyed = [(row.message_key, row, is_given) for row, is_given in chunk]
         fresh: dict[MessageKey, NewRow] = {}
-        for row, _ in chunk:
-            if row.message_key not in offset_of:
-                fresh.setdefault(row.message_key, row)
-        given = list(
-            dict.fromkeys(row.message_key for row, is_given in chunk if is_given and row.message_key in fresh)
-        )
+        for key, row, _ in keyed:
+            if key not in offset_of:
+                fresh.setdefault(key, row)
+        given = list(dict.fromkeys(key for key, _, is_given in keyed if is_given and key in fresh))
         stored_before = store.existing(given)
         stored = _insert_rest(store, fresh, stored_before, given)
         offset_of |= stored_before | stored
-        for row, _ in chunk:
+        for key, row, _ in keyed:
             # Only the first row of a new id has created its message.
-            created = stored.pop(row.message_key, None) is not None
-            published.append(_published(store.topic, row, offset_of[row.message_key], created))
+            created = stored.pop(key, None) is not None
+            published.append(_published(store.topic, row, offset_of[key], created))
     return published
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.backends.utils import CursorWrapper
 
@@ -37,8 +37,7 @@ MessageKey = tuple[str, str, str]
 """Partition, id and target group. They identify a message within its topic."""
 
 
-@dataclass(frozen=True)
-class NewRow:
+class NewRow(NamedTuple):
     """A message that is about to be stored. ``group``: the only group that it is for; '' for all groups."""
 
     partition: str
