@@ -68,7 +68,7 @@ def test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog() -> No
         registered("plain", calls.of("plain")),
     ):
         run(drain=False, max_messages=1500, max_seconds=60)
-    assert min(calls.count.values()) > 30, calls.count
+    assert min(calls.count.values()) > 10, calls.count
 
 
 @pytest.mark.usefixtures("measured")
@@ -84,7 +84,7 @@ def test_a_batch_handler_beside_a_strict_one_of_one_key() -> None:
         registered("strict", calls.of("strict"), strict=True, atomic=True),
     ):
         run(drain=False, max_messages=1200, max_seconds=60)
-    assert min(calls.count.values()) > 20, calls.count
+    assert min(calls.count.values()) > 10, calls.count
 
 
 @pytest.mark.usefixtures("measured")
