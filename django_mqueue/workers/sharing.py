@@ -28,7 +28,7 @@ save little.
 LOCKED_FOR = 0.5
 """Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
 REST = 0.02
-"""Seconds for which no thread is kept free for a handler whose claim got nothing."""
+"""Seconds for which no thread is kept free for a handler whose claim got nothing, if no new message arrives."""
 
 
 class Share(NamedTuple):
@@ -65,7 +65,8 @@ class Sharing:
         self.ahead: dict[Subscriber, deque[Delivery]] = {subscriber: deque() for subscriber in subscribers}
         self._subscriber_of = {subscriber.acknowledger: subscriber for subscriber in subscribers}
         self._turns: Turns[Subscriber] = Turns(pool.size)
-        self._rest_until: dict[Subscriber, float] = {}
+        self._rests: dict[Subscriber, tuple[float, int]] = {}
+        """When the rest of a handler ends, and the end of its log when it began."""
         self._held_until: dict[Subscriber, float] = {}
 
     def subscriber_of(self, delivery: Delivery) -> Subscriber:
@@ -99,7 +100,7 @@ class Sharing:
     def rest(self, subscribers: Iterable[Subscriber]) -> None:
         """Keep no thread free for handlers that cannot claim, for ``REST`` seconds. Groups may be paused or locked."""
         for subscriber in subscribers:
-            self._rest_until[subscriber] = time.monotonic() + REST
+            self._rests[subscriber] = time.monotonic() + REST, subscriber.context.tail
 
     def hold_back(self, subscriber: Subscriber) -> None:
         """Start no message of a handler for a moment, because another transaction has locked its claimed messages."""
@@ -185,7 +186,9 @@ class Sharing:
         return missing if missing >= round else 0
 
     def _has_work(self, subscriber: Subscriber) -> bool:
-        return self._rest_until.get(subscriber, -math.inf) <= time.monotonic() and subscriber.has_work
+        until, tail = self._rests.get(subscriber, (-math.inf, 0))
+        is_over = until <= time.monotonic() or subscriber.context.tail > tail
+        return is_over and subscriber.has_work
 
     def _room(self, subscriber: Subscriber) -> int:
         """Return how many more lots of this handler may start now."""

@@ -10,6 +10,13 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 _TRANSACTIONS = ("BEGIN", "COMMIT", "ROLLBACK")
+CALM = {
+    "DISCOVERY_INTERVAL": 3600,
+    "LEASE_DURATION": 36_000,
+    "LEASE_RENEWAL_INTERVAL": 3600,
+    "GC_INTERVAL": 3600,
+}
+"""Values of ``MQUEUE`` with which no periodic work is due, so that only the cost of the other work is left."""
 
 
 @dataclass

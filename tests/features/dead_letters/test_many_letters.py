@@ -1,4 +1,4 @@
-"""Redrive 100,000 dead letters, with interruptions and repetitions. Memory does not grow with their number."""
+"""Redrive many dead letters, with an interruption and a repetition. Memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.many import insert_dead_letters
 
 pytestmark = [pytest.mark.once, pytest.mark.exhaustive, pytest.mark.django_db(transaction=True)]
 
-LETTERS = 100_000
+LETTERS = 25_000
 
 
 @pytest.mark.timeout(240)
-def test_a_hundred_thousand_letters() -> None:
+def test_more_letters_than_memory_may_hold() -> None:
     subscribe("orders", "billing")
     insert_dead_letters("orders", "billing", LETTERS)
     seen = 0
@@ -24,7 +24,7 @@ def test_a_hundred_thousand_letters() -> None:
     def interrupted(letter: Message) -> dict[str, str]:
         nonlocal seen
         seen += 1
-        if seen > 20_250:
+        if seen > 5_250:
             raise KeyboardInterrupt
         return dict(letter.payload)
 
@@ -32,8 +32,8 @@ def test_a_hundred_thousand_letters() -> None:
     try:
         with pytest.raises(KeyboardInterrupt):
             redrive("orders", edit=interrupted)
-        assert Row.objects.filter(topic="orders_dlq").count() == LETTERS - 20_000
-        assert redrive("orders") == LETTERS - 20_000
+        assert Row.objects.filter(topic="orders_dlq").count() == LETTERS - 5_000
+        assert redrive("orders") == LETTERS - 5_000
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
+from django_mqueue import OutgoingMessage, pause, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState
 from django_mqueue.protocol.claim_scheduler import ClaimScheduler
 from django_mqueue.protocol.claiming import Claiming
@@ -143,6 +143,25 @@ def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.Mo
         run(drain=False, max_messages=1000, max_seconds=60)
     assert tried.count("t") > 1
     assert tried.count("locked") == 1
+
+
+def test_a_new_message_ends_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim finds nothing, although memory shows work. The rest would last for an hour."""
+    monkeypatch.setattr("django_mqueue.workers.sharing.REST", 3600.0)
+    claim_batch = Claiming.claim_batch
+    late = list[int]()
+
+    def claim_nothing(claiming: Claiming, *arguments: Any, **others: Any) -> Any:
+        if late:
+            return claim_batch(claiming, *arguments, **others)
+        late.append(publish("t", 2).offset)
+        return []
+
+    monkeypatch.setattr(Claiming, "claim_batch", claim_nothing)
+    publish("t", 1)
+    with registered("t", seen := Seen()):
+        run(drain=False, max_messages=2, max_seconds=30)
+    assert sorted(seen.payloads) == [1, 2]
 
 
 def test_acks_without_a_claim_do_not_delay_the_next_claim(monkeypatch: pytest.MonkeyPatch) -> None:

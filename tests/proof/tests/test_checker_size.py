@@ -35,7 +35,7 @@ def long_history(messages: int) -> Iterator[Event]:
             yield Fault(ns(at + 0.5), "killed", f"w0.{number // 2000}")
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_a_history_of_a_million_and_a_half_events() -> None:
     events = list(long_history(MESSAGES))
     assert len(events) > 1_500_000

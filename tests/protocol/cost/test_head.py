@@ -13,17 +13,10 @@ from django.test import override_settings
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.models import DeliveryState, Offset
 from tests.support.processes import wait_until
-from tests.support.statements import Cost, counted
+from tests.support.statements import CALM, Cost, counted
 from tests.support.subscribers import engine_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-CALM = {
-    "DISCOVERY_INTERVAL": 3600,
-    "LEASE_DURATION": 36_000,
-    "LEASE_RENEWAL_INTERVAL": 3600,
-    "GC_INTERVAL": 3600,
-}
 
 
 @pytest.fixture(autouse=True)

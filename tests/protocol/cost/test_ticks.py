@@ -17,24 +17,15 @@ from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.processes import wait_until
 from tests.support.running import Seen, registered
-from tests.support.statements import Cost, counted
+from tests.support.statements import CALM, Cost, counted
 from tests.support.subscribers import engine_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-CALM = {
-    "DISCOVERY_INTERVAL": 3600,
-    "LEASE_DURATION": 36_000,
-    "LEASE_RENEWAL_INTERVAL": 3600,
-    "GC_INTERVAL": 3600,
-    "IDLE_POLL_INTERVAL": 0.001,
-}
-"""No periodic work is due, so only the cost of the tick itself is left."""
-
 
 @pytest.fixture(autouse=True)
 def calm() -> Iterator[None]:
-    with override_settings(MQUEUE=CALM):
+    with override_settings(MQUEUE={**CALM, "IDLE_POLL_INTERVAL": 0.001}):
         yield
 
 

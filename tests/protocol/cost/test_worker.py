@@ -16,17 +16,10 @@ from django_mqueue import OutgoingMessage, Subscription, publish_many
 from django_mqueue.workers.jobs import Job
 from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
+from tests.support.statements import CALM
 from tests.support.subscribers import engine_of, poll_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-CALM = {
-    "DISCOVERY_INTERVAL": 3600,
-    "LEASE_DURATION": 36_000,
-    "LEASE_RENEWAL_INTERVAL": 3600,
-    "GC_INTERVAL": 3600,
-}
-"""No periodic work is due."""
 
 
 @pytest.fixture(autouse=True)

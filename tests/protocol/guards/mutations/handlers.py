@@ -118,6 +118,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_SHARING}::test_acks_without_a_claim_do_not_delay_the_next_claim",
     ),
     mutation(
+        "a new message ends the rest of its handler",
+        "a message that arrives just after the last one was settled waits",
+        "workers/sharing.py",
+        " or subscriber.context.tail > tail",
+        "",
+        f"{_SHARING}::test_a_new_message_ends_the_rest",
+    ),
+    mutation(
         "a handler rests after a claim that got no message",
         "the worker queries a locked group again after each message of other groups",
         "workers/sharing.py",
