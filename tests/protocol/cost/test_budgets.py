@@ -7,10 +7,9 @@ from contextlib import ExitStack
 import pytest
 from django.test import override_settings
 
-from tests.support.statements import counted
+from tests.support.statements import CALM, counted
 
 from .budgets import BUDGETS, Scene
-from .test_ticks import CALM
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
