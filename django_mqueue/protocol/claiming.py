@@ -1,4 +1,4 @@
-"""Claim messages: choose the next ones from memory, then mark them as in flight in the database."""
+"""Claim messages: mark those that were chosen from memory as in flight in the database."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ..store import delivery_state, leases, moving, offsets
 from ..store.connection import errors, session
 from ..store.delivery_state import Claim, Receipt
 from .acknowledging.acknowledger import WORKER_DIED, Acknowledger
+from .choosing import Claimable, choose, let_go, make_room, take_room, undo
 from .consumer_state import ConsumerState
 from .delivery import Delivery, DeliveryStatus, make_delivery
 from .fetching import read_on, refill
-from .partition_state import Partition, QuarantinedDelivery
 
 logger = logging.getLogger("django_mqueue")
 
@@ -30,25 +30,6 @@ RETRY_SOON_MS = 20
 """Milliseconds until the next try for a message that is due in memory but not in the database."""
 LOCKED_AGAIN_MS = 250
 """Milliseconds until the next try for a message that another transaction has locked."""
-
-
-@dataclass
-class Claimable:
-    """The messages of one claim: (partition, offset) of due retries and of new ones, or a quarantined one."""
-
-    due: list[tuple[str, int]] = field(default_factory=list)
-    fresh: list[tuple[str, int]] = field(default_factory=list)
-    quarantined: list[QuarantinedDelivery] = field(default_factory=list)
-
-    def messages(self) -> list[tuple[str, int]]:
-        return [*self.due, *self.fresh, *((s.receipt.partition, s.receipt.offset) for s in self.quarantined)]
-
-    def within(self, partitions: set[str]) -> Claimable:
-        return Claimable(
-            [m for m in self.due if m[0] in partitions],
-            [m for m in self.fresh if m[0] in partitions],
-            [s for s in self.quarantined if s.receipt.partition in partitions],
-        )
 
 
 @dataclass
@@ -95,31 +76,16 @@ class Claiming:
         context, choice = self.context, Claimable()
         try:
             if not context.paused:
-                self._make_room(acks)
+                make_room(context, acks)
                 context.ring()
                 if context.needs_log_read or context.stale_waiting:
                     refill(context)
                 if context.options.batch:
                     read_on(context, capacity)
-                choice = self._choose(capacity, most)
+                choice = choose(context, capacity, most)
             return self._claim(choice, start_now, alone=False, acks=acks, starting=starting)
         finally:
-            self._take_room(acks)
-
-    def _make_room(self, acks: Sequence[Delivery]) -> None:
-        """Let the next messages be chosen as if the acks were committed. Skip messages that were delivered again."""
-        for delivery in acks:
-            partition = self.context.partitions.get(delivery.status.receipt.partition)
-            if partition and self.context.in_flight.get(delivery.offset) is delivery:
-                partition.in_flight.discard(delivery.offset)
-                self.context.touch(partition)
-
-    def _take_room(self, acks: Sequence[Delivery]) -> None:
-        """Count the deliveries that are still open as in flight again."""
-        for delivery in acks:
-            partition = self.context.partitions.get(delivery.status.receipt.partition)
-            if partition and self.context.in_flight.get(delivery.offset) is delivery:
-                partition.in_flight.add(delivery.offset)
+            take_room(context, acks)
 
     def claim_quarantined(self, *, alone: bool) -> list[Delivery]:
         """Claim one quarantined message, or dead-letter it. ``alone``: nothing else runs meanwhile."""
@@ -156,40 +122,6 @@ class Claiming:
             if got or context.paused:
                 return got
         return []
-
-    def _choose(self, capacity: int, most: int) -> Claimable:
-        """Choose messages of ready partitions in turn. With ``batch``, one batch of each partition, none in flight."""
-        context, choice, now = self.context, Claimable(), self.context.clock.now()
-        batch, strict = context.options.batch, context.options.strict and not context.options.batch
-        later: list[str] = []
-        for name in list(context.ready):
-            if capacity <= 0 or most <= 0:
-                break
-            del context.ready[name]
-            partition = context.partitions.get(name)
-            if partition is None or partition.leaving or (batch and partition.in_flight):
-                continue
-            if strict and partition.more and not partition.fresh:
-                # A waiting message may have been sent to the front, past messages that are not read yet.
-                context.needs_log_read[name] = None
-            if strict and (name in context.stale_waiting or name in context.needs_log_read):
-                later.append(name)  # The tables may hold an earlier message than memory does.
-                continue
-            if strict:
-                due, fresh = partition.take_head(now)
-            else:
-                room = min(context.options.batch_size - len(partition.in_flight), most if batch else capacity)
-                due, fresh = partition.take(max(room, 0), now)
-            choice.due += [(name, offset) for offset in due]
-            choice.fresh += [(name, offset) for offset in fresh]
-            partition.in_flight.update(due, fresh)
-            if taken := len(due) + len(fresh):
-                capacity, most = capacity - (1 if batch else taken), most - taken
-                context.touch(partition)
-            elif (next_due := partition.next_due(strict=strict)) and next_due > now:
-                context.set_timer(name, next_due)
-        context.ready.update(dict.fromkeys(later))
-        return choice
 
     def _claim(
         self,
@@ -260,12 +192,12 @@ class Claiming:
             else:
                 session.run(context.using, work)
         except (DatabaseError, StaleDelivery) as error:
-            self._undo(choice)
+            undo(context, choice)
             if isinstance(error, DatabaseError) and errors.is_in_doubt(error):
                 self._unsure = (claim.token, choice)
             raise
         if found is None or (not (found.leases.locked or found.leases.busy) and self._is_paused()):
-            self._undo(choice)
+            undo(context, choice)
             return []
         if found.rows:
             context.clock.set(int(found.rows[-1]["now"]))
@@ -325,35 +257,15 @@ class Claiming:
             [one for one in choice.due if one in self._busy],
             [one for one in choice.fresh if one in self._busy],
         )
-        self._undo(locked, LOCKED_AGAIN_MS)
+        undo(context, locked, LOCKED_AGAIN_MS)
         soon = context.clock.now() + RETRY_SOON_MS
         for name, offset in choice.messages():
             partition = context.partitions.get(name)
             if partition and (name, offset) not in got | self._busy:
-                self._let_go(partition, offset)
+                let_go(context, partition, offset)
                 context.reread_retries(partition)
                 context.set_timer(name, soon)
                 context.mark_dirty(name)
-
-    def _let_go(self, partition: Partition, offset: int) -> None:
-        """Remove an unclaimed message from ``in_flight``, unless a delivery of this subscriber is still open."""
-        here = self.context.in_flight.get(offset)
-        if here is None or here.status.receipt.partition != partition.name:
-            partition.in_flight.discard(offset)
-
-    def _undo(self, choice: Claimable, wait_ms: int = 0) -> None:
-        """Make the messages of a failed claim available again, now or after ``wait_ms`` milliseconds."""
-        context = self.context
-        for name, offset in [*choice.due, *choice.fresh]:
-            if partition := context.partitions.get(name):
-                self._let_go(partition, offset)
-                partition.late(offset)
-                context.reread_retries(partition)
-                if wait_ms:
-                    context.ready.pop(name, None)
-                    context.set_timer(name, context.clock.now() + wait_ms)
-                else:
-                    context.touch(partition)
 
     def make_sure(self) -> None:
         """Undo the last claim if the result of its COMMIT is unknown. No handler received its messages."""

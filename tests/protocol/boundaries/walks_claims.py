@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Unpack
 
 from django_mqueue.models import Message
-from django_mqueue.protocol.claiming import Claimable
+from django_mqueue.protocol.choosing import Claimable
 from django_mqueue.protocol.subscriber import Subscriber
 from tests.support.subscribers import engine_of
 

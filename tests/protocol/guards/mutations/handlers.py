@@ -13,7 +13,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "one batch of a partition runs at a time",
         "later messages of a key are handled together with earlier messages, or before them",
-        "protocol/claiming.py",
+        "protocol/choosing.py",
         "or partition.leaving or (batch and partition.in_flight):",
         "or partition.leaving:",
         f"{_BATCHES}::test_a_batch_that_is_not_full_holds_back_the_next_one_of_its_key",

@@ -112,14 +112,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit("protocol/partition_state.py", "if not known.isdisjoint(self.fresh):", "if len(known) < 0:"),
             # Without this edit, a message in flight that is claimed twice stays in flight.
-            Edit("protocol/claiming.py", "if here is None or here", "if offset or here is None or here"),
+            Edit("protocol/choosing.py", "if here is None or here", "if offset or here is None or here"),
         ),
         (f"{_INSPECT}/test_to_front.py::test_no_more_are_out_at_once_than_before",),
     ),
     mutation(
         "in strict order, a key wakes when its lowest waiting message is due",
         "after a later message was sent to the front, the key stops until a new message arrives",
-        "protocol/claiming.py",
+        "protocol/choosing.py",
         "partition.next_due(strict=strict)",
         "partition.next_due(strict=False)",
         "features/strict/test_by_hand.py"
@@ -128,7 +128,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "in strict order, a waiting message is not delivered before unread messages",
         "a message sent to the front overtakes earlier messages of its key",
-        "protocol/claiming.py",
+        "protocol/choosing.py",
         "if strict and (name in context.stale_waiting or name in context.needs_log_read):",
         "if strict and name in context.stale_waiting:",
         f"{_INSPECT}/test_to_front.py::test_in_strict_order_what_was_not_read_yet_comes_first",

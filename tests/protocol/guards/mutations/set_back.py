@@ -116,7 +116,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "            if offset <= self.top and self._is_known(offset):\n",
                 "            if offset <= min(self.top, 0) and self._is_known(offset):\n",
             ),
-            Edit("protocol/claiming.py", "if here is None or here", "if offset or here is None or here"),
+            Edit("protocol/choosing.py", "if here is None or here", "if offset or here is None or here"),
         ),
         (f"{_ANEW}::test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again",),
     ),

@@ -1,0 +1,102 @@
+"""Choose from memory what to claim next, and take the choice back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .consumer_state import ConsumerState
+from .delivery import Delivery
+from .partition_state import Partition, QuarantinedDelivery
+
+
+@dataclass
+class Claimable:
+    """The messages of one claim: (partition, offset) of due retries and of new ones, or a quarantined one."""
+
+    due: list[tuple[str, int]] = field(default_factory=list)
+    fresh: list[tuple[str, int]] = field(default_factory=list)
+    quarantined: list[QuarantinedDelivery] = field(default_factory=list)
+
+    def messages(self) -> list[tuple[str, int]]:
+        return [*self.due, *self.fresh, *((s.receipt.partition, s.receipt.offset) for s in self.quarantined)]
+
+    def within(self, partitions: set[str]) -> Claimable:
+        return Claimable(
+            [m for m in self.due if m[0] in partitions],
+            [m for m in self.fresh if m[0] in partitions],
+            [s for s in self.quarantined if s.receipt.partition in partitions],
+        )
+
+
+def make_room(context: ConsumerState, acks: Sequence[Delivery]) -> None:
+    """Let the next messages be chosen as if the acks were committed. Skip messages that were delivered again."""
+    for delivery in acks:
+        partition = context.partitions.get(delivery.status.receipt.partition)
+        if partition and context.in_flight.get(delivery.offset) is delivery:
+            partition.in_flight.discard(delivery.offset)
+            context.touch(partition)
+
+
+def take_room(context: ConsumerState, acks: Sequence[Delivery]) -> None:
+    """Count the deliveries that are still open as in flight again."""
+    for delivery in acks:
+        partition = context.partitions.get(delivery.status.receipt.partition)
+        if partition and context.in_flight.get(delivery.offset) is delivery:
+            partition.in_flight.add(delivery.offset)
+
+
+def choose(context: ConsumerState, capacity: int, most: int) -> Claimable:
+    """Choose messages of ready partitions in turn. With ``batch``, one batch of each partition, none in flight."""
+    choice, now = Claimable(), context.clock.now()
+    batch, strict = context.options.batch, context.options.strict and not context.options.batch
+    later: list[str] = []
+    for name in list(context.ready):
+        if capacity <= 0 or most <= 0:
+            break
+        del context.ready[name]
+        partition = context.partitions.get(name)
+        if partition is None or partition.leaving or (batch and partition.in_flight):
+            continue
+        if strict and partition.more and not partition.fresh:
+            # A waiting message may have been sent to the front, past messages that are not read yet.
+            context.needs_log_read[name] = None
+        if strict and (name in context.stale_waiting or name in context.needs_log_read):
+            later.append(name)  # The tables may hold an earlier message than memory does.
+            continue
+        if strict:
+            due, fresh = partition.take_head(now)
+        else:
+            room = min(context.options.batch_size - len(partition.in_flight), most if batch else capacity)
+            due, fresh = partition.take(max(room, 0), now)
+        choice.due += [(name, offset) for offset in due]
+        choice.fresh += [(name, offset) for offset in fresh]
+        partition.in_flight.update(due, fresh)
+        if taken := len(due) + len(fresh):
+            capacity, most = capacity - (1 if batch else taken), most - taken
+            context.touch(partition)
+        elif (next_due := partition.next_due(strict=strict)) and next_due > now:
+            context.set_timer(name, next_due)
+    context.ready.update(dict.fromkeys(later))
+    return choice
+
+
+def undo(context: ConsumerState, choice: Claimable, wait_ms: int = 0) -> None:
+    """Make the messages of a failed claim available again, now or after ``wait_ms`` milliseconds."""
+    for name, offset in [*choice.due, *choice.fresh]:
+        if partition := context.partitions.get(name):
+            let_go(context, partition, offset)
+            partition.late(offset)
+            context.reread_retries(partition)
+            if wait_ms:
+                context.ready.pop(name, None)
+                context.set_timer(name, context.clock.now() + wait_ms)
+            else:
+                context.touch(partition)
+
+
+def let_go(context: ConsumerState, partition: Partition, offset: int) -> None:
+    """Remove an unclaimed message from ``in_flight``, unless a delivery of this subscriber is still open."""
+    here = context.in_flight.get(offset)
+    if here is None or here.status.receipt.partition != partition.name:
+        partition.in_flight.discard(offset)
