@@ -105,6 +105,13 @@ def test_the_core_table_has_each_server_and_the_brokers() -> None:
         "| huey (SqlHuey) | 1,000 | 900 |",
         "| Celery, Redis, default settings | 700 | 700 |",
     ]
+    lines = tables.overview(results).splitlines()
+    assert lines[0].startswith("|  | MariaDB 10.11: messages/s | MySQL 9.7: messages/s | MariaDB 10.11: p50")
+    assert lines[2:] == [
+        "| django_mqueue | 1,000 | 900 | - | - |",
+        "| huey (SqlHuey) | 1,000 | 900 | - | - |",
+        "| Celery, Redis, default settings | 700 | 700 | - | - |",
+    ]
 
 
 def test_a_new_run_of_a_scenario_replaces_its_rounds_only(tmp_path: Path) -> None:

@@ -45,13 +45,37 @@ def title(results: Results, kind: str) -> str:
 
 
 def core(results: Results) -> str:
-    """Return the tables for the README: the rates and the latency of each queue on each server."""
+    """Return the rates of this queue's scenarios, and the rate and the latency of each queue, on each server."""
     names = [drain.name for drain in DRAINS] + [PUBLISHERS[1], MANY]
     own = {f"django_mqueue, {name}": name for name in names}
     rates = _side_by_side(results, "Messages per second", own, _rate)
     heading = f"Latency at {max(RATES)} messages a second, p{PERCENTILES[0]} / p{PERCENTILES[-1]}, ms"
     latency = _side_by_side(results, heading, {"django_mqueue": f"latency at {max(RATES)}/s"}, _latency)
     return "\n".join(filter(None, (rates, latency)))
+
+
+def overview(results: Results) -> str:
+    """Return the table for the project's README: the rate and the latency of each queue, on each server.
+
+    A peer with a broker has the same cells for each server.
+    """
+    rate = max(RATES)
+    names = {
+        "django_mqueue": (DRAINS[0].name, f"latency at {rate}/s"),
+        "django_mqueue with `atomic=True`": ("atomic", ""),
+        **{peer.name: (peer.name, peer.name) for peer in PEERS},
+    }
+    kinds = [kind for kind in PRODUCTS if results.measured(kind)]
+    found = [{**results.measured(BROKERS), **results.measured(kind)} for kind in kinds]
+    rows = []
+    for queue, (drain, latency) in names.items():
+        cells = [_rate(each.get(drain, {})) for each in found] + [
+            _latency(each.get(latency, {})) for each in found
+        ]
+        if set(cells) != {NONE}:
+            rows.append([queue, *cells])
+    figures = ("messages/s", f"p{PERCENTILES[0]} / p{PERCENTILES[-1]} at {rate}/s, ms")
+    return table(["", *(f"{title(results, kind)}: {figure}" for figure in figures for kind in kinds)], rows)
 
 
 def _side_by_side(
