@@ -124,6 +124,8 @@ def _chart(heading: str, names: list[str], *, logarithmic: bool = False) -> Any:
         value_formatter=lambda value: "" if value is None else number(value),
         logarithmic=logarithmic,
         zero=int(logarithmic),
+        truncate_label=-1,
+        max_scale=8,
         no_data_text="not measured",
         js=[],
     )
