@@ -172,6 +172,7 @@ class Span:
 
     @property
     def exists(self) -> bool:
+        """Return False without OpenTelemetry, or if its tracer has failed. Then attributes are not kept."""
         return self._span is not None
 
     def __enter__(self) -> Span:

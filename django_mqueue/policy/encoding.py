@@ -15,9 +15,10 @@ JSON, BYTES = "json", "bytes"
 HEADERS_MAX_BYTES = 65_536
 PAYLOAD_MAX_DEPTH = 200
 """Maximum nesting of lists and mappings in a payload. Beyond some depth, Python's decoder in the worker fails."""
-_ENCODER = DjangoJSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 HEADERS_MAX_DEPTH = 20
 """Maximum nesting of lists and mappings in headers. A JSON column takes 32 levels in MariaDB, 100 in MySQL."""
+
+_ENCODER = DjangoJSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Encoded(NamedTuple):

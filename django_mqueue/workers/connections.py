@@ -20,8 +20,9 @@ def after_use() -> bool:
     would stay in its ``atomic`` block. If a database has ``AUTOCOMMIT`` off, open work is rolled back, as at the end of
     a request. This is normal, and does not return False. A broken connection is closed.
 
-    Django checks the others at their next use, and reconnects closed ones. It does so once for each request with
-    ``CONN_HEALTH_CHECKS``. The check is a ping, not a statement. A check now would be too early.
+    The other connections stay open. Django checks each at its next use, and replaces it if the server has closed it, as
+    ``CONN_HEALTH_CHECKS`` does once for each request. The check is a ping, not a statement. A check now would be too
+    early.
     """
     well = True
     for connection in connections.all(initialized_only=True):

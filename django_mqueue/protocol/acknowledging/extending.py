@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
     todo = [d for d in deliveries if not d.status.answer]
 
     def work(cursor: CursorWrapper) -> set[Receipt]:
-        mine = _of(context, todo)
+        mine = Deliveries(context.holder, [d.status.receipt for d in todo])
         moved = mine.extend(cursor, visible_ms)
         return set() if moved == len(todo) else set(mine.receipts) - mine.held(cursor, locking=True)
 
@@ -82,7 +82,7 @@ def prolong(context: ConsumerState, deliveries: Sequence[Delivery], visible_ms: 
     """Extend the deliveries that no other transaction has locked. Never wait: leases must be renewed."""
 
     def work(cursor: CursorWrapper) -> list[Receipt]:
-        free = _of(context, deliveries).lock_free(cursor)
+        free = Deliveries(context.holder, [d.status.receipt for d in deliveries]).lock_free(cursor)
         free.extend(cursor, visible_ms)
         return free.receipts
 
@@ -90,7 +90,3 @@ def prolong(context: ConsumerState, deliveries: Sequence[Delivery], visible_ms: 
     for delivery in deliveries:
         if delivery.status.receipt in extended:
             delivery.status.expires = context.clock.now() + visible_ms
-
-
-def _of(context: ConsumerState, deliveries: Iterable[Delivery]) -> Deliveries:
-    return Deliveries(context.holder, [delivery.status.receipt for delivery in deliveries])
