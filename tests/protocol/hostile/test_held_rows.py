@@ -19,6 +19,7 @@ from django_mqueue import (
     publish_many,
     release,
     reset,
+    resume,
     subscribe,
     unsubscribe,
 )
@@ -128,17 +129,20 @@ def test_an_ack_that_has_to_wait_stops_no_other_group(
     assert caplog.text.count("has locked its rows") == 1, "the next try asks first what is locked"
 
 
-def lock_a_waiting_retry() -> int:
-    """Lock the delivery state of a message that waits for its retry. Return its offset."""
-    free = DeliveryState.objects.select_for_update().filter(acked=False, in_flight=False)
-    return wait_until(free.first, "a message waits for its retry").message_offset
+def the_waiting_retry() -> int:
+    """Pause group A. Return the offset of the message that now waits for its retry."""
+    pause("ta", "A")
+    waiting = DeliveryState.objects.filter(acked=False, in_flight=False).values_list(
+        "message_offset", flat=True
+    )
+    return wait_until(waiting.first, "a message waits for its retry")
 
 
 @override_settings(MQUEUE=LASTING)
 def test_a_retry_whose_row_is_locked_holds_up_no_other_message(caplog: pytest.LogCaptureFixture) -> None:
-    """A message fails again and again. A caller locks its row while it waits, and it becomes due.
+    """A message fails again and again. While its group is paused, a caller locks its row, and it becomes due.
 
-    The worker leaves it out of its claims. When the caller's transaction ends, the message is delivered again.
+    The group is resumed. The worker leaves it out of its claims. When the transaction ends, it is delivered again.
     """
 
     def handle(message: Message) -> None:
@@ -150,9 +154,13 @@ def test_a_retry_whose_row_is_locked_holds_up_no_other_message(caplog: pytest.Lo
         worker("ta:A"),
     ):
         publish("ta", "fails", key="k")
-        with HeldTransaction(lock_a_waiting_retry) as held:
-            before = len(a.attempts("fails"))
-            wait_until(lambda: state_is_due(held.result()), "it is due")
+        wait_until(lambda: a.messages, "its first attempt")
+        offset = the_waiting_retry()
+        before = len(a.attempts("fails"))
+        row = DeliveryState.objects.select_for_update().filter(message_offset=offset)
+        with HeldTransaction(row.get) as held:
+            wait_until(lambda: state_is_due(offset), "it is due")
+            resume("ta", "A")
             publish_many("ta", [OutgoingMessage(n, key=f"k{n % 4}") for n in range(20)])
             publish("ta", "same key", key="k")
             wait_until(lambda: len(a.messages) == before + 21, "the other messages")
