@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import pytest
 from django.test import override_settings
 
 from tests.support.subscribers import QUICK, collect, in_log
@@ -39,6 +43,19 @@ class Runs:
 
     def offsets(self, topic: str = "orders") -> list[int]:
         return [row["offset"] for row in self.held(topic)]
+
+
+Kind = TypeVar("Kind", bound=Runs)
+_built: dict[str, Runs] = {}
+
+
+def copied(build: Callable[[Path], Kind], name: str, place: Path, folders: pytest.TempPathFactory) -> Kind:
+    """Build the archive ``name`` once, and return a copy at ``place``. The log may not have its messages."""
+    if name not in _built:
+        _built[name] = build(folders.mktemp(name) / "archive")
+    found = copy.copy(_built[name])
+    found.place = Path(shutil.copytree(found.place, place))
+    return found  # type: ignore[return-value]
 
 
 def left(topic: str = "orders") -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from django_mqueue.spark.replays.preview import Preview
 from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.subscribers import QUICK, in_log, poll_until
 
-from .archive_runs import Runs
+from .archive_runs import Runs, copied
 from .streams import eventually
 
 if TYPE_CHECKING:
@@ -75,12 +74,26 @@ class States(Runs):
         return tuple(found.frame(self.spark, "orders", table).count() for table in tables)  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def states(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> States:
-    found = States(spark, options, tmp_path / "archive")
+def build(spark: SparkSession, options: dict[str, str], place: Path) -> States:
+    found = States(spark, options, place)
     for _ in range(3):
         found.add()
     return found
+
+
+@pytest.fixture
+def states(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> States:
+    """Return an archive whose messages are also in the log."""
+    return build(spark, options, tmp_path / "archive")
+
+
+@pytest.fixture
+def stored(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> States:
+    """Return a copy of such an archive. The log may not have its messages."""
+    place = tmp_path / "archive"
+    return copied(lambda at: build(spark, options, at), "states", place, tmp_path_factory)
 
 
 def test_each_state_is_whole(states: States) -> None:
@@ -108,14 +121,14 @@ def test_each_state_is_whole(states: States) -> None:
     assert found.offset == last
 
 
-def test_a_time_between_two_commits_of_one_batch_is_the_state_before(states: States) -> None:
+def test_a_time_between_two_commits_of_one_batch_is_the_state_before(stored: States) -> None:
     """The messages are committed last. Without them, dead letters and deliveries of the batch do not count yet."""
-    times = {table: committed(states, table) for table in TABLES}
+    times = {table: committed(stored, table) for table in TABLES}
     version, time = max(times["deliveries"].items())
     assert version > 0
-    found = Archive.open(states.place, as_of=time)
-    assert found.upto("orders") == Archive.open(states.place, as_of=states.versions[1]).upto("orders")
-    assert states.counts(time)[0] == 10
+    found = Archive.open(stored.place, as_of=time)
+    assert found.upto("orders") == Archive.open(stored.place, as_of=stored.versions[1]).upto("orders")
+    assert stored.counts(time)[0] == 10
 
 
 def committed(states: States, table: str) -> dict[int, datetime]:
@@ -129,15 +142,11 @@ def committed(states: States, table: str) -> dict[int, datetime]:
     return found
 
 
-def test_times_are_those_of_the_commits_also_in_a_copy(states: States) -> None:
+def test_times_are_those_of_the_commits_also_in_a_copy(stored: States) -> None:
     """A copy may have newer files, and a clock may be changed between two runs."""
-    copy = states.place.with_name("copy")
-    shutil.copytree(states.place, copy, copy_function=shutil.copyfile)
-    for path in copy.rglob("*.json"):
+    for path in stored.place.rglob("*.json"):
         os.utime(path, (0, 0))
-    original, states.place = states.place, copy
-    assert [states.counts(time)[0] for time in states.times] == [5, 10, 15]
-    states.place = original
+    assert [stored.counts(time)[0] for time in stored.times] == [5, 10, 15]
 
 
 NOT_THERE: list[tuple[Any, type[Exception], str]] = [
@@ -151,12 +160,12 @@ NOT_THERE: list[tuple[Any, type[Exception], str]] = [
 ]
 
 
-def test_a_state_that_is_not_there_is_an_error(states: States) -> None:
-    before = sorted(states.place.rglob("*"))
+def test_a_state_that_is_not_there_is_an_error(stored: States) -> None:
+    before = sorted(stored.place.rglob("*"))
     for as_of, error, text in NOT_THERE:
         with pytest.raises(error, match=text):
-            Archive.open(states.place, as_of=as_of)
-    assert sorted(states.place.rglob("*")) == before
+            Archive.open(stored.place, as_of=as_of)
+    assert sorted(stored.place.rglob("*")) == before
 
 
 def test_a_topic_that_came_later_is_not_in_it(states: States, spark: SparkSession) -> None:
@@ -179,9 +188,9 @@ def test_no_archive_has_no_earlier_state(tmp_path: Path) -> None:
         Archive.open(tmp_path, as_of=datetime.now(UTC))
 
 
-def test_reports_of_earlier_states(states: States, spark: SparkSession, options: dict[str, str]) -> None:
-    place = str(states.place)
-    for number, as_of in enumerate([*zip(states.versions, states.times, strict=True)], 1):
+def test_reports_of_earlier_states(stored: States, spark: SparkSession, options: dict[str, str]) -> None:
+    place = str(stored.place)
+    for number, as_of in enumerate([*zip(stored.versions, stored.times, strict=True)], 1):
         for state in as_of:
             found = report(spark, "orders", archive=place, live=False, as_of=state)
             assert found.topics[0].published == 5 * number
@@ -189,19 +198,19 @@ def test_reports_of_earlier_states(states: States, spark: SparkSession, options:
             assert (billing.finished, billing.dead) == (4 * number, number)
     for wrong in ({"archive": place}, {"live": True}, {"archive": place, "live": True}):
         with pytest.raises(OptionError, match="give an archive, and leave out the live log"):
-            report(spark, "orders", options=options, as_of=states.versions[0], **wrong)
+            report(spark, "orders", options=options, as_of=stored.versions[0], **wrong)
     with pytest.raises(OptionError, match="without a time zone"):
         report(spark, "orders", archive=place, live=False, as_of=datetime(2026, 1, 1))
 
 
-def test_replays_of_earlier_states(states: States, spark: SparkSession, options: dict[str, str]) -> None:
+def test_replays_of_earlier_states(stored: States, spark: SparkSession, options: dict[str, str]) -> None:
     """Each state has replays of its own. The same name with another state is refused."""
-    ways: dict[str, Any] = {"source": str(states.place), "to": "again", "options": options}
-    preview = replay(spark, "orders", "first", as_of=states.versions[0], **ways)
+    ways: dict[str, Any] = {"source": str(stored.place), "to": "again", "options": options}
+    preview = replay(spark, "orders", "first", as_of=stored.versions[0], **ways)
     assert isinstance(preview, Preview)
     assert preview.total == 5
     ways["dry_run"] = False
-    found = replay(spark, "orders", "first", as_of=states.versions[0], **ways)
+    found = replay(spark, "orders", "first", as_of=stored.versions[0], **ways)
     assert isinstance(found, Replayed)
     assert (found.stored, found.finished) == (5, True)
     assert sorted(json.loads(bytes(row.payload))["n"] for row in Message.objects.filter(topic="again")) == [
@@ -211,27 +220,27 @@ def test_replays_of_earlier_states(states: States, spark: SparkSession, options:
         3,
         4,
     ]
-    again = replay(spark, "orders", "first", as_of=states.versions[0], **ways)
+    again = replay(spark, "orders", "first", as_of=stored.versions[0], **ways)
     assert isinstance(again, Replayed)
     assert again.before
-    for other in (states.versions[1], None):
+    for other in (stored.versions[1], None):
         with pytest.raises(Exception, match=r"'first' .*started with other conditions"):
             replay(spark, "orders", "first", as_of=other, **ways)
-    by_time = replay(spark, "orders", "second", as_of=states.times[1], **ways)
+    by_time = replay(spark, "orders", "second", as_of=stored.times[1], **ways)
     assert isinstance(by_time, Replayed)
     assert by_time.stored == 10
     for wrong in ({"live": True}, {"source": None}):
         with pytest.raises((OptionError, ValueError), match="leave out the live log"):
-            replay(spark, "orders", "third", as_of=states.versions[0], **{**ways, **wrong})
+            replay(spark, "orders", "third", as_of=stored.versions[0], **{**ways, **wrong})
     assert Message.objects.filter(topic="again").count() == 15
 
 
-def test_a_state_whose_files_were_deleted_is_an_error(states: States, spark: SparkSession) -> None:
-    compact(spark, str(states.place))
-    verify(spark, str(states.place), clean=True, keep_hours=0)
-    assert states.counts() == (15, 3, 15)
+def test_a_state_whose_files_were_deleted_is_an_error(stored: States, spark: SparkSession) -> None:
+    compact(spark, str(stored.place))
+    verify(spark, str(stored.place), clean=True, keep_hours=0)
+    assert stored.counts() == (15, 3, 15)
     with pytest.raises(Exception, match=r"(?i)parquet"):
-        states.counts(states.versions[0])
+        stored.counts(stored.versions[0])
 
 
 def main(*arguments: str) -> int:
@@ -249,13 +258,13 @@ def connection_arguments(options: dict[str, str]) -> list[str]:
 
 
 def test_the_commands(
-    states: States,
+    stored: States,
     options: dict[str, str],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(program.Run, "start", lambda ours: states.spark)
-    place, version, time = str(states.place), str(states.versions[0]), states.times[1].isoformat()
+    monkeypatch.setattr(program.Run, "start", lambda ours: stored.spark)
+    place, version, time = str(stored.place), str(stored.versions[0]), stored.times[1].isoformat()
     source = ("report", "--topic", "orders", "--from-archive", place)
     assert main(*source, "--no-live", "--as-of", version, "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["topics"][0]["published"] == 5

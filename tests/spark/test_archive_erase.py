@@ -24,7 +24,7 @@ from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, Opt
 from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 
-from .archive_runs import Runs
+from .archive_runs import Runs, copied
 from .archives import age
 
 if TYPE_CHECKING:
@@ -42,10 +42,9 @@ def _quick() -> object:
         yield found
 
 
-@pytest.fixture
-def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
+def archived(spark: SparkSession, options: dict[str, str], place: Path) -> Runs:
     """Archive ``orders`` in two runs. ``ada`` has four messages, of which one is a dead letter; ``bob`` has eight."""
-    found = Runs(spark, options, tmp_path / "archive")
+    found = Runs(spark, options, place)
     with Subscription("orders", "billing") as subscription:
         fill(0)
         first, *others = poll_until(subscription, 6)
@@ -58,6 +57,21 @@ def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
             delivery.ack()
     found(history_after=0)
     return found
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Runs:
+    """Return a copy of this archive. The log may not have its messages."""
+    place = tmp_path / "archive"
+    return copied(lambda at: archived(spark, options, at), "two-customers", place, tmp_path_factory)
+
+
+@pytest.fixture
+def live(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
+    """Return this archive, whose messages are also in the log."""
+    return archived(spark, options, tmp_path / "archive")
 
 
 def fill(first: int) -> None:
@@ -240,40 +254,40 @@ def during_the_next_commit(monkeypatch: pytest.MonkeyPatch, do: Callable[[], obj
     monkeypatch.setattr(Snapshot, "commit", commit)
 
 
-def test_an_archive_run_beside_an_erasure_adds_its_rows(run: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_run_beside_an_erasure_adds_its_rows(live: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(12)
     during_the_next_commit(
-        monkeypatch, lambda: erase(run.spark, str(run.place), "orders", key="ada", keep_hours=0)
+        monkeypatch, lambda: erase(live.spark, str(live.place), "orders", key="ada", keep_hours=0)
     )
-    run(history_after=0)
-    assert verified(run).erased == 9, "the rows that were archived before the erasure"
+    live(history_after=0)
+    assert verified(live).erased == 9, "the rows that were archived before the erasure"
     old = [f"o-{n}" for n in (1, 2, 4, 5, 7, 8, 10, 11)]
-    assert ids(run) == sorted(old + [f"o-{n}" for n in range(12, 18)])
-    assert run()[0].batches == 0
-    rows = erase(run.spark, str(run.place), "orders", key="ada", keep_hours=0).rows
+    assert ids(live) == sorted(old + [f"o-{n}" for n in range(12, 18)])
+    assert live()[0].batches == 0
+    rows = erase(live.spark, str(live.place), "orders", key="ada", keep_hours=0).rows
     assert rows["messages"] == 2
-    assert verified(run).erased == 9 + sum(rows.values())
-    assert files_with(run, SECRET) == []
+    assert verified(live).erased == 9 + sum(rows.values())
+    assert files_with(live, SECRET) == []
 
 
 def test_an_archive_run_whose_files_were_cleaned_away_adds_nothing(
-    run: Runs, monkeypatch: pytest.MonkeyPatch
+    live: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its batch took two hours. Files that are not committed are kept for one hour."""
     fill(12)
 
     def clean() -> None:
-        age(run.place)
-        assert verified(run, clean=True, keep_hours=0).deleted > 0
+        age(live.place)
+        assert verified(live, clean=True, keep_hours=0).deleted > 0
 
     during_the_next_commit(monkeypatch, clean)
     with pytest.raises(ArchiveError, match=r"a cleanup deleted .* while this run needed it"):
-        run(history_after=0)
-    verified(run)
-    assert len(ids(run)) == 12
-    run(history_after=0)
-    assert len(ids(run)) == 18
-    verified(run)
+        live(history_after=0)
+    verified(live)
+    assert len(ids(live)) == 12
+    live(history_after=0)
+    assert len(ids(live)) == 18
+    verified(live)
 
 
 def test_of_an_erasure_and_a_compaction_at_once_one_is_refused(
@@ -329,14 +343,14 @@ def test_a_damaged_file_is_not_written_again(run: Runs) -> None:
     assert Archive.open(run.place).entries("orders")[-1] == entry
 
 
-def test_a_topic_can_be_erased_completely_and_goes_on(run: Runs) -> None:
-    erase(run.spark, str(run.place), "orders", where="true", keep_hours=0)
-    assert (ids(run), Archive.open(run.place).topics()) == ([], [])
-    assert [each.problems for each in verify(run.spark, str(run.place), topics="orders")] == [[]]
-    assert not list(run.place.glob("*/orders-*/**/*.parquet"))
+def test_a_topic_can_be_erased_completely_and_goes_on(live: Runs) -> None:
+    erase(live.spark, str(live.place), "orders", where="true", keep_hours=0)
+    assert (ids(live), Archive.open(live.place).topics()) == ([], [])
+    assert [each.problems for each in verify(live.spark, str(live.place), topics="orders")] == [[]]
+    assert not list(live.place.glob("*/orders-*/**/*.parquet"))
     publish("orders", "new", id="new")
-    assert run()[0].rows["messages"] == 1
-    assert ids(run) == ["new"]
+    assert live()[0].rows["messages"] == 1
+    assert ids(live) == ["new"]
 
 
 def test_reports_and_replays_after_an_erasure(

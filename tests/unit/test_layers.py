@@ -7,6 +7,7 @@ import graphlib
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,14 @@ STATEMENT = re.compile(
 TABLE = re.compile(r"\bqueue_(messages|delivery_state|partition_leases|offsets|subscriber_heartbeats)\b")
 
 
+@cache
 def modules() -> list[Path]:
     return sorted(path for path in PACKAGE.rglob("*.py") if part_of(path) not in NOT_LAYERED)
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def has_sql(path: Path) -> bool:
@@ -70,7 +77,7 @@ def level(part: str) -> int:
 def imported_parts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, part of the package) for each import, at the top of the module or inside a function."""
     here = ("django_mqueue", *path.relative_to(PACKAGE).with_suffix("").parts)
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom):
             base = list(here[: len(here) - node.level]) if node.level else []
             full = [*base, *(node.module or "").split(".")] if node.module else base
@@ -86,7 +93,7 @@ def imported_parts(path: Path) -> Iterator[tuple[int, str]]:
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, text) for each string of a module that is not a docstring."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     prose = {
         id(node.value)
         for node in ast.walk(tree)
@@ -111,7 +118,7 @@ def test_imports_point_down_only(path: Path) -> None:
 def imported_modules(path: Path) -> set[Path]:
     """Return the modules of the package that a module imports when it runs, at its top or inside a function."""
     here = ("django_mqueue", *path.relative_to(PACKAGE).with_suffix("").parts)
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     for_types = {
         id(inner)
         for node in ast.walk(tree)
@@ -150,8 +157,8 @@ def test_imports_are_seen_at_all() -> None:
 
 def test_the_public_face_loads_no_models_before_it_is_asked() -> None:
     """Django imports the package before the apps are ready. An import of models at that moment fails."""
-    tree = ast.parse((PACKAGE / "__init__.py").read_text())
-    eager = {str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom) and node.level}
+    body = tree_of(PACKAGE / "__init__.py").body
+    eager = {str(node.module) for node in body if isinstance(node, ast.ImportFrom) and node.level}
     assert eager <= {"exceptions", "messages", "policy.backoff"}
 
 
@@ -167,7 +174,7 @@ def test_sql_is_in_the_store_alone(path: Path) -> None:
         assert not STATEMENT.search(text), f"{path.name}:{line}: a statement outside of store: {text!r}"
         if part != "models":
             assert not TABLE.search(text), f"{path.name}:{line}: a table's name outside of store: {text!r}"
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Attribute) and node.attr in ("execute", "executemany", "raw", "RawSQL"):
             raise AssertionError(f"{path.name}:{node.lineno}: {ast.unparse(node)} outside of store")
 
@@ -177,7 +184,7 @@ def test_sql_is_in_the_store_alone(path: Path) -> None:
 )
 def test_policy_decides_without_database_or_clock(path: Path) -> None:
     """The policy uses only its arguments. Exception: new ids contain the time, which keeps the index in order."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             assert not any(name.startswith("django.db") for name in names), f"{path.name}:{node.lineno}"

@@ -13,6 +13,7 @@ import ast
 import inspect
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -120,6 +121,7 @@ def public_verbs() -> set[str]:
     return found
 
 
+@cache
 def scenarios() -> dict[str, str]:
     """Return the source of each scenario by its name."""
     sources = {}

@@ -1,16 +1,34 @@
-"""Fill the tables with a million messages, their state, leases, positions and dead letters, in a few statements."""
+"""Fill the tables with many messages, their state, leases, positions and dead letters, in a few statements."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from django.db import connection
 
 from django_mqueue import publish, subscribe
 from tests.support.many import NUMBERS
 
-MESSAGES, PARTITIONS = 500_000, 2_500
-"""Messages and partitions of each of two topics: a million rows in the log."""
-DONE, WAITING, LEFT = 300_000, 40_000, 3
-"""Messages of a topic in offset order: acknowledged, then waiting for a retry, then in flight. The rest is new."""
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of messages of each of two topics.
+
+    In offset order, ``done`` of ``messages`` are acknowledged, ``waiting`` wait for a retry, ``LEFT`` are in flight,
+    and the rest is new. Besides, ``scheduled`` messages of the first topic are due in some decades.
+    """
+
+    messages: int
+    done: int
+    waiting: int
+    scheduled: int
+
+
+MILLION = Sizes(500_000, 300_000, 40_000, 100_000)
+FIFTH = Sizes(100_000, 60_000, 8_000, 20_000)
+LEFT = 3
+PARTITIONS = 2_500
+"""Partitions of each topic."""
 CROWD = 20
 """The number of other groups with leases and positions in all these partitions."""
 CHUNK = 50_000
@@ -23,7 +41,7 @@ def in_chunks(sql: str, params: list[str | int], first: int, count: int) -> None
             cursor.execute(sql, [*params, start, min(start + CHUNK, first + count)])
 
 
-def fill(topic: str) -> None:
+def fill(topic: str, sizes: Sizes) -> None:
     """Fill one topic with two registered groups. One group is far behind the other."""
     for group in ("ahead", "behind"):
         subscribe(topic, group)
@@ -35,24 +53,25 @@ def fill(topic: str) -> None:
         f" FROM (SELECT %s AS base, %s AS upto) x, {NUMBERS} WHERE x.base + n < x.upto AND n < {CHUNK} ORDER BY n",
         [topic, PARTITIONS],
         1,
-        MESSAGES - 1,
+        sizes.messages - 1,
     )
-    for group, done in (("ahead", DONE), ("behind", 1_000)):
+    for group, done in (("ahead", sizes.done), ("behind", 1_000)):
+        settled = done + sizes.waiting
         in_chunks(
             "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked,"
             " in_flight, invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to,"
             " delivered_at)"
             " SELECT %s, topic, partition_key, `offset`, `offset` < %s, `offset` >= %s, `offset` MOD 1000, 0, 0,"
             " `offset`, 1, 0, 'w', 1 FROM queue_messages WHERE topic = %s AND `offset` >= %s AND `offset` < %s",
-            [group, first + done, first + done + WAITING, topic],
+            [group, first + done, first + settled, topic],
             first,
-            done + WAITING + LEFT,
+            settled + LEFT,
         )
         with connection.cursor() as cursor:
             cursor.execute(
                 "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
                 f" updated_at) SELECT %s, %s, CONCAT('k', n), %s, %s, 0, 1 FROM {NUMBERS} WHERE n < %s",
-                [group, topic, first + done // 2, first + done + WAITING + LEFT - 1, PARTITIONS],
+                [group, topic, first + done // 2, first + settled + LEFT - 1, PARTITIONS],
             )
             cursor.execute(
                 "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder,"
@@ -99,11 +118,7 @@ def bury() -> None:
     )
 
 
-SCHEDULED = 100_000
-"""Messages of the full topic that are due in some decades."""
-
-
-def schedule() -> None:
+def schedule(count: int) -> None:
     in_chunks(
         "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
         " created_at, published_at) SELECT 'full_scheduled', CONCAT('k', (x.base + n) MOD %s),"
@@ -112,20 +127,20 @@ def schedule() -> None:
         f" FROM (SELECT %s AS base, %s AS upto) x, {NUMBERS} WHERE x.base + n < x.upto AND n < {CHUNK} ORDER BY n",
         [PARTITIONS],
         0,
-        SCHEDULED,
+        count,
     )
 
 
 TABLES = ("queue_messages", "queue_delivery_state", "queue_partition_leases", "queue_offsets")
 
 
-def fill_all() -> None:
+def fill_all(sizes: Sizes) -> None:
     """Fill two topics, other groups, dead letters and scheduled messages. Then update the servers' statistics."""
     for topic in ("full", "other"):
-        fill(topic)
+        fill(topic, sizes)
     crowd()
     bury()
-    schedule()
+    schedule(sizes.scheduled)
     with connection.cursor() as cursor:
         for table in TABLES:
             cursor.execute(f"ANALYZE TABLE {table}")
