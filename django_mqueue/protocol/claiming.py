@@ -201,6 +201,7 @@ class Claiming:
             return []
         if found.rows:
             context.clock.set(int(found.rows[-1]["now"]))
+            context.payload_bytes = sum(len(row["payload"]) for row in found.rows) / len(found.rows)
         self._note_missing(choice, found.leases, _places(found.rows))
         context.outdated = context.outdated or bool(found.mixed_up)
         # A message of ``handed`` may not have been claimed. No other message starts in its place.

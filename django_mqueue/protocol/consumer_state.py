@@ -77,6 +77,7 @@ class ConsumerState:
     - ``doubt``: a lease may be lost, and the next tick checks the leases.
     - ``outdated``: the database was perhaps restored to an earlier state, and the next tick reads everything again.
     - ``in_flight``: this subscriber's deliveries in flight, by offset.
+    - ``payload_bytes``: the average size of a payload in the last claim.
     - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``after_commit``).
     - ``outbox``: events that will be sent as signals.
     """
@@ -103,6 +104,7 @@ class ConsumerState:
     unsettled: dict[str, None] = field(default_factory=dict)
     quarantined: dict[str, None] = field(default_factory=dict)
     in_flight: dict[int, Delivery] = field(default_factory=dict)
+    payload_bytes: float = 0
     unconfirmed: dict[Receipt, Callable[[], object]] = field(default_factory=dict)
 
     @property

@@ -25,6 +25,8 @@ BACKLOG = 200
 After a crash, a message of a lot has used an attempt even if its handler had not begun. With few messages, lots would
 save little.
 """
+AHEAD_BYTES = 16 << 20
+"""Maximum bytes of payload claimed ahead for a handler, if messages are as large as those of its last claim."""
 LOCKED_FOR = 0.5
 """Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
 REST = 0.02
@@ -84,8 +86,9 @@ class Sharing:
 
     def lot(self, subscriber: Subscriber) -> int:
         """Return the number of messages, or batches, that a thread gets at once: one, without a backlog."""
-        has_backlog = len(self.ahead[subscriber]) >= BACKLOG
-        return self._turns.lot(subscriber) if has_backlog else 1
+        if len(self.ahead[subscriber]) < BACKLOG:
+            return 1
+        return min(self._turns.lot(subscriber), max(self._most_ahead(subscriber) // self.pool.size, 1))
 
     def ended(self, job: Job) -> None:
         """Charge the handler for the time of a call that has ended."""
@@ -181,9 +184,15 @@ class Sharing:
         size, lot = self.pool.size, self._turns.lot(subscriber)
         if subscriber.batch or lot == 1:
             return 0
-        round = lot * min(self.handlers[subscriber].concurrency or size, size)
-        missing = BACKLOG + round - (len(self.ahead[subscriber]) - starting)
+        most = self._most_ahead(subscriber)
+        round = min(lot * min(self.handlers[subscriber].concurrency or size, size), max(most // 2, 1))
+        missing = min(BACKLOG + round, most) - (len(self.ahead[subscriber]) - starting)
         return missing if missing >= round else 0
+
+    @staticmethod
+    def _most_ahead(subscriber: Subscriber) -> int:
+        """Return how many messages may be claimed ahead, by their size."""
+        return max(int(AHEAD_BYTES / max(subscriber.context.payload_bytes, 1)), 1)
 
     def _has_work(self, subscriber: Subscriber) -> bool:
         until, tail = self._rests.get(subscriber, (-math.inf, 0))

@@ -41,6 +41,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sharing, "claimed", claim)
 
 
+@pytest.fixture
+def small_lots(measured: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a thread at most ten messages at once, so that a run of some hundred messages has many rounds of claims."""
+    monkeypatch.setattr("django_mqueue.workers.turns.LOT_MAX", 10)
+
+
 class Calls:
     """Counts the calls of several handlers."""
 
@@ -56,7 +62,7 @@ class Calls:
         return handle
 
 
-@pytest.mark.usefixtures("measured")
+@pytest.mark.usefixtures("small_lots")
 def test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog() -> None:
     """Each handler has more work than the run does. Each gets a share of the calls."""
     calls = Calls()
@@ -71,7 +77,7 @@ def test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog() -> No
     assert min(calls.count.values()) > 10, calls.count
 
 
-@pytest.mark.usefixtures("measured")
+@pytest.mark.usefixtures("small_lots")
 def test_a_batch_handler_beside_a_strict_one_of_one_key() -> None:
     """These two claim their next messages only after the last ones are settled."""
     calls = Calls()
@@ -251,6 +257,25 @@ def test_quick_handlers_share_claims_that_are_as_large_as_those_of_one(handlers:
         with connection.execute_wrapper(count):
             run(drain=False, max_messages=900, max_seconds=60)
     assert 0 < claims <= 900 // 20
+
+
+@pytest.mark.parametrize(("fit", "most"), [(10, 14), (240, 480)], ids=["single messages", "lots"])
+@pytest.mark.usefixtures("measured")
+def test_few_large_messages_are_claimed_ahead(fit: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``AHEAD_BYTES`` limits the messages in memory. The messages of four threads come on top."""
+    monkeypatch.setattr("django_mqueue.workers.sharing.AHEAD_BYTES", fit * 1002)
+    publish_many("large", ["x" * 1000] * 1500)
+    held: list[int] = []
+    start = Dispatcher._start
+
+    def count(dispatcher: Dispatcher, calls: Any) -> None:
+        held.append(sum(len(subscriber.context.in_flight) for subscriber in dispatcher.ready))
+        start(dispatcher, calls)
+
+    monkeypatch.setattr(Dispatcher, "_start", count)
+    with registered("large", Seen()):
+        run(drain=False, max_messages=1200, max_seconds=60)
+    assert fit <= max(held) <= most
 
 
 def test_what_a_claim_may_get_is_told_from_memory_alone() -> None:
