@@ -190,12 +190,11 @@ def test_no_archive_has_no_earlier_state(tmp_path: Path) -> None:
 
 def test_reports_of_earlier_states(stored: States, spark: SparkSession, options: dict[str, str]) -> None:
     place = str(stored.place)
-    for number, as_of in enumerate([*zip(stored.versions, stored.times, strict=True)], 1):
-        for state in as_of:
-            found = report(spark, "orders", archive=place, live=False, as_of=state)
-            assert found.topics[0].published == 5 * number
-            (billing,) = [each for each in found.groups if each.group == "billing"]
-            assert (billing.finished, billing.dead) == (4 * number, number)
+    for number, state in enumerate((stored.versions[0], stored.times[1], stored.versions[2]), 1):
+        found = report(spark, "orders", archive=place, live=False, as_of=state)
+        assert found.topics[0].published == 5 * number
+        (billing,) = [each for each in found.groups if each.group == "billing"]
+        assert (billing.finished, billing.dead) == (4 * number, number)
     for wrong in ({"archive": place}, {"live": True}, {"archive": place, "live": True}):
         with pytest.raises(OptionError, match="give an archive, and leave out the live log"):
             report(spark, "orders", options=options, as_of=stored.versions[0], **wrong)
