@@ -100,12 +100,12 @@ GROUPS = (
 PER_MINUTE = {"orders": 9.0, "payments": 7.0, "mail": 6.0, "clicks": 3.0}
 
 
-def make(seed: int = 20_261_121) -> None:
-    """Fill the five tables with the last 24 hours."""
+def make(hours: int = 24, seed: int = 20_261_121) -> None:
+    """Fill the five tables with the last hours."""
     chance, now = random.Random(seed), int(time.time() * 1000)
     for group in GROUPS:
         subscribe(group.topic, group.name)
-    rows = list(_published(chance, now))
+    rows = list(_published(chance, now, hours))
     Message.objects.bulk_create(rows, batch_size=1_000)
     stored: dict[str, list[Message]] = defaultdict(list)
     for row in Message.objects.filter(consumer_group="", failed_group=None).order_by("offset"):
@@ -132,10 +132,10 @@ def alive() -> None:
     PartitionLease.objects.filter(holder__gt="").exclude(leased_by="depot-2").update(lease_renewed_at=now)
 
 
-def _published(chance: random.Random, now: int) -> Iterable[Message]:
-    """Yield a day's messages in the order of their time: few at night, most in the afternoon."""
+def _published(chance: random.Random, now: int, hours: int) -> Iterable[Message]:
+    """Yield the messages in the order of their time: few at night, most in the afternoon."""
     number = 0
-    for minute in range(24 * 60, 0, -1):
+    for minute in range(hours * 60, 0, -1):
         swell = 0.25 + 1.5 * math.exp(-(((hour_of(minute * MINUTE) - 15) / 4.5) ** 2))
         for topic, rate in PER_MINUTE.items():
             for _ in range(round(rate * swell * chance.uniform(0.6, 1.4))):

@@ -1,7 +1,7 @@
 """The pictures of the documentation, and the other pages of a shop's day, light and dark.
 
 ``python3 tests/pictures.py`` saves those that the documentation shows in ``docs/images``. The test asserts that no page
-fails, logs an error, or is wider than its window.
+fails, logs an error, or is wider than its window. It shows a part of the day.
 """
 
 from __future__ import annotations
@@ -41,13 +41,15 @@ HEIGHT = 1_440
 class TestPictures(BrowserCase):
     folder: Path
     discarded: Path
+    hours: int
 
     @pytest.fixture(autouse=True)
     def _folders(self, tmp_path: Path) -> None:
-        self.folder, self.discarded = Path(os.environ.get("MQUEUE_PICTURES") or tmp_path), tmp_path
+        kept = os.environ.get("MQUEUE_PICTURES")
+        self.folder, self.discarded, self.hours = Path(kept or tmp_path), tmp_path, 24 if kept else 4
 
     def test_a_day_at_the_shop(self) -> None:
-        day.make()
+        day.make(self.hours)
         names = {
             "message": Message.objects.filter(topic="orders").order_by("-offset")[40].offset,
             "letter": Message.objects.filter(topic="payments_dlq").order_by("-offset")[0].offset,

@@ -362,7 +362,7 @@ def test_letters_are_moved_by_primary_keys(plans: list[Plan]) -> None:
                 assert access.key == "queue_messages_dedupe", str(plan)
 
 
-def test_what_is_due_is_found_by_its_time_among_a_hundred_thousand_that_wait(plans: list[Plan]) -> None:
+def test_what_is_due_is_found_by_its_time_among_many_that_wait(plans: list[Plan]) -> None:
     """Three statements find them: the tail's branch for due messages, the promotion, and the list."""
     tail = the(plans, "SELECT topic, `offset`, partition_key", "LIMIT 1000")
     assert "queue_messages_due" in {access.key for access in tail.accesses}, str(tail)
