@@ -190,7 +190,8 @@ def test_no_archive_has_no_earlier_state(tmp_path: Path) -> None:
 
 def test_reports_of_earlier_states(stored: States, spark: SparkSession, options: dict[str, str]) -> None:
     place = str(stored.place)
-    for number, state in enumerate((stored.versions[0], stored.times[1], stored.versions[2]), 1):
+    wanted: list[int | datetime] = [stored.versions[0], stored.times[1], stored.versions[2]]
+    for number, state in enumerate(wanted, 1):
         found = report(spark, "orders", archive=place, live=False, as_of=state)
         assert found.topics[0].published == 5 * number
         (billing,) = [each for each in found.groups if each.group == "billing"]

@@ -6,6 +6,9 @@ from .breaches import Rules
 from .stories import Run
 from .world import World
 
+LOCK_WAIT_NS = 6_000_000_000
+"""After a lock wait of one second, a group rests for five seconds. Until then it answers nothing."""
+
 
 def started_late(world: World, run: Run, rules: Rules) -> bool:
     """Return True if another worker may have owned the message when this run started.
@@ -20,13 +23,15 @@ def started_late(world: World, run: Run, rules: Rules) -> bool:
 def answer_may_be_lost(world: World, run: Run, rules: Rules) -> bool:
     """Return True if the answer of a finished run may have changed nothing.
 
-    The answer follows within the slack after the run has ended, or after the worker's batch has ended. The answer does
-    not count if the worker died before it answered, or had lost the lease. A broken connection is no excuse: the worker
-    then repeats the answer, and the queue recognises the token.
+    The answer follows within the slack after the run has ended, or after the worker's batch has ended. It follows later
+    if its rows may have been locked. The answer does not count if the worker died before it answered, or had lost the
+    lease. A broken connection is no excuse: the worker then repeats the answer, and the queue recognises the token.
     """
     if run.finished is None:
         return True
     last = run.batch_end + rules.slack_ns
+    if world.locks.count(run.at - rules.slack_ns, last):
+        last += LOCK_WAIT_NS
     worker = run.started.worker
     return world.killed(worker, run.end, last) or world.shaken(
         worker, run.lease, run.at - rules.slack_ns, last

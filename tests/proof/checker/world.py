@@ -67,6 +67,8 @@ class World:
         self.kills: defaultdict[str, Single] = defaultdict(Single)
         self.lives: defaultdict[str, Single] = defaultdict(Single)
         self.thefts: defaultdict[str, Single] = defaultdict(Single)
+        self.locks = Spans()
+        """Each time at which an outside connection began to lock rows of all tables."""
         self.deaths, self.idle_deaths = Spans(), Spans()
         """All faults that may keep a delivery from its handler, and the part of them that hit idle workers."""
         self._idle_stops: set[str] = set()
@@ -94,6 +96,9 @@ class World:
             self.silences[target].begin(at)
         elif kind == "heard":
             self.silences[target].end(at)
+        elif kind == "rows locked":
+            self.locks.begin(at)
+            self.locks.end(at)
         elif kind == "abandoned":
             self.kills[target].moment(at)
             self._dies(at, idle)

@@ -129,6 +129,17 @@ def test_what_was_done_comes_again_if_its_ack_was_lost() -> None:
     }
 
 
+def test_an_ack_waits_for_locked_rows() -> None:
+    """The group waits for a second, and rests for five. Its worker dies before the ack."""
+    locked = tale().run(2, "a").fault(2.1, "rows locked", "another group")
+    assert locked.fault(8, "killed", "w1").run(12, "a", worker="w2", attempt=2).breaches() == []
+    later = tale().run(2, "a").fault(2.1, "rows locked", "another group")
+    assert later.fault(12, "killed", "w1").run(16, "a", worker="w2", attempt=2).wrong() == {("again", "a")}
+    assert tale().run(2, "a").fault(2.1, "rows locked", "g").run(9, "a", attempt=2).wrong() == {
+        ("again", "a")
+    }
+
+
 def test_a_batch_is_acked_when_all_of_it_was_handled() -> None:
     """A batch has two messages, and the second is slow. When the worker dies, the ack of the first is also lost."""
     batch = Tale().sent(1, "a", "b").started(2, "a").started(2, "b").fault(9, "killed", "w1")
