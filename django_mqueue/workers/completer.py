@@ -107,6 +107,8 @@ class Completer:
         share = Share() if subscriber.careful else plan.share
 
         def ack(free: list[Delivery]) -> Sequence[Delivery]:
+            """Return the deliveries that no longer belong to this subscriber."""
+            gone: Sequence[Delivery] = ()
             try:
                 claim(
                     subscriber,
@@ -118,8 +120,8 @@ class Completer:
                 logger.warning(
                     "delivery was stale: %s: handled, but %s", self.handlers[subscriber].name, stale
                 )
-                return list(stale.stale)
-            return []
+                gone = stale.stale
+            return [delivery for delivery in free if delivery in gone or delivery.status.lost]
 
         locked: list[Delivery] = []
         if subscriber.careful:

@@ -82,6 +82,8 @@ class Acknowledger:
         self.context.lose(stale)
         for delivery in starting:
             delivery.status.handed = True
+            if delivery.status.receipt in stale:
+                delivery.status.lost = True  # Inside a transaction, ``lose`` has not marked it.
         if gone:
             raise StaleDelivery(gone, "ack")
         return True
@@ -191,11 +193,7 @@ class Acknowledger:
             locked = [d for d in deliveries if d.status.receipt in busy and not d.status.answer]
             lost = [d for d in deliveries if d.status.receipt in taken - busy and not d.status.answer]
             given = [d for d in deliveries if d not in locked and d not in lost]
-            known, told = {*free, *there}, answer(given) if given else ()
-            again = [
-                d for d in given if d.status.receipt not in known and not d.status.answer and d not in told
-            ]
-            return locked, [*lost, *again, *told]
+            return locked, [*lost, *(answer(given) if given else ())]
 
         locked, stale = session.run(self.context.using, work)
         self.context.lose({d.status.receipt for d in stale})

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from django.db.models import F
 
 from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.models import DeliveryState, PartitionLease
+from django_mqueue.protocol.subscriber import Subscriber
+from django_mqueue.workers.completer import Completer
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.sharing import Plan, Share
+from tests.support.running import Seen, registered
 from tests.support.subscribers import engine_of, poll_until
 from tests.support.transactions import HeldTransaction, wait_until
 
@@ -63,20 +71,34 @@ def test_what_was_delivered_again_is_not_started() -> None:
     assert not DeliveryState.objects.get().handed
 
 
-def test_what_was_delivered_again_is_not_started_after_a_lock_wait() -> None:
-    """After the group has waited for a lock, the worker starts messages in the transaction that skips locked rows."""
+@pytest.mark.parametrize(
+    "changes",
+    [{"delivery_token": F("delivery_token") + 1}, {"in_flight": False}],
+    ids=["delivered again", "put back"],
+)
+def test_what_was_lost_is_not_started_after_a_lock_wait(changes: dict[str, Any]) -> None:
+    """Another subscriber had the lease while the group rested. Then the worker skips locked rows, and starts messages.
+
+    The other subscriber has claimed the message, or has put it back because no handler had it. This worker can claim it
+    again.
+    """
     publish(TOPIC, 1, key="k")
-    with Subscription(TOPIC, GROUP) as subscription:
-        delivery = claimed_ahead(subscription)
-        DeliveryState.objects.update(delivery_token=delivery.status.receipt.token + 1)
-        acknowledger = engine_of(subscription).acknowledger
+    with registered(TOPIC, Seen(), group=GROUP), Subscription(TOPIC, GROUP) as subscription:
+        (handler,) = handlers([f"{TOPIC}:{GROUP}"])
+        delivery, engine = claimed_ahead(subscription), engine_of(subscription)
+        DeliveryState.objects.update(**changes)
+        engine.careful = True
 
-        def mark(free: list[Delivery]) -> list[Delivery]:
-            acknowledger.ack([], starting=free)
-            return []
+        def claim(
+            subscriber: Subscriber, acks: list[Delivery], starting: list[Delivery], share: Share
+        ) -> None:
+            subscriber.ack_and_claim(acks, starting, 0, 0, 0)
 
-        acknowledger.if_free([delivery], mark)
+        Completer({engine: handler}).give({engine: Plan([[delivery]])}, claim, lambda lot: None)
         assert delivery.status.lost
+        assert not engine.context.in_flight
+        assert not engine.context.partitions["k"].in_flight
+    assert not DeliveryState.objects.get().handed
 
 
 def test_what_no_handler_was_given_has_used_no_attempt() -> None:
