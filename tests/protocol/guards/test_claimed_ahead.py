@@ -82,9 +82,9 @@ def test_what_was_lost_is_not_started_after_a_lock_wait(changes: dict[str, Any])
     The other subscriber has claimed the message, or has put it back because no handler had it. This worker can claim it
     again.
     """
-    publish(TOPIC, 1, key="k")
-    with registered(TOPIC, Seen(), group=GROUP), Subscription(TOPIC, GROUP) as subscription:
-        (handler,) = handlers([f"{TOPIC}:{GROUP}"])
+    publish("errands", 1, key="k")
+    with registered("errands", Seen(), group="ahead"), Subscription("errands", "ahead") as subscription:
+        (handler,) = handlers(["errands:ahead"])
         delivery, engine = claimed_ahead(subscription), engine_of(subscription)
         DeliveryState.objects.update(**changes)
         engine.careful = True
