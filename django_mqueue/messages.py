@@ -20,6 +20,7 @@ class OutgoingMessage:
     delay: float | timedelta | None = None
     at: datetime | None = None
     group: str | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class ScheduledMessage:
     headers: dict[str, Any] = field(default_factory=dict)
     attempts: int = 0
     last_error: str = ""
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,3 +103,4 @@ class Message:
     original_topic: str | None = None
     failed_group: str | None = None
     is_request: bool = False
+    priority: int = 0

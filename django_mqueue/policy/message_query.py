@@ -86,6 +86,7 @@ class Inspected:
     size: int = 0
     original_topic: str | None = None
     outcome: str | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,15 @@ ID_MAX = 255
 GROUP_MAX = 128
 SUBSCRIBER_MAX = 128
 KIND_MAX = 255
+PRIORITY_MIN, PRIORITY_MAX = -100, 100
 SCHEDULED_SUFFIX = "_scheduled"
 REPLIES_SUFFIX = "_replies"
 
 _SPREAD_MARK = " "
-"""The first character of partitions of messages without a key; a number follows. No key may begin with a blank."""
+"""The first character of partitions of messages without a key. No key may begin with a blank.
+
+A number follows. Before the number stands the priority with its sign and a blank, if it is not 0: ``" +050 0003"``.
+"""
 
 
 def check_name(argument: str, value: object, limit: int) -> str:
@@ -77,9 +81,28 @@ def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:
     return topic
 
 
-def spread_partition(message_id: str, spread: int) -> str:
-    """Return the partition of a message without a key. It depends on the id only, so that duplicate ids are found."""
-    return f"{_SPREAD_MARK}{crc32(message_id.encode()) % spread:04d}"
+def check_priority(value: object) -> int:
+    """Return ``value`` if it is a priority. Raises ``TypeError`` or ``ValueError``."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"priority must be an int, not {type(value).__name__}")
+    if not PRIORITY_MIN <= value <= PRIORITY_MAX:
+        raise ValueError(f"priority must be from {PRIORITY_MIN} to {PRIORITY_MAX}, not {value}")
+    return value
+
+
+def spread_partition(message_id: str, spread: int, priority: int = 0) -> str:
+    """Return the partition of a message without a key.
+
+    It depends on the id and the priority only, so that duplicate ids of one priority are found.
+    """
+    lane = f"{priority:+04d} " if priority else ""
+    return f"{_SPREAD_MARK}{lane}{crc32(message_id.encode()) % spread:04d}"
+
+
+def priority_of(partition: str) -> int:
+    """Return the priority of the messages in a partition."""
+    has_priority = partition.startswith((f"{_SPREAD_MARK}+", f"{_SPREAD_MARK}-"))
+    return int(partition[1:5]) if has_priority else 0
 
 
 def key_of(partition: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..policy.names import priority_of
 from .consumer_state import ConsumerState
 from .delivery import Delivery
 from .partition_state import Partition, QuarantinedDelivery
@@ -47,11 +48,33 @@ def take_room(context: ConsumerState, acks: Sequence[Delivery]) -> None:
 
 
 def choose(context: ConsumerState, capacity: int, most: int) -> Claimable:
-    """Choose messages of ready partitions in turn. With ``batch``, one batch of each partition, none in flight."""
-    choice, now = Claimable(), context.clock.now()
+    """Choose messages of ready partitions in turn, those with a higher priority first.
+
+    With ``batch``, choose one batch of each partition that has none in flight. Of the capacity, the handler's
+    ``low_priority_share`` is for messages with the lowest priority.
+    """
+    choice, ready = Claimable(), list(context.ready)
+    for_lowest = 0
+    if context.has_priorities:
+        ready.sort(key=priority_of, reverse=True)
+        context.low_priority_credit += min(capacity, most) * context.options.low_priority_share
+        for_lowest = int(context.low_priority_credit)
+        context.low_priority_credit -= for_lowest
+    capacity, most = _choose_from(context, ready, choice, capacity - for_lowest, most - for_lowest)
+    if for_lowest:
+        lowest = [name for name in reversed(ready) if name in context.ready]
+        _choose_from(context, lowest, choice, capacity + for_lowest, most + for_lowest)
+    return choice
+
+
+def _choose_from(
+    context: ConsumerState, names: Sequence[str], choice: Claimable, capacity: int, most: int
+) -> tuple[int, int]:
+    """Add messages of these ready partitions to ``choice``. Return the rest of ``capacity`` and ``most``."""
+    now = context.clock.now()
     batch, strict = context.options.batch, context.options.strict and not context.options.batch
     later: list[str] = []
-    for name in list(context.ready):
+    for name in names:
         if capacity <= 0 or most <= 0:
             break
         del context.ready[name]
@@ -78,7 +101,7 @@ def choose(context: ConsumerState, capacity: int, most: int) -> Claimable:
         elif (next_due := partition.next_due(strict=strict)) and next_due > now:
             context.set_timer(name, next_due)
     context.ready.update(dict.fromkeys(later))
-    return choice
+    return capacity, most
 
 
 def undo(context: ConsumerState, choice: Claimable, wait_ms: int = 0) -> None:

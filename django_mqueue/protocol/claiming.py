@@ -14,6 +14,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..exceptions import StaleDelivery
 from ..policy.ids import new_token
+from ..policy.names import priority_of
 from ..store import delivery_state, leases, moving, offsets
 from ..store.connection import errors, session
 from ..store.delivery_state import Claim, Receipt
@@ -164,7 +165,7 @@ class Claiming:
                 free_offsets = moving.lock_waiting(cursor, context.group, context.topic, allowed.due)
                 self._busy |= {message for message in allowed.due if message[1] not in free_offsets}
                 allowed.due = [message for message in allowed.due if message[1] in free_offsets]
-            offsets = sorted(offset for _, offset in allowed.messages())
+            offsets = [offset for _, offset in sorted(allowed.messages(), key=_order)]
             if not offsets:
                 found = _Claimed(mine)
                 return
@@ -205,7 +206,8 @@ class Claiming:
         self._note_missing(choice, found.leases, _places(found.rows))
         context.outdated = context.outdated or bool(found.mixed_up)
         # A message of ``handed`` may not have been claimed. No other message starts in its place.
-        claimed = [self._delivery(claim, row, int(row["offset"]) in found.handed) for row in found.rows]
+        rows = sorted(found.rows, key=lambda row: _order(_place(row)))
+        claimed = [self._delivery(claim, row, int(row["offset"]) in found.handed) for row in rows]
         return [delivery for delivery in claimed if delivery]
 
     def _is_paused(self) -> bool:
@@ -278,6 +280,12 @@ class Claiming:
             )
             session.run(self.context.using, unclaim)
             self._unsure = None
+
+
+def _order(message: tuple[str, int]) -> tuple[int, int]:
+    """Sort messages by priority, the highest first, then by offset. A message: its partition and its offset."""
+    partition, offset = message
+    return -priority_of(partition), offset
 
 
 def _places(rows: list[dict[str, Any]]) -> set[tuple[str, int]]:

@@ -43,7 +43,8 @@ class Options:
 
     ``batch``: the handler takes up to ``batch_size`` messages of a partition in one call. The next batch is claimed
     when this one is settled. ``eager``: memory is updated at once, before the commit. Tests need this, because each
-    test is one transaction that never commits.
+    test is one transaction that never commits. ``low_priority_share``: the share of the messages that is claimed
+    from the lowest priority.
     """
 
     using: str
@@ -53,6 +54,7 @@ class Options:
     visible_ms: int = 60_000
     eager: bool = False
     batch: bool = False
+    low_priority_share: float = 0.0
 
 
 @dataclass
@@ -77,6 +79,8 @@ class ConsumerState:
     - ``doubt``: a lease may be lost, and the next tick checks the leases.
     - ``outdated``: the database was perhaps restored to an earlier state, and the next tick reads everything again.
     - ``in_flight``: this subscriber's deliveries in flight, by offset.
+    - ``has_priorities``: there is, or was, a partition with another priority than 0. ``low_priority_credit``:
+      the part of a message that ``low_priority_share`` still gives to the lowest priority.
     - ``payload_bytes``: the average size of a payload in the last claim.
     - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``after_commit``).
     - ``outbox``: events that will be sent as signals.
@@ -104,6 +108,8 @@ class ConsumerState:
     unsettled: dict[str, None] = field(default_factory=dict)
     quarantined: dict[str, None] = field(default_factory=dict)
     in_flight: dict[int, Delivery] = field(default_factory=dict)
+    has_priorities: bool = False
+    low_priority_credit: float = 0.0
     payload_bytes: float = 0
     unconfirmed: dict[Receipt, Callable[[], object]] = field(default_factory=dict)
 

@@ -10,6 +10,7 @@ from functools import partial
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.batching import PER_STATEMENT, batches
+from ..policy.names import priority_of
 from ..store import delivery_state, log, offsets
 from ..store.connection import session
 from ..store.delivery_state import Receipt
@@ -52,6 +53,7 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
             new.idle_since, new.uncounted = before.idle_since, before.uncounted
             known.update(one.receipt for one in before.quarantined)
         context.partitions[name] = new
+        context.has_priorities |= bool(priority_of(name))
     news: list[int] = []
     found = [
         (Receipt(name, int(offset), int(token)), handed, bool(alone), int(failures))

@@ -45,6 +45,7 @@ def publish(
     delay: float | timedelta | None = None,
     at: datetime | None = None,
     group: str | None = None,
+    priority: int = 0,
     on_duplicate: OnDuplicate = "ignore",
     using: str | None = None,
 ) -> Published:
@@ -55,6 +56,9 @@ def publish(
 
     ``key``: messages of one key are consumed in order. A message without a key goes to a partition that a hash of its
     ``id`` selects. ``group``: the message is only for this consumer group, which must be registered.
+
+    ``priority``: from -100 to 100. Workers claim messages with a higher priority first. Not together with ``key``. An
+    ``id`` is unique among the messages of one priority.
 
     ``id``: by default a new UUIDv7. If the topic's partition already holds this ``id``, nothing is stored. Then
     ``created`` is False, or ``on_duplicate="error"`` raises ``DuplicateMessage``. With ``group``, the ``id`` is unique
@@ -75,7 +79,9 @@ def publish(
         raise ValueError('on_duplicate="replace" needs the id of the message to replace')
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
     due = due_of(delay, at)
-    outgoing = OutgoingMessage(payload, key=key, id=id, kind=kind, headers=headers, group=group)
+    outgoing = OutgoingMessage(
+        payload, key=key, id=id, kind=kind, headers=headers, group=group, priority=priority
+    )
     row = _row(topic, outgoing, conf.get("MAX_PAYLOAD_BYTES", topic))
     return _publish(topic, row, due, id is not None, on_duplicate, conf.database(using))
 
@@ -169,7 +175,7 @@ def _row(topic: str, message: OutgoingMessage, limit: int, box: Box | None = Non
     id = message.id
     if id is None:
         id = uuid7() if box is None else box.message
-    partition, id, group = check_message_key(topic, id, message.key, message.group)
+    partition, id, group = check_message_key(topic, id, message.key, message.group, message.priority)
     carried = tracing.carried(message.headers)
     headers = message.headers if box is None else {**(message.headers or {}), REPLY_TO: str(box)}
     return NewRow(partition, id, encode(message.payload, message.kind, headers, limit, carried), group)

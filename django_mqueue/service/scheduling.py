@@ -10,7 +10,7 @@ from typing import Any
 from .. import conf
 from ..messages import ScheduledMessage
 from ..policy import encoding, names
-from ..policy.durations import due_of, moment, moment_ms
+from ..policy.durations import Due, due_of, moment, moment_ms
 from ..protocol.waking import commits
 from ..store.connection import session
 from ..store.message_rows import common_fields
@@ -26,24 +26,26 @@ def scheduled(
     id: str | None = None,
     key: str | None = None,
     group: str | None = None,
+    priority: int = 0,
     before: datetime | None = None,
     using: str | None = None,
 ) -> Iterator[ScheduledMessage]:
     """Return an iterator over the scheduled messages of a topic, the next due first.
 
     It includes due messages that are not in the log yet, and parked retries, which have ``group`` and ``attempts``.
-    ``id`` with ``key`` (None for a message without a key) and ``group``: only this message, as for ``cancel``.
+    ``id`` with ``key`` (None for a message without a key), ``group`` and ``priority``: only this message, as for
+    ``cancel``.
     ``before`` (an aware datetime): only messages that are due before it. The iterator reads pages of 500 when they are
     needed. Raises ``TypeError`` or ``ValueError`` for bad arguments.
     """
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
     until = None if before is None else moment_ms("before", before)
     alias = conf.database(using)
-    if id is None and (key is not None or group is not None):
-        raise ValueError("key and group select one message together with its id: give id also")
+    if id is None and (key is not None or group is not None or priority):
+        raise ValueError("key, group and priority select one message together with its id: give id also")
     if id is None:
         return _pages(alias, topic, until)
-    message_key = check_message_key(topic, id, key, group)
+    message_key = check_message_key(topic, id, key, group, priority)
     with session.migration_errors(alias):
         found = schedule.by_key(alias, topic, message_key)
     return iter([_message(topic, row) for row in found if until is None or row["available_at"] < until])
@@ -55,15 +57,16 @@ def cancel(
     *,
     key: str | None = None,
     group: str | None = None,
+    priority: int = 0,
     using: str | None = None,
 ) -> bool:
     """Cancel a scheduled message, in the caller's transaction. Return whether it was still scheduled.
 
-    ``id``, ``key`` and ``group`` are the same as in ``publish``. False: no such message is scheduled, for example
-    because a worker has moved it into the log. If a worker is just moving it, the call waits; at REPEATABLE READ
-    it does not, and returns False. If the caller's transaction rolls back, the message stays scheduled.
+    ``id``, ``key``, ``group`` and ``priority`` are the same as in ``publish``. False: no such message is scheduled, for
+    example because a worker has moved it into the log. If a worker is just moving it, the call waits; at REPEATABLE
+    READ it does not, and returns False. If the caller's transaction rolls back, the message stays scheduled.
     """
-    return _change(topic, id, key, group, using, None)
+    return _change(topic, (id, key, group, priority), using, None)
 
 
 def reschedule(
@@ -74,6 +77,7 @@ def reschedule(
     at: datetime | None = None,
     key: str | None = None,
     group: str | None = None,
+    priority: int = 0,
     using: str | None = None,
 ) -> bool:
     """Give a scheduled message another time, in the caller's transaction. Return whether it was still scheduled.
@@ -83,12 +87,14 @@ def reschedule(
     """
     if delay is None and at is None:
         raise ValueError("reschedule needs delay or at: give the new time")
-    return _change(topic, id, key, group, using, due_of(delay, at, zero=True))
+    return _change(topic, (id, key, group, priority), using, due_of(delay, at, zero=True))
 
 
-def _change(topic: str, id: str, key: str | None, group: str | None, using: str | None, due: Any) -> bool:
+def _change(
+    topic: str, which: tuple[str, str | None, str | None, int], using: str | None, due: Due | None
+) -> bool:
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
-    message_key = check_message_key(topic, id, key, group)
+    message_key = check_message_key(topic, *which)
     alias = conf.database(using)
     with session.migration_errors(alias):
         if due is None:

@@ -26,14 +26,21 @@ ROWS_PER_STATEMENT = 500
 BYTES_PER_STATEMENT = 4 * 1_048_576
 
 
-def check_message_key(topic: str, id: str, key: str | None, group: str | None) -> MessageKey:
+def check_message_key(
+    topic: str, id: str, key: str | None, group: str | None, priority: int = 0
+) -> MessageKey:
     """Return the partition, id and group of a message. Raise ``TypeError`` or ``ValueError`` for invalid names."""
     names.check_name("id", id, names.ID_MAX)
     if key is not None:
         names.check_name("key", key, names.KEY_MAX)
     if group is not None:
         names.check_name("group", group, names.GROUP_MAX)
-    partition = names.spread_partition(id, conf.get("SPREAD", topic)) if key is None else key
+    if names.check_priority(priority) and key is not None:
+        raise ValueError(
+            "priority and key exclude each other: messages of a key are delivered in the order in which they were"
+            " published. Leave out one of them"
+        )
+    partition = names.spread_partition(id, conf.get("SPREAD", topic), priority) if key is None else key
     return partition, id, group or ""
 
 

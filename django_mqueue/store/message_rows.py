@@ -34,6 +34,7 @@ def common_fields(row: Mapping[str, Any], metadata: Mapping[str, Any], payload: 
         "payload": payload,
         "kind": metadata["kind"],
         "headers": visible(metadata["headers"]),
+        "priority": names.priority_of(row["partition"]),
     }
 
 

@@ -46,12 +46,13 @@ class Handler:
     max_runtime: float | None = None
     filter: Callable[[Message], bool] | None = None
     kinds: dict[str, Parser | None] | None = None
+    low_priority_share: float = 0.0
 
     def options(self, using: str, *, batch_size: int | None = None, eager: bool = False) -> Options:
         """Return the options of a subscriber. ``batch_size`` replaces the handler's. ``eager``: for tests."""
         return Options(
             using, batch_size or self.batch_size, self.strict, self.max_attempts, self.visible_ms, eager=eager,
-            batch=self.batch,
+            batch=self.batch, low_priority_share=self.low_priority_share,
         )  # fmt: skip
 
 
@@ -85,6 +86,7 @@ def consumer(
     max_runtime: float | timedelta | None = None,
     filter: Filter | None = None,
     kinds: Kinds | None = None,
+    low_priority_share: float = 0,
     start: Start = "earliest",
 ) -> Callable[[Function], Function]:
     """Register a function as the handler of a topic's messages for a group. ``runconsumer`` runs the handler.
@@ -112,6 +114,8 @@ def consumer(
     - ``filter``: headers and paths into the payload that must match, or a callable. Other messages are acknowledged
       unread.
     - ``kinds``: the kinds that the handler takes, with parsers of their payloads. Other kinds are dead-lettered.
+    - ``low_priority_share``: the share of messages, from 0 to below 1, that is claimed from the lowest priority. So
+      these make progress while there are always messages with a higher priority.
     - ``start``: where a new group begins, as for ``subscribe``.
 
     Raises ``TypeError`` or ``ValueError`` for invalid options, and ``HandlerError`` if the group has another handler
@@ -129,6 +133,8 @@ def consumer(
             "batch=True and strict=True exclude each other: strict=True handles one message of a key at a time, so"
             " there is no batch. Leave out one of them"
         )
+    if not isinstance(low_priority_share, int | float) or not 0 <= low_priority_share < 1:
+        raise ValueError(f"low_priority_share must be a number from 0 to below 1, not {low_priority_share!r}")
     limit = None if max_runtime is None else to_ms("max_runtime", max_runtime, least=0.001) / 1000
     policy, wants, takes = policy_of(retry), filter_of(filter), kinds_of(kinds)
     visible_ms = to_ms("visibility_timeout", visibility_timeout, least=0.001)
@@ -143,7 +149,7 @@ def consumer(
         shown = name or f"{function.__module__}.{getattr(function, '__qualname__', function)}"
         handler = Handler(
             function, topic, group, shown, size, concurrency, bool(strict), max_attempts, policy, visible_ms,
-            start, bool(atomic), bool(batch), limit, wants, takes,
+            start, bool(atomic), bool(batch), limit, wants, takes, low_priority_share,
         )  # fmt: skip
         before = _handlers.get((topic, group))
         if before is not None and _definition(before.function) != _definition(function):

@@ -121,7 +121,7 @@ assert Invoice.objects.get().order == order
     "docs/how-to/publish-safely.md": """
 from django_mqueue.models import Message
 assert Message.objects.filter(topic="orders").count() == 2
-assert Message.objects.filter(topic="newsletters").count() == 6
+assert Message.objects.filter(topic="newsletters").count() == 7
 assert bytes(Message.objects.get(topic="pictures").payload) == b"\\x89PNG..."
 assert Message.objects.filter(topic="payments").count() == 1
 """,

@@ -52,6 +52,19 @@ def test_the_spread_is_even_and_the_same_everywhere() -> None:
     assert names.spread_partition("mine", 16) == " 0003"
 
 
+@given(st.integers(names.PRIORITY_MIN, names.PRIORITY_MAX), st.integers(1, 4096))
+def test_a_partition_tells_its_priority_and_has_no_key(priority: int, spread: int) -> None:
+    partition = names.spread_partition("mine", spread, priority)
+    assert names.priority_of(partition) == priority
+    assert names.key_of(partition) is None
+    assert names.check_partition(partition) == partition
+
+
+@pytest.mark.parametrize("key", ["+050 0003", "-1", "k +001"])
+def test_no_key_has_a_priority(key: str) -> None:
+    assert names.priority_of(key) == 0
+
+
 @pytest.mark.parametrize("value", ["orders_scheduled", "orders_dlq", "_dlq"])
 def test_endings_of_derived_topics_are_reserved(value: str) -> None:
     with pytest.raises(ValueError, match="reserved"):
