@@ -17,11 +17,13 @@ the first one removes a file as a change of data   is refused, even if it only a
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -340,13 +342,12 @@ def test_a_commit_beside_a_new_column_is_refused(table: Table, rows: int) -> Non
 
 
 def test_a_version_and_a_time_name_the_same_state(table: Table) -> None:
-    from datetime import UTC, datetime, timedelta
-
+    """The time of a version is that of its file in the log, which may be later than the time in the file."""
     added = table.add("first", [1])
     table.commit(table.snapshot(), added, upto=1)
-    (entry,) = table.snapshot().history(1)
-    at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=entry["timestamp"])
-    for state in (1, at):
+    for version, second in enumerate((NOW // 1000, NOW // 1000 + 1)):
+        os.utime(table.folder / "_delta_log" / f"{version:020}.json", (second, second))
+    for state in (1, datetime.fromtimestamp(NOW // 1000 + 1, UTC)):
         found = table.snapshot()
         found.load_as_version(state)
         assert (found.version(), found.transaction_version("upto")) == (1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +14,14 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import OutgoingMessage, Subscription, publish_many
+from django_mqueue.workers import pool
 from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.pool import HandlerPool
 from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
 from tests.support.statements import CALM
 from tests.support.subscribers import engine_of, poll_until
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,12 +34,14 @@ def calm() -> Iterator[None]:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Report 1 ms for each call, however busy the machine is. So a lot has 50 messages."""
+    """Report 1 ms for each call, however busy the machine is, and take no lot back. So a lot has 50 messages."""
 
     def end(sharing: Sharing, job: Job) -> None:
         sharing._turns.ended(sharing.subscriber_of(job.deliveries[0]), 0.001)
 
     monkeypatch.setattr(Sharing, "ended", end)
+    monkeypatch.setattr(pool, "SLOW", PATIENCE)
+    monkeypatch.setattr(pool, "LOT_VALID", PATIENCE)
 
 
 def drained(count: int, keys: int = 1, threads: int = 4, **options: Any) -> Counter[str]:
@@ -81,17 +87,27 @@ def test_the_loop_acknowledges_no_message_of_an_atomic_handler() -> None:
 
 @pytest.mark.usefixtures("measured")
 def test_autocommit_stays_off_between_the_atomic_messages_of_a_lot(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = list[bool]()
+    """In a handler's thread, each lot turns autocommit off and on once, however many messages it has."""
+    sent, lots = list[bool](), list[int]()
     send: Any = DatabaseWrapper._set_autocommit  # type: ignore[attr-defined]
+    start = HandlerPool.start
 
     def note(wrapper: DatabaseWrapper, autocommit: bool) -> None:
-        sent.append(autocommit)
+        if threading.current_thread().name.startswith("mqueue-handler"):
+            sent.append(autocommit)
         send(wrapper, autocommit)
 
+    def note_lot(pool: HandlerPool, jobs: list[Job]) -> None:
+        lots.append(len(jobs))
+        start(pool, jobs)
+
     monkeypatch.setattr(DatabaseWrapper, "_set_autocommit", note)
+    monkeypatch.setattr(HandlerPool, "start", note_lot)
     monkeypatch.setattr("django_mqueue.workers.sharing.BACKLOG", 10)
     drained(1000, 10, 1, atomic=True)
-    assert len(sent) < 1000 // 5
+    assert max(lots) > 10
+    # The thread's connection may turn it on once when it opens.
+    assert len(sent) <= 2 * len(lots) + 1
 
 
 def test_many_acks_are_one_transaction_of_short_statements() -> None:
