@@ -107,6 +107,9 @@ class DeliveryState(models.Model):
     delivered_at = models.BigIntegerField()
     acked_at = models.BigIntegerField(null=True)
     errors = models.JSONField(null=True, help_text=_("The newest failed attempts, oldest first."))
+    result = models.BinaryField(
+        _("result"), null=True, help_text=_("JSON of what a job returned. Messages have none.")
+    )
 
     class Meta:
         db_table = "queue_delivery_state"

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from django.conf import settings
 from django.db import transaction
 
 from . import conf
@@ -62,6 +63,10 @@ def drain(topic: str | None = None, group: str | None = None, *, using: str | No
     transaction. Raises ``HandlerError`` if no such handler is registered.
     """
     autodiscover()
+    if getattr(settings, "TASKS", None):
+        from .tasks.queues import register_queues  # On Django 5.2 it needs the package django-tasks.
+
+        register_queues()
     chosen = [f"{topic}:{group}" if group else topic] if topic else None
     found = [handler for handler in handlers(chosen) if group in (None, handler.group)]
     run = _Drain(found, conf.database(using))

@@ -32,7 +32,7 @@ class DeliveryStatus:
     milliseconds. ``failures``: failed attempts before this one. ``alone``: it comes from quarantine and runs alone.
     ``handed``: it was given to a handler, and not only claimed ahead. ``lost``: this subscriber no longer owns it.
     ``overdue``: its handler exceeded ``max_runtime`` and may no longer ack. The database may not have the failure yet.
-    ``skipped``: the filter did not match, and the handler does not run.
+    ``skipped``: the filter did not match, and the handler does not run. ``result``: the ack stores it with the message.
     """
 
     acknowledger: Acknowledger
@@ -46,6 +46,7 @@ class DeliveryStatus:
     lost: bool = False
     overdue: bool = False
     skipped: bool = False
+    result: bytes | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -117,6 +117,16 @@ def _publish(
 
 
 @tracing.sending
+def publish_new(topic: str, messages: Sequence[OutgoingMessage], using: str) -> list[Published]:
+    """Publish messages whose ids no other message has. Raise what ``publish_many`` raises."""
+    if len(messages) > 1:
+        return _publish_many(topic, messages, using, is_new=True)
+    (message,) = messages
+    row = _row(topic, message, conf.get("MAX_PAYLOAD_BYTES", topic))
+    return [_publish(topic, row, due_of(message.delay, message.at), False, "ignore", using)]
+
+
+@tracing.sending
 def publish_many(
     topic: str, messages: Iterable[OutgoingMessage | Any], *, using: str | None = None
 ) -> list[Published]:
@@ -133,6 +143,13 @@ def publish_many(
     if isinstance(messages, single) or not isinstance(messages, Iterable):
         kind = type(messages).__name__
         raise TypeError(f"messages must be an iterable of payloads or OutgoingMessage, not {kind}")
+    return _publish_many(topic, messages, conf.database(using))
+
+
+def _publish_many(
+    topic: str, messages: Iterable[OutgoingMessage | Any], alias: str, *, is_new: bool = False
+) -> list[Published]:
+    """Store messages. ``is_new``: no other message has their ids."""
     limit = conf.get("MAX_PAYLOAD_BYTES", topic)
     rows: list[NewRow] = []
     dues: list[Due | None] = []
@@ -144,14 +161,13 @@ def publish_many(
             rows.append(_row(topic, outgoing, limit))
         except (TypeError, ValueError) as error:
             raise type(error)(f"message {number}: {error}") from error
-        given.append(outgoing.id is not None)
+        given.append(outgoing.id is not None and not is_new)
     if not rows:
         return []
 
     def store(cursor: CursorWrapper) -> list[Published]:
         return store_many(cursor, topic, rows, dues, given)
 
-    alias = conf.database(using)
     with session.migration_errors(alias):
         if any(row.group for row in rows):
             # Check before the first INSERT, so that the caller's transaction stays usable.

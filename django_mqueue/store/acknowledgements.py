@@ -7,17 +7,20 @@ while it reads them. Otherwise the server uses a temporary table, and MariaDB 10
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from ..policy.batching import batches
+from ..policy.batching import PER_STATEMENT, batches_by_weight
 from ..policy.outcomes import ASIDE_AT
 from . import failures
 from .connection.dialect import NOW_MS, flat, marks, numbers, sharing, values_table
 from .delivery_state import Receipt, matching
 from .leases import Holder
+
+BYTES_PER_STATEMENT = 4 * 1_048_576
+NO_RESULTS: Mapping[Receipt, bytes] = {}
 
 
 class Deliveries:
@@ -29,20 +32,31 @@ class Deliveries:
     def __init__(self, holder: Holder, receipts: Iterable[Receipt]) -> None:
         self.holder, self.receipts = holder, sorted(receipts)
 
-    def _update(self, cursor: CursorWrapper, assignments: str, values: Sequence[Any] = ()) -> int:
+    def _update(
+        self,
+        cursor: CursorWrapper,
+        assignments: str,
+        values: Sequence[Any] = (),
+        results: Mapping[Receipt, bytes] = NO_RESULTS,
+    ) -> int:
         """Update deliveries that are in flight with these tokens, if the holder has the lease. Return how many.
 
         The server compares each row with all receipts of a statement. So a statement has at most ``PER_STATEMENT``.
         """
         changed = 0
-        for some in batches(self.receipts):
+        for some in batches_by_weight(
+            self.receipts, lambda receipt: len(results.get(receipt, b"")), BYTES_PER_STATEMENT, PER_STATEMENT
+        ):
             condition, partitions = matching(some, "s.")
+            given = [(receipt.offset, results[receipt]) for receipt in some if receipt in results]
+            set_values = [*values, *flat(given)]
+            keep = f", s.result = CASE s.message_offset{' WHEN %s THEN %s' * len(given)} END" if given else ""
             cursor.execute(
                 "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
                 " FORCE INDEX (queue_leases_partition) ON l.consumer_group = s.consumer_group AND l.topic = s.topic"
-                f" AND l.partition_key = s.partition_key AND l.holder = %s SET {assignments}"
+                f" AND l.partition_key = s.partition_key AND l.holder = %s SET {assignments}{keep}"
                 f" WHERE s.consumer_group = %s AND s.topic = %s AND {condition} AND s.acked = 0 AND s.in_flight = 1",
-                [self.holder.incarnation, *values, self.holder.group, self.holder.topic, *partitions],
+                [self.holder.incarnation, *set_values, self.holder.group, self.holder.topic, *partitions],
             )
             changed += int(cursor.rowcount)
         return changed
@@ -55,12 +69,13 @@ class Deliveries:
         *,
         skipped: Sequence[int] = (),
         is_aside: bool = False,
+        results: Mapping[Receipt, bytes] = NO_RESULTS,
     ) -> int:
         """Acknowledge the deliveries. Return how many of them the holder still had.
 
         ``error`` is kept with the message, and counts as a failed attempt. ``token`` replaces the deliveries' tokens,
         so that a late ack with an old token fails. ``skipped``: offsets that a filter kept from the handler.
-        ``is_aside``: the message continues as a parked retry.
+        ``is_aside``: the message continues as a parked retry. ``results``: what to store with the deliveries.
         """
         add, values = failures.appended(error)
         if error is not None:
@@ -71,7 +86,9 @@ class Deliveries:
             add = f"{add}, s.handed = s.message_offset NOT IN ({numbers(skipped)})"
         if is_aside:
             add = f"{add}, s.invisible_until = {ASIDE_AT}"
-        return self._update(cursor, f"s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}", values)
+        return self._update(
+            cursor, f"s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}", values, results
+        )
 
     def put_back(self, cursor: CursorWrapper, delay_ms: int, error: str | None) -> int:
         """Deliver the messages again after ``delay_ms`` milliseconds. Return how many the holder still had.

@@ -31,7 +31,7 @@ def appended(error: str | None) -> tuple[str, list[Any]]:
 def grown() -> str:
     """Return an expression that adds an error and keeps the newest ``ERRORS_KEPT``. Pass the error's text twice."""
     one_more = (
-        f"JSON_ARRAY_APPEND(COALESCE(s.errors, JSON_ARRAY()), '$', JSON_OBJECT('at', {NOW_MS},"
-        " 'attempt', s.retry_count + 1, 'by', s.delivered_to, 'error', %s))"
+        f"JSON_ARRAY_APPEND(COALESCE(s.errors, JSON_ARRAY()), '$', JSON_OBJECT('at', {NOW_MS}, 'since',"
+        " s.delivered_at, 'attempt', s.retry_count + 1, 'by', s.delivered_to, 'error', %s))"
     )
     return f"IF(COALESCE(JSON_LENGTH(s.errors), 0) >= {ERRORS_KEPT}, JSON_REMOVE({one_more}, '$[0]'), {one_more})"

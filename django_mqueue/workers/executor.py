@@ -153,7 +153,7 @@ def _lost_in_part(
 
 async def _await(job: Job, result: Any) -> None:
     """Await the coroutine of an ``async`` handler. Cancel it after ``max_runtime``, and raise ``TimeLimitExceeded``."""
-    limit = job.handler.max_runtime
+    limit = job.max_runtime
     job.coroutine = result
     if (thread := threading.get_ident()) not in job.threads:
         job.threads.append(thread)

@@ -10,13 +10,14 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 from ..drawing.printing import on_a_line
 from ..exceptions import Postpone, Reject, Retry
-from ..policy.backoff import ExponentialBackoff
+from ..policy.backoff import ExponentialBackoff, Policy
 from ..policy.durations import to_ms
 from ..protocol.acknowledging.acknowledger import Acknowledger
 from ..protocol.delivery import Delivery
@@ -88,9 +89,15 @@ class Job:
     def acknowledger(self) -> Acknowledger:
         return self.deliveries[0].status.acknowledger
 
+    @cached_property
+    def max_runtime(self) -> float | None:
+        """Return the time limit in seconds; None: no limit."""
+        return self.handler.limits(self.deliveries[0]).max_runtime
+
     def begins(self) -> None:
         """Record the start. The thread that runs the job calls this."""
         self.threads.append(threading.get_ident())
+        _ = self.max_runtime  # Found in this thread, because it may import the code of a job.
         self.started = time.monotonic()
 
     def ends(self, outcomes: list[Outcome]) -> bool:
@@ -133,18 +140,23 @@ def _shown(frame: FrameType) -> str:
     return "".join(traceback.format_list(found[own[-1] + 1 if own else 0 :] or found[-1:]))
 
 
-def _verdict_on(handler: Handler, attempt: int, exception: BaseException, error: str | None) -> Verdict:
+def _verdict_on(handler: Handler, delivery: Delivery, exception: BaseException, error: str | None) -> Verdict:
     if isinstance(exception, Postpone):
         return Verdict("postpone", _seconds(exception.delay))
     if isinstance(exception, Reject):
         return Verdict("reject", 0.0, str(exception))
+    limits = handler.limits(delivery)
     if isinstance(exception, Retry):
-        if exception.delay is not None:
-            return Verdict("nack", _seconds(exception.delay), str(exception))
         error = str(exception)
-    wait = _backoff(handler, attempt, exception)
+    if isinstance(exception, Retry) and exception.delay is not None:
+        wait: float | None = _seconds(exception.delay)
+    else:
+        wait = _backoff(handler.name, limits.retry, delivery.attempt, exception)
     text = describe(exception) if error is None else error
-    return Verdict("reject", 0.0, text) if wait is None else Verdict("nack", wait, text)
+    is_last = (
+        limits.max_attempts < handler.max_attempts and delivery.status.failures + 1 >= limits.max_attempts
+    )
+    return Verdict("reject", 0.0, text) if wait is None or is_last else Verdict("nack", wait, text)
 
 
 def verdicts_on(
@@ -158,8 +170,8 @@ def verdicts_on(
     deliveries = list(deliveries)
     if deliveries and _undone(handler, exception) and (again := _uncounted(handler, deliveries, exception)):
         return dict.fromkeys(deliveries, again)
-    attempts = dict.fromkeys(delivery.attempt for delivery in deliveries)
-    verdicts = {attempt: _verdict_on(handler, attempt, exception, error) for attempt in attempts}
+    first_of = {delivery.attempt: delivery for delivery in reversed(deliveries)}
+    verdicts = {attempt: _verdict_on(handler, one, exception, error) for attempt, one in first_of.items()}
     return {delivery: verdicts[delivery.attempt] for delivery in deliveries}
 
 
@@ -195,13 +207,13 @@ def describe(exception: BaseException) -> str:
     return f"{first}\n\n{''.join(traceback.format_exception(exception))}"
 
 
-def _backoff(handler: Handler, attempt: int, exception: BaseException) -> float | None:
-    """Return the seconds to wait, or None for no retry."""
+def _backoff(name: str, retry: Policy, attempt: int, exception: BaseException) -> float | None:
+    """Return the seconds to wait, or None for no retry. ``name``: the handler's."""
     try:
-        wait = handler.retry(attempt, exception)
+        wait = retry(attempt, exception)
         return None if wait is None else _seconds(wait)
     except Exception:
-        logger.exception("retry policy failed: %s; waiting %s s", handler.name, DEFAULT_DELAY)
+        logger.exception("retry policy failed: %s; waiting %s s", name, DEFAULT_DELAY)
         return DEFAULT_DELAY
 
 

@@ -183,10 +183,10 @@ class HandlerPool:
                 stack = job.stack()
                 logger.warning(
                     "handler exceeded max_runtime: %s: running for %.1f s (max_runtime is %g s); its stack now:\n%s",
-                    job, ran, job.handler.max_runtime, stack,
+                    job, ran, job.max_runtime, stack,
                 )  # fmt: skip
                 self.give_up(lot, job, partial(_overdue, job, stack))
-            elif job.handler.max_runtime is None and ran >= self._log_at.get(job, long):
+            elif job.max_runtime is None and ran >= self._log_at.get(job, long):
                 self._log_at[job] = 2 * ran
                 logger.warning(
                     "handler still running: %s: for %.1f s; its stack now:\n%s", job, ran, job.stack()
@@ -261,13 +261,13 @@ def _transactions_of(lot: Lot) -> AbstractContextManager[None]:
 
 
 def _limit(job: Job) -> float:
-    limit = job.handler.max_runtime
+    limit = job.max_runtime
     return math.inf if limit is None else limit + (CANCEL_GRACE if job.cancels else 0)
 
 
 def _overdue(job: Job, stack: str) -> list[Outcome]:
     """Return the outcomes of a job that ran too long. Each message that the handler got has failed."""
-    error = TimeLimitExceeded(job.handler.max_runtime or 0)
+    error = TimeLimitExceeded(job.max_runtime or 0)
     judged = dict(job.judged)
     given = [delivery for delivery in job.deliveries if delivery not in judged]
     judged |= verdicts_on(job.handler, given, error, f"{describe(error)}\nIts stack then:\n{stack}")

@@ -27,8 +27,20 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
+class Limits:
+    """The limits of one message's attempts; ``max_runtime`` in seconds."""
+
+    max_attempts: int
+    retry: Policy
+    max_runtime: float | None = None
+
+
+@dataclass(frozen=True)
 class Handler:
-    """A registered handler and its options; ``max_runtime`` in seconds."""
+    """A registered handler and its options; ``max_runtime`` in seconds.
+
+    ``limits_of``: returns the limits of a message, which must not be above those of the handler. None: the handler's.
+    """
 
     function: Callable[[Any], Any]
     topic: str
@@ -47,6 +59,12 @@ class Handler:
     filter: Callable[[Message], bool] | None = None
     kinds: dict[str, Parser | None] | None = None
     low_priority_share: float = 0.0
+    limits_of: Callable[[Message], Limits] | None = None
+
+    def limits(self, message: Message) -> Limits:
+        if self.limits_of is not None:
+            return self.limits_of(message)
+        return Limits(self.max_attempts, self.retry, self.max_runtime)
 
     def options(self, using: str, *, batch_size: int | None = None, eager: bool = False) -> Options:
         """Return the options of a subscriber. ``batch_size`` replaces the handler's. ``eager``: for tests."""
@@ -133,8 +151,7 @@ def consumer(
             "batch=True and strict=True exclude each other: strict=True handles one message of a key at a time, so"
             " there is no batch. Leave out one of them"
         )
-    if not isinstance(low_priority_share, int | float) or not 0 <= low_priority_share < 1:
-        raise ValueError(f"low_priority_share must be a number from 0 to below 1, not {low_priority_share!r}")
+    check_share(low_priority_share)
     limit = None if max_runtime is None else to_ms("max_runtime", max_runtime, least=0.001) / 1000
     policy, wants, takes = policy_of(retry), filter_of(filter), kinds_of(kinds)
     visible_ms = to_ms("visibility_timeout", visibility_timeout, least=0.001)
@@ -151,16 +168,28 @@ def consumer(
             function, topic, group, shown, size, concurrency, bool(strict), max_attempts, policy, visible_ms,
             start, bool(atomic), bool(batch), limit, wants, takes, low_priority_share,
         )  # fmt: skip
-        before = _handlers.get((topic, group))
-        if before is not None and _definition(before.function) != _definition(function):
-            raise HandlerError(
-                f"topic {topic!r} has a handler for group {group!r} already: {before.name}{_place(before.function)};"
-                f" {shown}{_place(function)} needs another group"
-            )
-        _handlers[topic, group] = handler
+        add(handler)
         return function
 
     return register
+
+
+def add(handler: Handler) -> None:
+    """Register a handler. Raises ``HandlerError`` if the topic and group have another one."""
+    topic, group, function = handler.topic, handler.group, handler.function
+    before = _handlers.get((topic, group))
+    if before is not None and _definition(before.function) != _definition(function):
+        raise HandlerError(
+            f"topic {topic!r} has a handler for group {group!r} already: {before.name}{_place(before.function)};"
+            f" {handler.name}{_place(function)} needs another group"
+        )
+    _handlers[topic, group] = handler
+
+
+def check_share(value: object) -> None:
+    """Raise ``ValueError`` if ``value`` is no ``low_priority_share``."""
+    if not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"low_priority_share must be a number from 0 to below 1, not {value!r}")
 
 
 def unregister(topic: str, group: str) -> None:

@@ -1,6 +1,7 @@
 """Settings of the tests' worker processes: the tests' settings, with the changes that the test requests.
 
-``TEST_MQUEUE`` is the ``MQUEUE`` setting as JSON. ``TEST_CLOCK`` is the argument of ``move_clocks``.
+``TEST_MQUEUE`` and ``TEST_TASKS`` are the settings ``MQUEUE`` and ``TASKS`` as JSON. ``TEST_CLOCK`` is the argument of
+``move_clocks``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import time
 from tests.settings import *  # noqa: F403
 
 MQUEUE = json.loads(os.environ.get("TEST_MQUEUE", "{}"))
+if "TEST_TASKS" in os.environ:
+    TASKS = json.loads(os.environ["TEST_TASKS"])
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

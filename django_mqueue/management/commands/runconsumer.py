@@ -12,6 +12,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
@@ -63,6 +64,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
         add("handlers", nargs="*", metavar="TOPIC[:GROUP]", help="Default: every registered handler.")
+        help = (
+            "Also run the jobs of these queues of Django's Tasks; without a name, of all queues. With --tasks, only the"
+            " named handlers run."
+        )
+        add("--tasks", nargs="*", metavar="QUEUE", help=help)
         add("--threads", type=positive, default=4, help="Number of handlers that run at once (default 4).")
         help = "Number of child processes that run the handlers, each with --threads (default 1: no child process)."
         add("--processes", type=positive, default=1, metavar="N", help=help)
@@ -129,7 +135,8 @@ class Command(BaseCommand):
         """Find the handlers, check the database, and return the handlers and the alias of the database."""
         autodiscover()
         try:
-            chosen = handlers(options["handlers"])
+            names = [*options["handlers"], *self._queues(options["tasks"])]
+            chosen = handlers(names)
         except MQueueError as error:
             raise CommandError(str(error)) from error
         if not chosen:
@@ -148,6 +155,18 @@ class Command(BaseCommand):
                 self.stdout.write(f"consuming {handler.topic} for group {handler.group}: {handler.name}")
             self.stdout.flush()
         return chosen, alias
+
+    def _queues(self, queues: list[str] | None) -> list[str]:
+        """Register the handlers of the queues in ``TASKS``. Return those that ``--tasks`` selects."""
+        if not getattr(settings, "TASKS", None) and queues is None:
+            return []
+        from ...tasks.queues import (  # On Django 5.2 it needs the package django-tasks.
+            register_queues,
+            selected,
+        )
+
+        known = register_queues()
+        return [] if queues is None else selected(queues, known)
 
     def _run_reloaded(self, options: dict[str, Any]) -> None:
         try:

@@ -68,7 +68,7 @@ class Acknowledger:
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine, handed = self._of(todo), self._of(starting)
-            done = mine.finish(cursor, skipped=[d.offset for d in todo if d.status.skipped])
+            done = _finish(cursor, mine, todo)
             stale = _not_settled(cursor, mine, done, after)
             if handed.mark_handed(cursor) < len(starting):
                 stale |= set(handed.receipts) - handed.held(cursor, locking=True)
@@ -99,7 +99,7 @@ class Acknowledger:
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
-            done = mine.finish(cursor, skipped=[d.offset for d in todo if d.status.skipped])
+            done = _finish(cursor, mine, todo)
             if done == len(todo):
                 return set()
             after = {d.status.receipt: (True, False, d.status.failures) for d in todo}
@@ -288,6 +288,13 @@ class Acknowledger:
 
     def _of(self, deliveries: Iterable[Delivery]) -> Deliveries:
         return Deliveries(self.context.holder, [d.status.receipt for d in deliveries])
+
+
+def _finish(cursor: CursorWrapper, mine: Deliveries, deliveries: Sequence[Delivery]) -> int:
+    """Acknowledge deliveries, with the results that their handlers left. Return how many the holder still had."""
+    skipped = [d.offset for d in deliveries if d.status.skipped]
+    results = {d.status.receipt: d.status.result for d in deliveries if d.status.result is not None}
+    return mine.finish(cursor, skipped=skipped, results=results)
 
 
 def is_long(context: ConsumerState, delay_ms: int) -> bool:

@@ -62,6 +62,11 @@ import sys
 sys.modules["shop.masks"] = sys.modules["docs_example"]
 """
 
+BEFORE["docs/how-to/run-jobs.md"] = """
+from django.conf import settings
+settings.TASKS = {"default": {"BACKEND": "django_mqueue.tasks.MQueueBackend", "OPTIONS": {"max_attempts": 3}}}
+"""
+
 BEFORE["docs/reference/request.md"] = """
 import threading
 from django.db import connections
@@ -111,6 +116,18 @@ from django_mqueue.models import Message
 assert not Message.objects.filter(topic__endswith="_replies").exists()
 _runners[0].stop()
 _worker.join()
+""",
+    "docs/how-to/run-jobs.md": """
+from django.core.management import call_command
+assert result.status == "READY", result
+call_command("runconsumer", tasks=[], drain=True, verbosity=0)
+result.refresh()
+assert result.return_value == f"order {order.pk} of ada is confirmed", result
+assert len(results) == 500
+results[-1].refresh()
+assert results[-1].status == "SUCCESSFUL"
+from django_mqueue import scheduled
+assert len(list(scheduled("tasks.default"))) == 1
 """,
     "README.md": RUN_HANDLERS
     + """

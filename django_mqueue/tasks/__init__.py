@@ -1,0 +1,10 @@
+"""The backend of Django's Tasks: each job is a message of the topic ``tasks.<queue>``, for the group ``tasks``.
+
+``backend`` enqueues jobs and finds their results, ``running`` runs them in a worker, ``queues`` registers a handler for
+each queue, and ``options`` holds the settings of a backend and of a task. It imports all other layers.
+"""
+
+from .backend import MQueueBackend
+from .options import JobExpired, job_options
+
+__all__ = ["JobExpired", "MQueueBackend", "job_options"]

@@ -1,0 +1,134 @@
+"""``MQueueBackend``: enqueue jobs, and find their results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+
+from .. import conf
+from ..messages import OutgoingMessage
+from ..policy.names import KIND_MAX, check_publish_topic
+from ..service.publish import publish_new
+from .compat import (
+    BaseTaskBackend,
+    InvalidTask,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    normalize_json,
+    task_enqueued,
+)
+from .job_ids import JobId, topic_of
+from .options import BackendOptions, JobOptions
+from .results import BACKEND, new_result, result_of, row_of
+
+Call: TypeAlias = "tuple[Task[..., Any], Sequence[Any], Mapping[str, Any]]"
+"""A task, and the positional and keyword arguments of one job."""
+
+
+class MQueueBackend(BaseTaskBackend):
+    """A backend for ``TASKS``. Its jobs are messages in the database ``MQUEUE["DATABASE"]``.
+
+    Raises ``ImproperlyConfigured`` for invalid ``OPTIONS`` or names of ``QUEUES``.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        try:
+            self.mqueue_options = BackendOptions.read(self.options)
+        except (TypeError, ValueError) as error:
+            raise ImproperlyConfigured(f"TASKS[{alias!r}]['OPTIONS']: {error}") from error
+        for queue in self.queues:
+            try:
+                check_publish_topic(topic_of(queue), conf.dead_letter_suffixes())
+            except (TypeError, ValueError) as error:
+                raise ImproperlyConfigured(f"TASKS[{alias!r}]['QUEUES']: {queue!r}: {error}") from error
+        self._job_options: dict[Any, JobOptions] = {}
+
+    @cached_property
+    def using(self) -> str:
+        return conf.database(None)
+
+    def options_of(self, function: Any) -> JobOptions:
+        """Return the options of a task's function."""
+        if function not in self._job_options:
+            self._job_options[function] = self.mqueue_options.of_function(function)
+        return self._job_options[function]
+
+    def validate_task(self, task: Task[..., Any]) -> None:
+        """Raise ``InvalidTask`` for a task that this backend cannot run."""
+        super().validate_task(task)
+        if len(task.module_path) > KIND_MAX:
+            raise InvalidTask(f"The import path of a task may have at most {KIND_MAX} characters.")
+
+    def enqueue(self, task: Task[..., Any], args: Any, kwargs: Any) -> TaskResult[Any]:
+        """Enqueue a job in the caller's transaction, with one statement. It exists exactly when that commits.
+
+        Raises ``InvalidTask`` for an invalid task, and ``TypeError`` or ``ValueError`` for arguments that JSON cannot
+        represent or that are too long.
+        """
+        return self.enqueue_all([(task, args, kwargs)])[0]
+
+    def enqueue_all(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
+        """Enqueue many jobs: all or none. Return their results in the same order.
+
+        ``calls``: for each job its task, its positional arguments (a list or tuple) and its keyword arguments (a
+        mapping). One statement stores up to 500 jobs of a queue. Raises what ``enqueue`` raises.
+        """
+        results: list[TaskResult[Any]] = []
+        messages: dict[str, list[OutgoingMessage]] = {}
+        for task, args, kwargs in calls:
+            self.validate_task(task)
+            id = JobId.new(task.queue_name, task.priority)
+            given = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs))}
+            messages.setdefault(id.topic, []).append(
+                OutgoingMessage(
+                    given,
+                    id=str(id),
+                    kind=task.module_path,
+                    headers={BACKEND: self.alias},
+                    at=task.run_after,
+                    priority=task.priority,
+                )
+            )
+            results.append(new_result(task, id, given["args"], given["kwargs"]))
+        if len(messages) > 1:
+            with transaction.atomic(using=self.using):
+                for topic, some in messages.items():
+                    publish_new(topic, some, self.using)
+        else:
+            for topic, some in messages.items():
+                publish_new(topic, some, self.using)
+        for result in results:
+            task_enqueued.send(type(self), task_result=result)
+        return results
+
+    def get_result(self, result_id: str) -> TaskResult[Any]:
+        """Return the result of a job, with one or two statements.
+
+        Raises ``TaskResultDoesNotExist`` if there is no such job of this backend, or if it was deleted ``RETENTION``
+        seconds after it was enqueued. Raises ``UnknownTask`` if this process does not have its task.
+        """
+        id = JobId.parse(result_id) if isinstance(result_id, str) else None
+        row = None if id is None else row_of(self.using, id)
+        if id is None or row is None:
+            raise TaskResultDoesNotExist(result_id)
+        return result_of(id, self.alias, row)
+
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
+        """Return the problems of the project's settings."""
+        if apps.is_installed("django_mqueue"):
+            return []
+        text = f"TASKS[{self.alias!r}] uses MQueueBackend, but 'django_mqueue' is not in INSTALLED_APPS"
+        return [Error(text, id="django_mqueue.E004")]

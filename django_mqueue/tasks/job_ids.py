@@ -1,0 +1,53 @@
+"""The ids of jobs. An id names the queue and the priority, so that a job is found by its id alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import conf
+from ..policy.ids import uuid7
+from ..policy.names import ID_MAX, PRIORITY_MAX, PRIORITY_MIN, spread_partition
+
+GROUP = "tasks"
+"""The consumer group of the workers that run jobs."""
+
+
+def topic_of(queue: str) -> str:
+    """Return the topic of a queue's jobs."""
+    return f"tasks.{queue}"
+
+
+@dataclass(frozen=True)
+class JobId:
+    """The parts of a job's id. ``spread``: the number of partitions of the topic when the job was enqueued."""
+
+    queue: str
+    priority: int
+    spread: int
+    unique: str
+
+    @classmethod
+    def new(cls, queue: str, priority: int) -> JobId:
+        return cls(queue, priority, conf.get("SPREAD", topic_of(queue)), uuid7())
+
+    @classmethod
+    def parse(cls, text: str) -> JobId | None:
+        """Return the parts of an id, or None if no job can have it."""
+        try:
+            queue, priority, spread, unique = text.rsplit(".", 3)
+            found = cls(queue, int(priority), int(spread), unique)
+        except ValueError:
+            return None
+        in_range = PRIORITY_MIN <= found.priority <= PRIORITY_MAX and found.spread > 0 and len(text) <= ID_MAX
+        return found if queue and in_range and str(found) == text else None
+
+    def __str__(self) -> str:
+        return f"{self.queue}.{self.priority}.{self.spread}.{self.unique}"
+
+    @property
+    def topic(self) -> str:
+        return topic_of(self.queue)
+
+    @property
+    def partition(self) -> str:
+        return spread_partition(str(self), self.spread, self.priority)

@@ -1,0 +1,78 @@
+"""Register a handler for each queue of the backends in ``TASKS``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.conf import settings
+
+from ..exceptions import HandlerError
+from ..policy.backoff import NoRetry, policy_of
+from ..signals import dead_lettered
+from ..workers import registry
+from .backend import MQueueBackend
+from .compat import task_backends
+from .job_ids import GROUP, topic_of
+from .options import ATTEMPTS_MAX
+from .running import limits_of, report_failure, run_job
+
+VISIBLE_MS = 60_000
+
+
+def backends() -> list[MQueueBackend]:
+    """Return the backends in ``TASKS`` that use this queue, in the order of their aliases."""
+    aliases = sorted(getattr(settings, "TASKS", None) or ())
+    return [found for alias in aliases if isinstance(found := task_backends[alias], MQueueBackend)]
+
+
+def register_queues() -> dict[str, str]:
+    """Register a handler for each queue, in place of those registered before. Return {queue: topic}.
+
+    If several backends have a queue, the options of the first one count for the handler.
+    """
+    for handler in registry.handlers():
+        if handler.function is run_job:
+            registry.unregister(handler.topic, handler.group)
+            dead_lettered.disconnect(report_failure, handler.topic)
+    found: dict[str, str] = {}
+    for backend in backends():
+        for queue in sorted(backend.queues - found.keys()):
+            found[queue] = topic_of(queue)
+            registry.add(_handler(queue, backend))
+            dead_lettered.connect(report_failure, found[queue])
+    return found
+
+
+def selected(names: Iterable[str], known: dict[str, str]) -> list[str]:
+    """Return the handlers of queues, as ``TOPIC:GROUP``; of all queues without ``names``.
+
+    Raises ``HandlerError`` for an unknown queue, and if there is none.
+    """
+    wanted = list(names) or sorted(known)
+    for name in wanted:
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise HandlerError(
+                f"no backend in TASKS that uses MQueueBackend has the queue {name!r}; queues: {there}"
+            )
+    if not wanted:
+        raise HandlerError("no backend in TASKS uses django_mqueue.tasks.MQueueBackend")
+    return [f"{known[name]}:{GROUP}" for name in wanted]
+
+
+def _handler(queue: str, backend: MQueueBackend) -> registry.Handler:
+    return registry.Handler(
+        function=run_job,
+        topic=topic_of(queue),
+        group=GROUP,
+        name=f"tasks of queue {queue}",
+        batch_size=registry.IN_FLIGHT,
+        concurrency=None,
+        strict=False,
+        max_attempts=ATTEMPTS_MAX,
+        retry=policy_of(NoRetry()),
+        visible_ms=VISIBLE_MS,
+        start="earliest",
+        low_priority_share=backend.mqueue_options.low_priority_share,
+        limits_of=limits_of,
+    )

@@ -1,0 +1,104 @@
+"""Tasks for the tests. They are imported with the default backend of Django."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+
+from django_mqueue import Retry, publish
+from django_mqueue.tasks import job_options
+from django_mqueue.tasks.compat import TaskContext, task
+
+seen: list[Any] = []
+"""What the jobs have noted; each test empties it."""
+
+
+@task
+def add(a: int, b: int) -> int:
+    seen.append((a, b))
+    return a + b
+
+
+@task
+def echo(*args: Any, **kwargs: Any) -> Any:
+    seen.append((args, kwargs))
+    return [list(args), kwargs]
+
+
+@task
+async def double(number: int) -> int:
+    seen.append(number)
+    return 2 * number
+
+
+@task
+def fail(text: str = "no") -> None:
+    seen.append(text)
+    raise ValueError(text)
+
+
+@task(takes_context=True)
+def number_of_attempt(context: TaskContext) -> int:
+    seen.append(context.attempt)
+    if context.attempt < 3:
+        raise OSError(f"attempt {context.attempt}")
+    return context.attempt
+
+
+@task
+def return_a_set() -> Any:
+    return {1}
+
+
+@task
+def return_many(count: int) -> str:
+    return "x" * count
+
+
+@job_options(max_attempts=3, backoff=[0], retry_on=OSError)
+@task
+def patient(error: str) -> None:
+    seen.append(error)
+    raise OSError(error) if error.startswith("os") else ValueError(error)
+
+
+@task
+@job_options(expires=timedelta(seconds=1))
+def fresh() -> str:
+    return "in time"
+
+
+@task
+@job_options(timeout=0.2)
+async def sleeps() -> None:
+    import asyncio
+
+    seen.append("asleep")
+    await asyncio.sleep(60)
+
+
+@task
+def asks_again() -> None:
+    seen.append("again")
+    raise Retry("later", delay=0)
+
+
+@task
+def kills_its_worker(path: str) -> None:
+    with open(path, "a") as file:
+        file.write("started\n")
+    os._exit(9)
+
+
+@task
+def publishes(fails: bool) -> None:
+    with transaction.atomic():
+        publish("made", {"by": "a job"})
+        if fails:
+            raise ValueError("rolled back")
+
+
+not_a_task = seen

@@ -1,0 +1,125 @@
+"""``runconsumer --tasks`` runs the jobs of queues, and the registry follows the setting ``TASKS``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+
+from django_mqueue import publish
+from django_mqueue.tasks import MQueueBackend
+from django_mqueue.tasks.compat import BaseTaskBackend
+from django_mqueue.testing import drain, published
+from django_mqueue.workers.registry import handlers
+from tests.support.running import Seen, registered, run
+
+from . import jobs
+from .conftest import tasks
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def empty() -> None:
+    jobs.seen.clear()
+
+
+def enqueue() -> None:
+    """Enqueue a job in each queue, and publish a message for a handler."""
+    jobs.add.enqueue(1, 1)
+    jobs.add.using(queue_name="mail").enqueue(2, 2)
+    publish("t", "message")
+
+
+@pytest.mark.parametrize(
+    ("queues", "found"),
+    [([], [(1, 1), (2, 2)]), (["mail"], [(2, 2)]), (["mail", "default"], [(1, 1), (2, 2)])],
+)
+def test_tasks_selects_queues_and_no_handlers(queues: list[str], found: list[tuple[int, int]]) -> None:
+    enqueue()
+    with registered("t", seen := Seen()):
+        call_command("runconsumer", tasks=queues, drain=True, verbosity=0)
+    assert (sorted(jobs.seen), seen.payloads) == (found, [])
+
+
+def test_handlers_and_queues_in_one_worker() -> None:
+    enqueue()
+    with registered("t", seen := Seen()):
+        run(tasks=["mail"])
+    assert (jobs.seen, seen.payloads) == ([(2, 2)], ["message"])
+
+
+def test_without_names_a_worker_runs_handlers_and_jobs() -> None:
+    enqueue()
+    with registered("t", seen := Seen()):
+        call_command("runconsumer", drain=True, verbosity=0)
+    assert (sorted(jobs.seen), seen.payloads) == ([(1, 1), (2, 2)], ["message"])
+
+
+def test_an_unknown_queue_is_an_error_that_names_the_queues() -> None:
+    with pytest.raises(CommandError, match="has the queue 'post'; queues: default, mail"):
+        call_command("runconsumer", tasks=["post"])
+
+
+def test_without_a_backend_of_this_queue_tasks_is_an_error() -> None:
+    other = {"default": {"BACKEND": f"{__name__}.OtherBackend"}}
+    with (
+        override_settings(TASKS=other),
+        pytest.raises(CommandError, match="no backend in TASKS uses django_mqueue"),
+    ):
+        call_command("runconsumer", tasks=[])
+
+
+class OtherBackend(BaseTaskBackend):
+    """A backend of another kind."""
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class OwnBackend(MQueueBackend):
+    """A backend of the project that extends this one."""
+
+
+def test_a_subclass_of_the_backend_is_found() -> None:
+    own = {"default": {**tasks()["default"], "BACKEND": f"{__name__}.OwnBackend"}}
+    with override_settings(TASKS=own):
+        jobs.add.enqueue(1, 2)
+        assert len(drain()) == 1
+
+
+def test_the_registry_follows_the_settings() -> None:
+    drain()
+    assert {"tasks.default", "tasks.mail"} <= {handler.topic for handler in handlers()}
+    with override_settings(TASKS={"default": {**tasks()["default"], "QUEUES": ["mail"]}}):
+        drain()
+        assert "tasks.default" not in {handler.topic for handler in handlers()}
+
+
+@pytest.mark.parametrize("queue", ["x" * 101, "mail ", "a\nb", "mail_dlq", "mail_scheduled"])
+def test_a_queue_whose_name_is_no_topic_is_an_error(queue: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"TASKS\['default'\]\['QUEUES'\]"):
+        MQueueBackend("default", {**tasks()["default"], "QUEUES": [queue]})
+
+
+def test_a_share_of_the_jobs_is_of_the_lowest_priority() -> None:
+    with override_settings(TASKS=tasks(low_priority_share=0.5)):
+        for priority in (10, -10):
+            for n in range(40):
+                jobs.echo.using(priority=priority).enqueue(priority, n)
+        run(tasks=["default"], threads=1, max_messages=20)
+    assert {args[0] for args, _ in jobs.seen} == {10, -10}
+    with pytest.raises(ImproperlyConfigured, match="low_priority_share"):
+        MQueueBackend("default", tasks(low_priority_share=2)["default"])
+
+
+def test_the_app_must_be_installed() -> None:
+    backend = MQueueBackend("default", tasks()["default"])
+    assert backend.check() == []
+    with override_settings(INSTALLED_APPS=["django.contrib.contenttypes"]):
+        (problem,) = backend.check()
+    assert problem.id == "django_mqueue.E004"
+    assert published() == []
