@@ -73,6 +73,15 @@ DATABASES = {
 # The pipeline sets 0: its workers delete flights as soon as all groups, also the archive, are done with them.
 MQUEUE = {"TOPICS": {"flights": {"RETENTION": env.int("FLIGHTS_RETENTION", default=3600)}}}
 
+TASKS = {
+    "default": {
+        "BACKEND": "django_mqueue.tasks.MQueueBackend",
+        "QUEUES": ["default", "mail"],
+        # A real shop would wait for minutes: ExponentialBackoff(first=60, max=3600).
+        "OPTIONS": {"max_attempts": 5, "backoff": [0.2]},
+    }
+}
+
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_PASSWORD_VALIDATORS = [

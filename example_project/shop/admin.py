@@ -18,7 +18,7 @@ class OrderAdmin(ReadOnlyAdmin):
 
 @admin.register(Mail)
 class MailAdmin(ReadOnlyAdmin):
-    list_display = ["id", "order", "kind", "text", "written_at"]
+    list_display = ["id", "order", "kind", "text", "written_at", "sent_at"]
     list_filter = ["kind"]
     list_select_related = ["order"]
     ordering = ["-id"]

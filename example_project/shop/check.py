@@ -34,6 +34,8 @@ def _mails(story: Story) -> Iterator[str]:
         want = ["confirmation", "reminder"] if customer == REMINDED_NOW else ["confirmation"]
         have = Mail.objects.filter(order=order).order_by("kind").values_list("kind", flat=True)
         yield from _differs(f"{customer}'s mails", want, have)
+        unsent = Mail.objects.filter(order=order, sent_at=None).values_list("kind", flat=True)
+        yield from _differs(f"{customer}'s unsent mails", [], unsent)
 
 
 def _invoices(story: Story) -> Iterator[str]:

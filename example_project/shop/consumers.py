@@ -12,6 +12,7 @@ from . import outside
 from .events import ORDERS, PRICES, REMINDERS, OrderPlaced, PriceAsked, ReminderDue
 from .models import Charge, Invoice, InvoiceNumbers, Mail, Order
 from .orders import paid
+from .tasks import send_mail
 
 PRICE_LIST = {"tea": "4.00", "coffee": "5.50", "cocoa": "6.20", "honey": "9.80"}
 
@@ -27,7 +28,7 @@ def price(message: Delivery) -> None:
 
 @consumer(ORDERS, group="confirmations")
 def confirm(message: Delivery) -> None:
-    """Write the confirmation at once. A repeated delivery finds the mail already written."""
+    """Write the confirmation. A repeated delivery finds the mail already written."""
     placed: OrderPlaced = message.payload
     order = Order.objects.get(pk=placed["order"])
     _write(order, Mail.Kind.CONFIRMATION, f"Thank you for {order.count} {order.article}.")
@@ -80,7 +81,11 @@ def remind(message: Delivery) -> None:
 
 
 def _write(order: Order, kind: Mail.Kind, text: str) -> None:
-    Mail.objects.get_or_create(order=order, kind=kind, defaults={"text": text})
+    """Write a mail, and enqueue the job that sends it, in one commit."""
+    with transaction.atomic():
+        mail, is_new = Mail.objects.get_or_create(order=order, kind=kind, defaults={"text": text})
+        if is_new:
+            send_mail.enqueue(mail.pk)
 
 
 def _next_number() -> int:

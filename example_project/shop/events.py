@@ -8,6 +8,9 @@ from typing import TypedDict
 ORDERS, PRICES, REMINDERS = "orders", "prices", "reminders"
 GROUPS = {ORDERS: ["confirmations", "invoices", "cards"], PRICES: ["pricing"], REMINDERS: ["mail"]}
 
+WORK = [ORDERS, PRICES, REMINDERS, "--tasks", "mail"]
+"""The arguments of ``runconsumer`` for the shop's worker: its topics, and the queue of jobs that send mails."""
+
 REMIND_AFTER = timedelta(days=1)
 
 

@@ -19,7 +19,7 @@ class Order(models.Model):
 
 
 class Mail(models.Model):
-    """A mail that would be sent. An order has one mail of each kind, so a repeated delivery finds it."""
+    """A mail. An order has one mail of each kind, so a repeated delivery finds it. A job sends it."""
 
     class Kind(models.TextChoices):
         CONFIRMATION = "confirmation"
@@ -29,6 +29,7 @@ class Mail(models.Model):
     kind = models.CharField(max_length=20, choices=Kind.choices)
     text = models.CharField(max_length=200)
     written_at = models.DateTimeField(auto_now_add=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["order", "kind"], name="example_shop_mail_once")]

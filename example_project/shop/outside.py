@@ -1,10 +1,10 @@
-"""The simulated world outside: a bank that is slow or declines, and a printer that jams."""
+"""The simulated world outside: a bank that is slow or declines, a printer that jams, and a busy mail server."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
-from .models import BankEntry, Order
+from .models import BankEntry, Mail, Order
 
 GOOD, DECLINED, SLOW, SILENT = "good card", "declined card", "slow card", "silent card"
 SLOW_FOR = 2
@@ -19,6 +19,10 @@ class CardDeclined(Exception):
 
 class BankTimeout(Exception):
     """The bank does not answer. Another call may succeed."""
+
+
+class MailServerBusy(Exception):
+    """The mail server takes no mail now."""
 
 
 class PaperJam(Exception):
@@ -45,3 +49,9 @@ def print_invoice(order: Order, attempt: int) -> None:
     """Print an invoice. Raises ``PaperJam`` at the first attempt for an order of honey."""
     if order.article == STICKY and attempt == 1:
         raise PaperJam("honey sticks")
+
+
+def send(mail: Mail, attempt: int) -> None:
+    """Send a mail. Raises ``MailServerBusy`` at the first attempt for a reminder."""
+    if mail.kind == Mail.Kind.REMINDER and attempt == 1:
+        raise MailServerBusy("try again later")

@@ -46,4 +46,5 @@ def _at_attempt(number: int) -> str:
 
 
 def _ms(order: Order, mail: Mail) -> int:
-    return round((mail.written_at - order.placed_at).total_seconds() * 1000)
+    """Return the milliseconds from the order until the mail was sent."""
+    return round(((mail.sent_at or mail.written_at) - order.placed_at).total_seconds() * 1000)

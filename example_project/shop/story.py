@@ -9,7 +9,7 @@ from django_mqueue import redrive, scheduled
 from django_mqueue.inspect import Inspected, messages
 
 from .events import GROUPS, ORDERS, REMINDERS, reminder_id
-from .models import Order
+from .models import Mail, Order
 from .orders import paid, place_order, remind_now
 from .outside import DECLINED, GOOD, SILENT, SLOW
 
@@ -52,14 +52,19 @@ class Story:
         return redrive(ORDERS, group="cards", ids=ids, edit=lambda letter: {**letter.payload, "card": GOOD})
 
     def is_over(self) -> bool:
-        """Return whether each message that is due today is done or dead. No message leaves these two states by itself.
+        """Return whether each message that is due today is done or dead, and no written mail waits for its job.
+
+        No message leaves these two states by itself. A handler writes a mail before its message is done, so the mails
+        are checked after the messages.
 
         Counts of pending, waiting and in-flight messages could miss a message that changes its state meanwhile.
         """
         reminder = reminder_id(self.orders[REMINDED_NOW].pk)
         if any(scheduled(REMINDERS, id=reminder)):
             return False  # It is due, but not yet promoted into the log.
-        return all(message.status in ("done", "dead") for message in self._messages(reminder))
+        if any(message.status not in ("done", "dead") for message in self._messages(reminder)):
+            return False
+        return not Mail.objects.filter(order__in=self.orders.values(), sent_at=None).exists()
 
     def _messages(self, reminder: str) -> Iterator[Inspected]:
         """Yield the messages with their state, for each group."""

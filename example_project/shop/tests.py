@@ -19,6 +19,7 @@ from .events import ORDERS, REMIND_AFTER, REMINDERS
 from .models import BankEntry, Charge, Invoice, InvoiceNumbers, Mail, Order
 from .orders import paid, place_order, remind_now
 from .outside import DECLINED, GOOD, SILENT, SLOW
+from .tasks import send_mail
 
 
 def place(article: str = "tea", card: str = "") -> Order:
@@ -55,6 +56,13 @@ class ConfirmationTest(TestCase):
         order = place()
         drain(ORDERS, "confirmations")
         self.assertEqual(Mail.objects.get().order, order)
+
+    def test_is_sent_by_a_job(self) -> None:
+        place()
+        drain(ORDERS, "confirmations")
+        (job,) = drain("tasks.mail")
+        self.assertIsNotNone(Mail.objects.get().sent_at)
+        self.assertEqual(send_mail.get_result(job.id).return_value, "Thank you for 2 tea.")
 
 
 class InvoiceTest(TestCase):
@@ -129,6 +137,12 @@ class ReminderTest(TestCase):
         self.assertTrue(remind_now(order))
         drain(REMINDERS)
         self.assertEqual(Mail.objects.get(kind=Mail.Kind.REMINDER).order, order)
+        (job,) = drain("tasks.mail")
+        self.assertEqual(send_mail.get_result(job.id).status, "READY")  # The mail server was busy.
+        send_to_front("tasks.mail", group="tasks", status="waiting")
+        drain("tasks.mail")
+        result = send_mail.get_result(job.id)
+        self.assertEqual((result.status, result.attempts), ("SUCCESSFUL", 2))
 
     def test_one_that_is_on_its_way_when_the_order_is_paid_writes_nothing(self) -> None:
         order = place()

@@ -73,7 +73,7 @@ def test_an_interrupted_day_can_be_followed_by_another(example: Example) -> None
 def test_the_shops_own_tests_pass(example: Example) -> None:
     code, output = example.run("test", "example_project.shop", "--noinput")
     assert code == 0, output
-    assert "Found 16 test(s)" in output
+    assert "Found 17 test(s)" in output
     assert "\nOK" in output
 
 

@@ -20,7 +20,7 @@ from django_mqueue.exceptions import RequestTimeout
 from example_project.environment.lineage import die_with_parent
 from example_project.workers import ROOT, Workers, workers
 
-from ...events import ORDERS, PRICES, REMINDERS
+from ...events import WORK
 from ...opening import somebody_orders
 
 USER = "operator"
@@ -42,7 +42,7 @@ class Command(BaseCommand):
         _operator(password)
         try:
             with (
-                workers([f"shop-{token_hex(4)}"], ORDERS, PRICES, REMINDERS, "--verbosity", "0") as started,
+                workers([f"shop-{token_hex(4)}"], *WORK, "--verbosity", "0") as started,
                 _served(address) as server,
             ):
                 self._say(f"The admin: http://{address}/admin/django_mqueue/")

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from example_project.workers import Workers, workers
 
 from ...check import wrong
-from ...events import ORDERS, PRICES, REMINDERS
+from ...events import WORK
 from ...report import lines
 from ...story import BROKEN, ORDERED, Story
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         story = Story()
         try:
-            with workers([f"shop-{token_hex(4)}"], ORDERS, PRICES, REMINDERS, "--verbosity", "0") as started:
+            with workers([f"shop-{token_hex(4)}"], *WORK, "--verbosity", "0") as started:
                 self._run(story, started)
         except KeyboardInterrupt:
             raise CommandError("interrupted", returncode=130) from None

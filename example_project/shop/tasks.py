@@ -1,0 +1,31 @@
+"""The shop's tasks. A handler enqueues a job in the transaction that writes its data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import django
+from django.utils import timezone
+
+from . import outside
+from .models import Mail
+
+if TYPE_CHECKING or django.VERSION >= (6, 0):
+    from django.tasks import TaskContext, task
+else:
+    from django_tasks import TaskContext, task
+
+
+@task(queue_name="mail", takes_context=True)
+def send_mail(context: TaskContext[..., str], mail: int) -> str:
+    """Send a mail, and return its text. If the mail server is busy, the job is retried.
+
+    A job that runs again after a crash finds the mail sent. Only if its worker dies between the mail server's answer
+    and the commit, the mail is sent twice.
+    """
+    found = Mail.objects.get(pk=mail)
+    if found.sent_at is None:
+        outside.send(found, context.attempt)
+        found.sent_at = timezone.now()
+        found.save(update_fields=["sent_at"])
+    return found.text
