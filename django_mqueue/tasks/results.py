@@ -49,14 +49,16 @@ def plain_task(path: str) -> Task[..., Any]:
     return found
 
 
-def task_of(path: str, **changes: Any) -> Task[..., Any]:
+def task_of(path: str, **values: Any) -> Task[..., Any]:
     """Return the task at an import path, with the queue, priority and other values of one job.
 
     Raises ``UnknownTask`` if there is no task.
     """
     found = plain_task(path)
+    if all(getattr(found, name) == value for name, value in values.items()):
+        return found
     try:
-        return found.using(**changes)
+        return found.using(**values)
     except (InvalidTask, ImproperlyConfigured) as error:
         raise UnknownTask(f"task {path!r} cannot run as it was enqueued: {error}") from error
 

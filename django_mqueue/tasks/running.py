@@ -36,19 +36,15 @@ logger = logging.getLogger("django_mqueue")
 
 POSTPONE_UNKNOWN = 60.0
 """Seconds until a job is tried again whose task this process does not have."""
-UNLIMITED = JobOptions(max_attempts=ATTEMPTS_MAX)
+UNLIMITED = JobOptions(max_attempts=ATTEMPTS_MAX).limits
 
 
 def run_job(delivery: Delivery) -> Awaitable[None] | None:
     """Run the job of a message. The handler of each queue is this function."""
-    options = _options(delivery)
-    if delivery.status.failures >= options.max_attempts:
-        raise Reject(WORKER_DIED)
-    age = moment(delivery.status.acknowledger.context.clock.now()) - delivery.published_at
-    if options.expires is not None and delivery.attempt == 1 and age > timedelta(seconds=options.expires):
-        raise JobExpired(options.expires)
+    context = delivery.status.acknowledger.context
     try:
-        result = running_result(delivery, delivery.status.acknowledger.context.holder.name)
+        result = running_result(delivery, context.holder.name)
+        backend = _backend(result.backend)
     except UnknownTask as error:
         logger.warning(
             "job postponed for %g s: topic %s, id %s: %s. Restart the worker with the code that enqueued it",
@@ -57,34 +53,41 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
         raise Postpone(POSTPONE_UNKNOWN) from error
     except ValueError as error:
         raise Reject(str(error)) from error
-    task = result.task
-    sender = type(task.get_backend())
-    task_started.send_robust(sender, task_result=result)
+    task, options = result.task, backend.options_of(result.task.func)
+    if delivery.status.failures >= options.max_attempts:
+        raise Reject(WORKER_DIED)
+    if options.expires is not None and delivery.attempt == 1:
+        age = moment(context.clock.now()) - delivery.published_at
+        if age > timedelta(seconds=options.expires):
+            raise JobExpired(options.expires)
+    task_started.send_robust(type(backend), task_result=result)
     args = [TaskContext(task_result=result), *result.args] if task.takes_context else result.args
     value = task.func(*args, **result.kwargs)
     if iscoroutinefunction(task.func):
-        return _await(delivery, result, cast("Awaitable[Any]", value))
-    _keep(delivery, result, value)
-    task_finished.send_robust(sender, task_result=result)
+        return _await(backend, delivery, result, cast("Awaitable[Any]", value))
+    _keep(backend, delivery, result, value)
+    task_finished.send_robust(type(backend), task_result=result)
     return None
 
 
-async def _await(delivery: Delivery, result: TaskResult[Any], value: Awaitable[Any]) -> None:
-    _keep(delivery, result, await value)
-    await task_finished.asend_robust(type(result.task.get_backend()), task_result=result)
+async def _await(
+    backend: MQueueBackend, delivery: Delivery, result: TaskResult[Any], value: Awaitable[Any]
+) -> None:
+    _keep(backend, delivery, result, await value)
+    await task_finished.asend_robust(type(backend), task_result=result)
 
 
-def _keep(delivery: Delivery, result: TaskResult[Any], value: Any) -> None:
+def _keep(backend: MQueueBackend, delivery: Delivery, result: TaskResult[Any], value: Any) -> None:
     """Leave the return value for the ack. Raises ``TypeError`` or ``ValueError`` if it cannot be stored."""
     returned = normalize_json(value)
-    encoded = json.dumps(returned, ensure_ascii=False, separators=(",", ":")).encode()
-    limit = _backend(result.backend).mqueue_options.max_result_bytes
-    if len(encoded) > limit:
-        raise ValueError(
-            f"the return value is {len(encoded)} bytes encoded, over max_result_bytes ({limit}): store it elsewhere"
-            " and return a reference, or raise the limit"
-        )
-    delivery.status.result = None if returned is None else encoded
+    if returned is not None:
+        encoded = json.dumps(returned, ensure_ascii=False, separators=(",", ":")).encode()
+        if len(encoded) > (limit := backend.mqueue_options.max_result_bytes):
+            raise ValueError(
+                f"the return value is {len(encoded)} bytes encoded, over max_result_bytes ({limit}): store it elsewhere"
+                " and return a reference, or raise the limit"
+            )
+        delivery.status.result = encoded
     object.__setattr__(result, "status", TaskResultStatus.SUCCESSFUL)
     object.__setattr__(result, "finished_at", timezone.now())
     object.__setattr__(result, "_return_value", returned)
@@ -97,7 +100,7 @@ def report_failure(*, using: str, group: str, id: str | None, **details: Any) ->
     if job is None or row is None:
         return
     try:
-        backend = _backend(backend_of(row) or "")
+        backend = _backend(backend_of(row))
         result = result_of(job, backend.alias, row)
     except UnknownTask as error:
         logger.warning("task_finished not sent: id %s: %s", id, error)
@@ -106,21 +109,16 @@ def report_failure(*, using: str, group: str, id: str | None, **details: Any) ->
 
 
 def limits_of(message: Message) -> Limits:
-    """Return the limits of a job's attempts. Never raises."""
-    return _options(message).limits
-
-
-def _options(message: Message) -> JobOptions:
-    """Return the options of a job. If this process does not have its task, there is no limit."""
+    """Return the limits of a job's attempts. Never raises: without the job's task, there is no limit."""
     try:
-        return _backend(message.headers.get(BACKEND, "")).options_of(plain_task(message.kind).func)
+        return _backend(message.headers.get(BACKEND)).options_of(plain_task(message.kind).func).limits
     except UnknownTask:
         return UNLIMITED
 
 
-def _backend(alias: str) -> MQueueBackend:
+def _backend(alias: Any) -> MQueueBackend:
     try:
-        found = task_backends[alias]
+        found = task_backends[str(alias)]
     except ImproperlyConfigured as error:
         raise UnknownTask(f"there is no backend {alias!r}: {error}") from error
     if not isinstance(found, MQueueBackend):
