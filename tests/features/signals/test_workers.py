@@ -15,6 +15,7 @@ from django.test import override_settings
 from django_mqueue import Message, OutgoingMessage, Postpone, Reject, Retry, publish, publish_many, signals
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.protocol.events import Event
+from django_mqueue.testing import drain
 from django_mqueue.workers import signal_dispatcher
 from django_mqueue.workers.signal_dispatcher import SignalDispatcher
 from tests.support.processes import FAST
@@ -84,6 +85,15 @@ def test_an_atomic_handlers_ack_is_told_once_and_after_its_commit() -> None:
     with listening(signals.acked, signals.published, then=look) as heard, sell:
         run()
     assert (heard.names, seen) == (["acked"], [1])
+
+
+def test_drain_sends_the_signal_of_an_atomic_ack_once() -> None:
+    """``drain`` updates its memory at once, and the hook of the commit does it again."""
+    publish("t", 1)
+    sell = registered("t", lambda message: Sale.objects.create(number=1), atomic=True)
+    with listening(signals.acked) as heard, sell:
+        drain("t")
+    assert heard.names == ["acked"]
 
 
 def test_without_listeners_a_worker_starts_no_thread_and_makes_no_event(

@@ -21,7 +21,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/consumer_state.py",
         "news = [d for d in deliveries if not d.status.answer]",
         "news = list(deliveries)",
-        f"{_WORKERS}::test_an_atomic_handlers_ack_is_told_once_and_after_its_commit",
+        f"{_WORKERS}::test_drain_sends_the_signal_of_an_atomic_ack_once",
     ),
     mutation(
         "receivers of a poll run after its locks are released",
