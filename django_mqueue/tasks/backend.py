@@ -49,6 +49,10 @@ class MQueueBackend(BaseTaskBackend):
             self.mqueue_options = BackendOptions.read(self.options)
         except (TypeError, ValueError) as error:
             raise ImproperlyConfigured(f"TASKS[{alias!r}]['OPTIONS']: {error}") from error
+        if not self.queues:
+            raise ImproperlyConfigured(
+                f"TASKS[{alias!r}]['QUEUES'] is empty: name the queues, because workers run the jobs of known queues only"
+            )
         for queue in self.queues:
             try:
                 check_publish_topic(topic_of(queue), conf.dead_letter_suffixes())

@@ -39,6 +39,10 @@ POSTPONE_UNKNOWN = 60.0
 UNLIMITED = JobOptions(max_attempts=ATTEMPTS_MAX).limits
 
 
+class JobFailed(Exception):
+    """A job has failed for good. Its text is the traceback of the last attempt."""
+
+
 def run_job(delivery: Delivery) -> Awaitable[None] | None:
     """Run the job of a message. The handler of each queue is this function."""
     context = delivery.status.acknowledger.context
@@ -105,7 +109,11 @@ def report_failure(*, using: str, group: str, id: str | None, **details: Any) ->
     except UnknownTask as error:
         logger.warning("task_finished not sent: id %s: %s", id, error)
         return
-    task_finished.send_robust(type(backend), task_result=result)
+    try:
+        raise JobFailed(result.errors[-1].traceback if result.errors else "")
+    except JobFailed:
+        # Django's receiver logs the exception that is being handled.
+        task_finished.send_robust(type(backend), task_result=result)
 
 
 def limits_of(message: Message) -> Limits:

@@ -105,6 +105,11 @@ def test_a_queue_whose_name_is_no_topic_is_an_error(queue: str) -> None:
         MQueueBackend("default", {**tasks()["default"], "QUEUES": [queue]})
 
 
+def test_a_backend_without_queues_is_an_error() -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"TASKS\['default'\]\['QUEUES'\] is empty"):
+        MQueueBackend("default", {**tasks()["default"], "QUEUES": []})
+
+
 def test_a_share_of_the_jobs_is_of_the_lowest_priority() -> None:
     with override_settings(TASKS=tasks(low_priority_share=0.5)):
         for priority in (10, -10):
