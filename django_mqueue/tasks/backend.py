@@ -51,7 +51,7 @@ class MQueueBackend(BaseTaskBackend):
             raise ImproperlyConfigured(f"TASKS[{alias!r}]['OPTIONS']: {error}") from error
         if not self.queues:
             raise ImproperlyConfigured(
-                f"TASKS[{alias!r}]['QUEUES'] is empty: name the queues, because workers run the jobs of known queues only"
+                f"TASKS[{alias!r}]['QUEUES'] is empty: name the queues, because workers run only jobs of known queues"
             )
         for queue in self.queues:
             try:

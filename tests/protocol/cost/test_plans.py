@@ -37,6 +37,7 @@ from django_mqueue.inspect import messages, remove, send_to_front
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.policy.message_query import STATUSES
 from django_mqueue.protocol.promoting import Promoter
+from django_mqueue.store.queries import job_rows
 from tests.support.plans import Plan, planned
 from tests.support.processes import wait_until
 
@@ -132,6 +133,8 @@ def look() -> None:
     messages("full", group="behind", kind="none", newest_first=True, scan_limit=1000)
     messages("full", after=moment, before=moment + timedelta(milliseconds=1))
     messages("full", after=moment, newest_first=True, payload__x=1, scan_limit=1000)
+    assert job_rows.by_id("default", "ahead", ("full", "full_scheduled"), "k1", "given")
+    job_rows.newest_copy("default", "ahead", "full", "dead-7")
     for status in ("pending", "waiting"):
         send_to_front("full", group="behind", status=status, limit=200)
         remove("full", group="behind", status=status, limit=200)
@@ -207,6 +210,7 @@ SORTED_ON_PURPOSE = (
     "INSERT INTO queue_partition_leases",  # the partitions of one statement, to find existing rows
     "SELECT failed_group FROM queue_messages",  # the groups that have dead letters
     "FORCE INDEX (queue_messages_due) WHERE topic = %s AND failed_group IN",  # dead letters chosen by their ids
+    "m.original_id = %s AND m.consumer_group = %s",  # the copies of one job
     "FORCE INDEX (queue_leases_holder) SET",  # a subscriber's leases, noted before their index changes
 )
 """These statements sort few rows, even if the tables are large."""
@@ -380,6 +384,17 @@ def test_a_scheduled_message_is_found_by_its_id_and_moved_by_its_key(plans: list
         assert plan.read <= 2, str(plan)
     moved = the(plans, "SELECT partition_key, id, consumer_group, payload", "ORDER BY available_at, `offset`")
     assert moved.read <= 5 * 500, str(moved)
+
+
+def test_a_job_is_found_by_its_id_and_its_state_by_primary_key(plans: list[Plan]) -> None:
+    for text, index in (
+        ("m.topic IN", "queue_messages_dedupe"),
+        ("m.original_id = %s", "queue_messages_due"),
+    ):
+        plan = the(plans, "s.errors, s.result", text)
+        assert {access.key for access in plan.of("m")} == {index}, str(plan)
+        assert {access.key for access in plan.of("s")} <= {"PRIMARY"}, str(plan)
+        assert plan.read <= 5, str(plan)
 
 
 def test_whoever_is_registered_is_found_by_name(plans: list[Plan]) -> None:
