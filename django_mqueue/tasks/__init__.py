@@ -1,10 +1,11 @@
 """The backend of Django's Tasks: each job is a message of the topic ``tasks.<queue>``, for the group ``tasks``.
 
 ``backend`` enqueues jobs and finds their results, ``running`` runs them in a worker, ``queues`` registers a handler for
-each queue, and ``options`` holds the settings of a backend and of a task. It imports all other layers.
+each queue, and ``options`` holds the settings of a backend and of a task. It imports all lower layers.
 """
 
 from .backend import MQueueBackend
 from .options import JobExpired, job_options
+from .waiting import await_result, wait_for_result
 
-__all__ = ["JobExpired", "MQueueBackend", "job_options"]
+__all__ = ["JobExpired", "MQueueBackend", "await_result", "job_options", "wait_for_result"]

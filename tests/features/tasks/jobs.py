@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import timedelta
 from typing import Any
 
-from django.db import transaction
-
-from django_mqueue import Retry, publish
+from django_mqueue import Retry
 from django_mqueue.tasks import job_options
 from django_mqueue.tasks.compat import TaskContext, task
 
@@ -94,11 +93,14 @@ def kills_its_worker(path: str) -> None:
 
 
 @task
-def publishes(fails: bool) -> None:
-    with transaction.atomic():
-        publish("made", {"by": "a job"})
-        if fails:
-            raise ValueError("rolled back")
+def hangs_once(path: str) -> str:
+    """Hang at the first run, until the worker is killed."""
+    first = not os.path.exists(path)
+    with open(path, "a") as file:
+        file.write("started\n")
+    while first:
+        time.sleep(1)
+    return "done"
 
 
 not_a_task = seen

@@ -14,7 +14,7 @@ from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import JobExpired, MQueueBackend, job_options
 from django_mqueue.tasks.compat import TaskResult, TaskResultStatus
 from django_mqueue.testing import published
-from tests.support.processes import Workers
+from tests.support.processes import Workers, wait_until
 from tests.support.running import run
 from tests.support.subscribers import let_worker_die
 
@@ -129,6 +129,22 @@ def test_a_job_that_kills_its_workers_fails_and_does_not_loop(tmp_path: Path) ->
     assert refreshed(other).return_value == 3
     assert "the worker died" in poison.errors[-1].traceback
     assert poison.attempts >= 2
+
+
+def test_a_job_of_a_killed_worker_runs_again_and_is_counted(tmp_path: Path) -> None:
+    note = tmp_path / "starts"
+    result, queued = jobs.hangs_once.enqueue(str(note)), jobs.add.enqueue(1, 2)
+    program, setting = ("django", "runconsumer"), json.dumps(tasks())
+    with Workers() as workers:
+        first = workers.run(program, "--tasks", "--threads", "1", "--name", "first", TEST_TASKS=setting)
+        wait_until(note.exists, "the job has started")
+        first.kill()
+        assert refreshed(result).status == TaskResultStatus.RUNNING, "until another worker has its partition"
+        let_worker_die(first)
+        second = workers.run(program, "--tasks", "--drain", "--name", "second", TEST_TASKS=setting)
+        assert second.wait() == 0
+    assert (refreshed(result).return_value, result.attempts, result.worker_ids) == ("done", 2, ["", "second"])
+    assert (refreshed(queued).return_value, queued.attempts) == (3, 1)
 
 
 def test_options_are_set_above_and_below_the_decorator() -> None:
