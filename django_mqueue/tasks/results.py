@@ -39,10 +39,10 @@ def _imported(path: str) -> Any:
 
 
 def plain_task(path: str) -> Task[..., Any]:
-    """Return the task at an import path. Raises ``UnknownTask`` if there is none."""
+    """Return the task at an import path. Raises ``UnknownTask`` if there is none, or if its module is broken."""
     try:
         found = _imported(path)
-    except (ImportError, ValueError) as error:
+    except BaseException as error:  # The module may raise anything, also SystemExit.
         raise UnknownTask(f"task {path!r} cannot be imported: {error}") from error
     if not isinstance(found, Task):
         raise UnknownTask(f"{path!r} is no task, but {type(found).__name__}")

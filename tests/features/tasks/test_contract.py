@@ -328,7 +328,13 @@ def test_a_result_belongs_to_the_backend_that_enqueued_it() -> None:
 
 def test_an_unknown_task_waits_for_a_worker_that_knows_it(caplog: pytest.LogCaptureFixture) -> None:
     result = jobs.add.enqueue(1, 2)
-    for kind in ("shop.tasks.no_such_task", f"{jobs.__name__}.not_a_task", f"{jobs.__name__}.gone"):
+    package = jobs.__name__.rpartition(".")[0]
+    for kind in (
+        "shop.no_such_task",
+        f"{package}.jobs.not_a_task",
+        f"{package}.jobs.gone",
+        f"{package}.broken.add",
+    ):
         Message.objects.update(metadata=_with_kind(kind))
         DeliveryState.objects.update(invisible_until=1)
         work()
