@@ -100,6 +100,10 @@ class VirtualEnvironment:
         ]
         project = f"{ROOT}[{','.join(extras)}]" if extras else ROOT
         run([*pip, "--editable", project, f"Django~={self.django}.0", *self._pinned])
+        for archive in self.directory.glob("lib/python*/site-packages/pyspark/python/lib/pyspark.zip"):
+            # Spark lets its Python processes import from here, and each would compile the modules again. A streaming
+            # worker that needs more than ten seconds to start fails. Without it they import the installed package.
+            archive.unlink()
         self._stamp.write_text(self._wanted().split()[0] + " " + " ".join(extras))
 
     def _extras_with_earlier(self) -> list[str]:
