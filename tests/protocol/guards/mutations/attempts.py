@@ -123,13 +123,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "all decisions use the clock of the database",
         "a worker with a wrong clock delivers too early or never, and takes leases that are still valid",
-        "store/connection/dialect.py",
-        "NOW_MS = \"(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)\"",
-        "class _OwnClock:\n"
-        "    def __format__(self, form: str) -> str:\n"
-        "        import time\n\n"
-        "        return str(int(time.time() * 1000))\n\n\n"
-        "NOW_MS = _OwnClock()",
+        "store/connection/session.py",
+        "        connection._mqueue_charset_of = raw\n    return cursor\n",
+        "        connection._mqueue_charset_of = raw\n    import time\n"
+        "    cursor.execute('SET timestamp = %s', [time.time()])\n    return cursor\n",
         "protocol/guards/test_clock.py::test_a_subscriber_with_a_wrong_clock_steals_no_lease",
     ),
     mutation(
