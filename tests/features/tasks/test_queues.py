@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from django_mqueue import publish
 from django_mqueue.tasks import MQueueBackend
-from django_mqueue.tasks.compat import BaseTaskBackend
+from django_mqueue.tasks.compat import BaseTaskBackend, InvalidTask
 from django_mqueue.testing import drain, published
 from django_mqueue.workers.registry import handlers
 from tests.support.running import Seen, registered, run
@@ -103,6 +103,14 @@ def test_the_registry_follows_the_settings() -> None:
 def test_a_queue_whose_name_is_no_topic_is_an_error(queue: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=r"TASKS\['default'\]\['QUEUES'\]"):
         MQueueBackend("default", {**tasks()["default"], "QUEUES": [queue]})
+
+
+def test_a_queue_that_is_gone_is_an_error_when_a_job_is_enqueued() -> None:
+    mail = jobs.add.using(queue_name="mail")
+    only_default = {"default": {**tasks()["default"], "QUEUES": ["default"]}}
+    with override_settings(TASKS=only_default), pytest.raises(InvalidTask, match="Queue 'mail' is not valid"):
+        mail.enqueue(1, 2)
+    assert published() == []
 
 
 def test_a_backend_without_queues_is_an_error() -> None:
