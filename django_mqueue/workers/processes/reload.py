@@ -39,9 +39,12 @@ def run_with_reload(work: Callable[[], None], stop: Callable[[], None]) -> None:
         signal.SIGINT, _ignore
     )  # The terminal sends it to the outer process also, which sends SIGTERM.
     try:
-        autoreload.run_with_reloader(main)
+        try:
+            autoreload.run_with_reloader(main)
+        finally:
+            # Two SIGTERMs may arrive: one for the whole group of processes, and one from the outer process.
+            signal.signal(signal.SIGTERM, _ignore)
     finally:
-        signal.signal(signal.SIGTERM, _ignore)
         stop()
         ended.wait()
 

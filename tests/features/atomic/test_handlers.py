@@ -345,10 +345,12 @@ def test_a_delivery_that_was_lost_rolls_everything_back() -> None:
                 other.execute("UPDATE queue_partition_leases SET holder = 'another', lease_renewed_at = 0")
                 other.commit()
 
-    with registered("orders", handle, atomic=True):
+    # If the worker has the lease again before the handler ends, the attempt fails, and is retried at once.
+    with registered("orders", handle, atomic=True, retry=[0]):
         run()
     assert [message.attempt for message in seen.messages] == [1, 2]
-    assert (sold(), len(payloads_in_log("sold")), attempts()) == ([1], 1, [(True, 0)])
+    assert (sold(), len(payloads_in_log("sold"))) == ([1], 1)
+    assert DeliveryState.objects.get().acked
 
 
 @pytest.mark.parametrize("atomic", [True, False])

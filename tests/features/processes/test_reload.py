@@ -6,15 +6,19 @@ import itertools
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from django.utils import autoreload
 
 from django_mqueue import publish
 from django_mqueue.models import DeliveryState, PartitionLease
+from django_mqueue.workers.processes.reload import run_with_reload
 from tests.support.processes import Worker, Workers, wait_until
 from tests.support.shop.models import Door, Step
+from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_server]
 
@@ -142,6 +146,31 @@ def test_a_signal_finishes_what_runs_and_ends_the_command(
     assert done(1)
     assert DeliveryState.objects.get().acked
     assert set(PartitionLease.objects.values_list("holder", flat=True)) == {""}
+
+
+def test_two_signals_to_the_worker_let_it_finish_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal to the whole group and the one of the outer process arrive one after the other."""
+    done: list[str] = []
+    stopped = threading.Event()
+
+    def first(main: Callable[[], None]) -> None:
+        threading.Thread(target=main).start()
+        raise SystemExit
+
+    def second(number: int, handler: object) -> None:
+        if number == signal.SIGTERM:
+            raise SystemExit
+
+    def work() -> None:
+        assert stopped.wait(PATIENCE)
+        done.append("worked")
+
+    monkeypatch.setenv(autoreload.DJANGO_AUTORELOAD_ENV, "true")
+    monkeypatch.setattr(autoreload, "run_with_reloader", first)
+    monkeypatch.setattr(signal, "signal", second)
+    with pytest.raises(SystemExit):
+        run_with_reload(work, stopped.set)
+    assert done == ["worked"]
 
 
 def test_the_second_signal_ends_the_command_at_once(project: Project) -> None:

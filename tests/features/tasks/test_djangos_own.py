@@ -76,7 +76,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Download the source distribution of the installed Django, and make its tests importable."""
     folder = tmp_path_factory.mktemp("django")
     version = django.get_version()
-    command = [
+    command: list[str | Path] = [
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
         "--no-binary", "django", "--dest", folder, f"django=={version}",
     ]  # fmt: skip
