@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, TypeAlias
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
+from django.utils.timezone import is_naive, make_aware
 
 from .. import conf
 from ..messages import OutgoingMessage
@@ -60,7 +60,7 @@ class MQueueBackend(BaseTaskBackend):
                 raise ImproperlyConfigured(f"TASKS[{alias!r}]['QUEUES']: {queue!r}: {error}") from error
         self._job_options: dict[Any, JobOptions] = {}
 
-    @cached_property
+    @property
     def using(self) -> str:
         return conf.database(None)
 
@@ -95,6 +95,7 @@ class MQueueBackend(BaseTaskBackend):
         for task, args, kwargs in calls:
             self.validate_task(task)
             id = JobId.new(task.queue_name, task.priority)
+            due = task.run_after
             given = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs))}
             messages.setdefault(id.topic, []).append(
                 OutgoingMessage(
@@ -102,7 +103,8 @@ class MQueueBackend(BaseTaskBackend):
                     id=str(id),
                     kind=task.module_path,
                     headers={BACKEND: self.alias},
-                    at=task.run_after,
+                    # Without USE_TZ, Django's datetimes are naive.
+                    at=make_aware(due) if due is not None and is_naive(due) else due,
                     priority=task.priority,
                 )
             )

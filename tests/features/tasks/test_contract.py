@@ -189,6 +189,14 @@ def test_a_job_waits_for_its_time() -> None:
     assert (jobs.seen, refreshed(soon).return_value) == ([(3, 4)], 7)
 
 
+def test_a_job_waits_for_a_naive_time_if_the_project_has_no_time_zones() -> None:
+    with override_settings(USE_TZ=False, TIME_ZONE="UTC"):
+        result = jobs.add.using(run_after=timezone.now() + timedelta(hours=2)).enqueue(1, 2)
+        work()
+        assert jobs.add.get_result(result.id).status == READY
+        assert jobs.seen == []
+
+
 def test_the_highest_priority_runs_first() -> None:
     for priority in (0, -100, 100, 5):
         jobs.echo.using(priority=priority).enqueue(priority)
