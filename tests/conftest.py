@@ -18,10 +18,13 @@ from pytest_django import DjangoDbBlocker
 from tests.own_server import OwnServer, own_server_of_kind
 from tests.servers import adopt, kind_of_run, version_of_run
 from tests.support import lock_hygiene
-from tests.support.durations import Recorder, leave_out_slow, leave_to_the_other_server
-from tests.support.sampling import sample
+from tests.support.durations import Recorder, leave_out_slow, leave_to_the_other_server, slow
+from tests.support.sampling import changed_files, sample
 
 _running = ExitStack()
+
+PART = 4
+"""A sample contains one in ``PART`` of the exhaustive tests and of the slow tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--half", type=int, choices=[0, 1], help="in a sample, share the slow tests with the other server"
     )
-    parser.addoption("--base", metavar="COMMIT", help="in a sample, prefer guards that changed since then")
+    parser.addoption("--base", metavar="COMMIT", help="in a sample, run what changed since then, too")
     parser.addoption("--quick", action="store_true", help="leave out what was recorded as slow")
     parser.addoption("--long", action="store_true", help="also what is marked long")
     parser.addoption(
@@ -73,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.quick:
         leave_out_slow(config, items)
     if config.option.sample:
-        _take_a_part("exhaustive", 4, config, items)
+        _take_a_part(config, items)
         if config.option.half is not None:
             leave_to_the_other_server(config.option.half, config.option.sample, config, items)
 
@@ -83,11 +86,15 @@ def _leave_out(mark: str, config: pytest.Config, items: list[pytest.Item]) -> No
     items[:] = [item for item in items if not item.get_closest_marker(mark)]
 
 
-def _take_a_part(mark: str, one_in: int, config: pytest.Config, items: list[pytest.Item]) -> None:
-    marked = [item for item in items if item.get_closest_marker(mark)]
-    names = [item.nodeid for item in marked]
-    taken = set(sample(config.option.sample, mark, names, one_in))
-    left_out = {item for item, name in zip(marked, names, strict=True) if name not in taken}
+def _take_a_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect most exhaustive and most slow tests. Slow tests of a changed file stay, and those marked ``always``."""
+    changed = changed_files(config.option.base) if config.option.base else set()
+    names = {item: item.nodeid for item in items if item.get_closest_marker("exhaustive")}
+    for item in slow(items):
+        if not item.get_closest_marker("always") and item.nodeid.partition("::")[0] not in changed:
+            names[item] = item.nodeid
+    taken = set(sample(config.option.sample, "part", list(names.values()), PART))
+    left_out = {item for item, name in names.items() if name not in taken}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

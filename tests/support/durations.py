@@ -1,7 +1,7 @@
 """Read and write the recorded durations of tests, and deselect tests by their duration.
 
 ``python3 tests/run.py --record`` writes ``tests/durations.json``: the seconds of each test that took over
-``QUICK_SECONDS``, with set-up and teardown.
+``SLOW_SECONDS``, with set-up and teardown.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from random import Random
 import pytest
 
 RECORD = Path(__file__).resolve().parents[1] / "durations.json"
-QUICK_SECONDS = 0.5
-"""The quick lane leaves out each test with a longer record."""
+SLOW_SECONDS = 0.5
+"""A test with a longer record is slow. The quick lane leaves it out. A sample has a part of the slow tests, each on one
+server."""
 QUICK_LIMIT = 2.0
 """A recorded run of the quick lane fails if one of its tests takes more seconds."""
-SHARED_SECONDS = 1.0
-"""When two servers share the slow tests, each test with a longer record runs on one of them."""
 
 
 def recorded() -> dict[str, dict[str, float]]:
@@ -29,8 +28,8 @@ def recorded() -> dict[str, dict[str, float]]:
 
 
 def leave_out_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests whose record is longer than ``QUICK_SECONDS``."""
-    _deselect(_longer_than(QUICK_SECONDS, items), config, items)
+    """Deselect the slow tests."""
+    _deselect(slow(items), config, items)
 
 
 def leave_to_the_other_server(half: int, seed: str, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -39,7 +38,7 @@ def leave_to_the_other_server(half: int, seed: str, config: pytest.Config, items
     ``half``: 0 for the first server, 1 for the second. ``seed`` chooses the server of each slow test, and of each file
     marked ``one_server``. Tests marked ``once`` stay, because only one of the servers runs them.
     """
-    shared = {item: item.nodeid for item in _longer_than(SHARED_SECONDS, items)}
+    shared = {item: item.nodeid for item in slow(items)}
     shared |= {item: _file(item.nodeid) for item in items if item.get_closest_marker("one_server")}
     elsewhere = [
         item
@@ -49,9 +48,14 @@ def leave_to_the_other_server(half: int, seed: str, config: pytest.Config, items
     _deselect(elsewhere, config, items)
 
 
-def _longer_than(limit: float, items: list[pytest.Item]) -> list[pytest.Item]:
+def slow(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests whose record is longer than ``SLOW_SECONDS``."""
     seconds = recorded()
-    return [item for item in items if seconds.get(_file(item.nodeid), {}).get(_test(item.nodeid), 0) > limit]
+    return [
+        item
+        for item in items
+        if seconds.get(_file(item.nodeid), {}).get(_test(item.nodeid), 0) > SLOW_SECONDS
+    ]
 
 
 def _deselect(found: list[pytest.Item], config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -75,7 +79,7 @@ class Recorder:
         for nodeid, seconds in self._seconds.items():
             tests = found.setdefault(_file(nodeid), {})
             tests.pop(_test(nodeid), None)
-            if seconds > QUICK_SECONDS:
+            if seconds > SLOW_SECONDS:
                 tests[_test(nodeid)] = round(seconds, 1)
         kept = {file: tests for file, tests in found.items() if tests and (RECORD.parents[1] / file).exists()}
         RECORD.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")

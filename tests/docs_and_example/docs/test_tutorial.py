@@ -89,6 +89,7 @@ def follow(project: Project, block: Block, background: list[OtherTerminal]) -> N
             assert shows(expected, output), f"{block}: {command}\nexpected {expected}\ngot {output}"
 
 
+@pytest.mark.always
 @pytest.mark.django_db(transaction=True)
 def test_the_tutorial_works_from_its_first_step_to_its_last(tmp_path: Path) -> None:
     """Each command runs in order and prints what the tutorial shows. One command kills a worker."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests import conftest
 from tests.support import durations
-from tests.support.durations import QUICK_LIMIT, QUICK_SECONDS, SHARED_SECONDS, Recorder
+from tests.support.durations import QUICK_LIMIT, SLOW_SECONDS, Recorder
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def test_the_quick_lane_has_all_but_what_was_recorded_as_slow(
 ) -> None:
     item = request.node
     file, name = durations._file(item.nodeid), durations._test(item.nodeid)
-    for seconds, left in ((QUICK_SECONDS, [item]), (QUICK_SECONDS + 0.1, [])):
+    for seconds, left in ((SLOW_SECONDS, [item]), (SLOW_SECONDS + 0.1, [])):
         durations.RECORD.write_text(json.dumps({file: {name: seconds}}))
         items = [item]
         durations.leave_out_slow(Config(), items)  # type: ignore[arg-type]
@@ -90,7 +92,7 @@ def test_two_servers_share_the_slow_tests(
     """A slow test runs on one server, which the seed chooses. A fast test, or a test marked ``once``, runs on both."""
     item = request.node
     file, name = durations._file(item.nodeid), durations._test(item.nodeid)
-    durations.RECORD.write_text(json.dumps({file: {name: SHARED_SECONDS + 0.1}}))
+    durations.RECORD.write_text(json.dumps({file: {name: SLOW_SECONDS + 0.1}}))
     seeds = [str(number) for number in range(20)]
     first, second = ([runs_on(half, item, seed) for seed in seeds] for half in (0, 1))
     assert [not there for there in first] == second
@@ -98,8 +100,36 @@ def test_two_servers_share_the_slow_tests(
     item.add_marker(pytest.mark.once)
     assert all(runs_on(0, item, seed) for seed in seeds)
     del item.own_markers[-1]
-    durations.RECORD.write_text(json.dumps({file: {name: SHARED_SECONDS}}))
+    durations.RECORD.write_text(json.dumps({file: {name: SLOW_SECONDS}}))
     assert all(runs_on(half, item, seed) for half in (0, 1) for seed in seeds)
+
+
+def test_a_sample_has_a_quarter_of_the_slow_tests_and_those_that_changed(
+    record: Callable[[], dict[str, dict[str, float]]],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    item = request.node
+    file, name = durations._file(item.nodeid), durations._test(item.nodeid)
+    monkeypatch.setattr(conftest, "changed_files", {"with changes": {file}, "without": set()}.get)
+    durations.RECORD.write_text(json.dumps({file: {name: SLOW_SECONDS + 0.1}}))
+    seeds = [str(number) for number in range(100)]
+    assert 10 < sum(is_taken(item, seed) for seed in seeds) < 45
+    assert all(is_taken(item, seed, base="with changes") for seed in seeds)
+    item.add_marker(pytest.mark.always)
+    assert all(is_taken(item, seed) for seed in seeds)
+    del item.own_markers[-1]
+    durations.RECORD.write_text(json.dumps({file: {name: SLOW_SECONDS}}))
+    assert all(is_taken(item, seed) for seed in seeds)
+    item.add_marker(pytest.mark.exhaustive)
+    assert 10 < sum(is_taken(item, seed, base="with changes") for seed in seeds) < 45
+
+
+def is_taken(item: pytest.Item, seed: str, base: str = "without") -> bool:
+    items, config = [item], Config()
+    config.option = SimpleNamespace(base=base, sample=seed)
+    conftest._take_a_part(config, items)  # type: ignore[arg-type]
+    return bool(items)
 
 
 def runs_on(half: int, item: pytest.Item, seed: str) -> bool:
@@ -115,3 +145,4 @@ class Hook:
 
 class Config:
     hook = Hook()
+    option = SimpleNamespace()

@@ -29,6 +29,7 @@ for model in admin.site._registry:
 """
 
 
+@pytest.mark.always
 def test_all_comes_as_promised_and_a_wrong_invoice_is_noticed(example: Example) -> None:
     code, output = example.run("shop")
     assert code == 0, output

@@ -18,6 +18,7 @@ SHORT = Options(
 )  # fmt: skip
 
 
+@pytest.mark.always
 @pytest.mark.timeout(280)
 def test_half_a_minute_of_faults_breaks_no_promise(
     own_server: OwnServer, tmp_path: Path, seed: str | None

@@ -40,7 +40,7 @@ from .deaths import Zygote
 from .recovery import recover
 from .walks import Stage, Walk
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.always]
 
 SAMPLE = 6
 

@@ -30,7 +30,7 @@ from .walks_runner import (
     run_until_drained,
 )
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.always]
 
 MANY = 1000
 """More boundaries than a run has."""

@@ -25,7 +25,7 @@ from .taking_out import (
     take_out,
 )
 
-pytestmark = [pytest.mark.once, pytest.mark.timeout(900), pytest.mark.django_db]
+pytestmark = [pytest.mark.always, pytest.mark.once, pytest.mark.timeout(900), pytest.mark.django_db]
 
 SAMPLE = 10
 """A run with ``--sample`` removes one in ``SAMPLE`` of the guards. It also removes up to ``CHANGED`` guards whose code

@@ -15,7 +15,7 @@ from .mutations import MUTATIONS
 from .mutations.mutation import Mutation
 from .taking_out import copy_of_the_project, needs_spark, take_out
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.always, pytest.mark.once]
 
 
 def test_each_guard_has_a_name_of_its_own() -> None:

@@ -9,8 +9,8 @@ DESCRIPTION = """\
 Runs the project's checks and tests on private servers, in virtual environments that it makes itself.
 
   --quick     the checks; unit tests and each feature's main cases, on MariaDB
-  (default)   the checks; everything on MariaDB with the oldest Django, of the exhaustive tests a sample;
-              the protocol on MySQL; the features on MySQL with the newest Python and Django; Spark
+  (default)   the checks; everything on MariaDB with the oldest Django, of the exhaustive and of the slow
+              tests a sample; the protocol on MySQL; the features on MySQL with the newest Python and Django; Spark
   --full      everything of all this, on both servers, with the oldest and the newest Spark
 
 With DATABASE_URL set, pytest runs on that server alone.
@@ -60,7 +60,7 @@ def parse(arguments: list[str]) -> Options:
     parser.add_argument(
         "--base",
         default="",
-        help="of the guards, prefer those that changed since this commit; default: the one before the newest",
+        help="also run guards and slow tests that changed since this commit; default: the one before the newest",
     )
     parser.add_argument(
         "--record",
