@@ -78,7 +78,17 @@ TASKS = {
         "BACKEND": "django_mqueue.tasks.MQueueBackend",
         "QUEUES": ["default", "mail"],
         # A real shop would wait for minutes: ExponentialBackoff(first=60, max=3600).
-        "OPTIONS": {"max_attempts": 5, "backoff": [0.2]},
+        "OPTIONS": {
+            "max_attempts": 5,
+            "backoff": [0.2],
+            "recurring": {
+                "sales": {
+                    "task": "example_project.shop.tasks.report_sales",
+                    "cron": "0 6 * * *",
+                    "timezone": "Europe/Berlin",
+                },
+            },
+        },
     }
 }
 

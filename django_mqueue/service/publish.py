@@ -127,6 +127,13 @@ def publish_new(topic: str, messages: Sequence[OutgoingMessage], using: str) -> 
 
 
 @tracing.sending
+def publish_once(topic: str, message: OutgoingMessage, partition: str, using: str) -> Published:
+    """Publish a message into a chosen partition, unless its id is used there. Raise what ``publish`` raises."""
+    row = _row(topic, message, conf.get("MAX_PAYLOAD_BYTES", topic))._replace(partition=partition)
+    return _publish(topic, row, due_of(message.delay, message.at), True, "ignore", using)
+
+
+@tracing.sending
 def publish_many(
     topic: str, messages: Iterable[OutgoingMessage | Any], *, using: str | None = None
 ) -> list[Published]:

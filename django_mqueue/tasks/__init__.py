@@ -6,6 +6,10 @@ each queue, and ``options`` holds the settings of a backend and of a task. It im
 
 from .backend import MQueueBackend
 from .options import JobExpired, job_options
+from .queues import recurring_jobs
+from .recurring import RecurringJob
 from .waiting import await_result, wait_for_result
 
-__all__ = ["JobExpired", "MQueueBackend", "await_result", "job_options", "wait_for_result"]
+__all__ = [
+    "JobExpired", "MQueueBackend", "RecurringJob", "await_result", "job_options", "recurring_jobs", "wait_for_result",
+]  # fmt: skip

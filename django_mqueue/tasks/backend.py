@@ -25,8 +25,8 @@ from .compat import (
     task_enqueued,
 )
 from .job_ids import JobId, topic_of
-from .options import BackendOptions, JobOptions
-from .results import BACKEND, new_result, result_of, row_of
+from .options import BackendOptions, JobOptions, Recurring
+from .results import BACKEND, UnknownTask, new_result, result_of, row_of, task_of
 
 Call: TypeAlias = "tuple[Task[..., Any], Sequence[Any], Mapping[str, Any]]"
 """A task, and the positional and keyword arguments of one job."""
@@ -69,6 +69,12 @@ class MQueueBackend(BaseTaskBackend):
         if function not in self._job_options:
             self._job_options[function] = self.mqueue_options.of_function(function)
         return self._job_options[function]
+
+    def recurring_task(self, options: Recurring) -> Task[..., Any]:
+        """Return the task of a recurring job, with its queue and priority. Raises ``UnknownTask``."""
+        given = {"queue_name": options.queue, "priority": options.priority}
+        values = {name: value for name, value in given.items() if value is not None}
+        return task_of(options.task, backend=self.alias, **values)
 
     def validate_task(self, task: Task[..., Any]) -> None:
         """Raise ``InvalidTask`` for a task that this backend cannot run."""
@@ -134,7 +140,14 @@ class MQueueBackend(BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return the problems of the project's settings."""
-        if apps.is_installed("django_mqueue"):
-            return []
-        text = f"TASKS[{self.alias!r}] uses MQueueBackend, but 'django_mqueue' is not in INSTALLED_APPS"
-        return [Error(text, id="django_mqueue.E004")]
+        found: list[CheckMessage] = []
+        if not apps.is_installed("django_mqueue"):
+            text = f"TASKS[{self.alias!r}] uses MQueueBackend, but 'django_mqueue' is not in INSTALLED_APPS"
+            found.append(Error(text, id="django_mqueue.E004"))
+        for name, options in sorted(self.mqueue_options.recurring.items()):
+            try:
+                self.recurring_task(options)
+            except UnknownTask as error:
+                text = f"TASKS[{self.alias!r}]['OPTIONS']['recurring'][{name!r}]: {error}"
+                found.append(Error(text, id="django_mqueue.E005"))
+        return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .. import conf
 from ..policy.ids import uuid7
 from ..policy.names import ID_MAX, PRIORITY_MAX, PRIORITY_MIN, spread_partition
+from ..store.log import MessageKey
 
 GROUP = "tasks"
 """The consumer group of the workers that run jobs."""
@@ -47,6 +48,10 @@ class JobId:
     @property
     def topic(self) -> str:
         return topic_of(self.queue)
+
+    @property
+    def message_key(self) -> MessageKey:
+        return self.partition, str(self), ""
 
     @property
     def partition(self) -> str:

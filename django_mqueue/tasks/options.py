@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
@@ -12,11 +13,16 @@ from ..policy.backoff import ExponentialBackoff, Policy, RetryOn, RetryPolicy, p
 from ..policy.durations import to_ms
 from ..service.subscription import check_count
 from ..workers.registry import Limits, check_share
+from .compat import normalize_json
+from .timetable import Timetable
 
 ATTRIBUTE = "mqueue_job_options"
 """The attribute of a task's function that holds its options."""
 ATTEMPTS_MAX = 1000
 RESULT_BYTES = 65_536
+OVERLAP = ("queue", "skip", "allow")
+CATCH_UP = ("one", "none", "all")
+_NAME = re.compile("[A-Za-z0-9_-]{1,60}")
 
 Target = TypeVar("Target")
 
@@ -95,10 +101,52 @@ def job_options(
 
 
 @dataclass(frozen=True)
+class Recurring:
+    """The settings of a recurring job. ``queue`` and ``priority``: None for those of the task.
+
+    ``overlap``: what a firing does while the previous one is unfinished. ``catch_up``: which firings run that were due
+    while no worker ran.
+    """
+
+    name: str
+    task: str
+    timetable: Timetable
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    queue: str | None = None
+    priority: int | None = None
+    overlap: str = "queue"
+    catch_up: str = "one"
+
+    @classmethod
+    def read(cls, name: Any, given: Any) -> Recurring:
+        """Read an entry of ``recurring``. Raises ``TypeError`` or ``ValueError`` for an invalid one."""
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"the name must be 1 to 60 letters, digits, '-' or '_', not {name!r}")
+        if not isinstance(given, Mapping):
+            raise TypeError(f"it must be a dict, not {type(given).__name__}")
+        known = {one.name for one in fields(cls)} - {"name", "timetable"} | {"cron", "every", "timezone"}
+        if unknown := sorted(given.keys() - known):
+            raise TypeError(f"unknown key {unknown[0]!r}; the keys are: {', '.join(sorted(known))}")
+        if not isinstance(given.get("task"), str):
+            raise TypeError("task must be the import path of a task")
+        for key, choices in (("overlap", OVERLAP), ("catch_up", CATCH_UP)):
+            if given.get(key, choices[0]) not in choices:
+                raise ValueError(f"{key} must be one of {', '.join(choices)}, not {given[key]!r}")
+        own = {key: value for key, value in given.items() if key not in ("cron", "every", "timezone")}
+        arguments = {
+            "args": normalize_json(list(own.get("args", ()))),
+            "kwargs": normalize_json(dict(own.get("kwargs", {}))),
+        }
+        return cls(name, timetable=Timetable.read(given), **{**own, **arguments})
+
+
+@dataclass(frozen=True)
 class BackendOptions:
     """The ``OPTIONS`` of a backend. ``job``: the options of jobs whose task does not set them."""
 
     job: JobOptions
+    recurring: Mapping[str, Recurring] = field(default_factory=dict)
     low_priority_share: float = 0.0
     max_result_bytes: int = RESULT_BYTES
 
@@ -111,6 +159,15 @@ class BackendOptions:
             raise TypeError(f"unknown option {unknown[0]!r}; the options are: {names}")
         job = JobOptions(**checked({name: given[name] for name in given.keys() & of_jobs}))
         found = cls(job, **{name: given[name] for name in given.keys() & own})
+        if not isinstance(found.recurring, Mapping):
+            raise TypeError(f"recurring must be a dict, not {type(found.recurring).__name__}")
+        recurring = {}
+        for name, entry in found.recurring.items():
+            try:
+                recurring[name] = Recurring.read(name, entry)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"recurring[{name!r}]: {error}") from error
+        found = replace(found, recurring=recurring)
         check_count("max_result_bytes", found.max_result_bytes)
         check_share(found.low_priority_share)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from django.conf import settings
 
@@ -14,6 +15,7 @@ from .backend import MQueueBackend
 from .compat import task_backends
 from .job_ids import GROUP, topic_of
 from .options import ATTEMPTS_MAX
+from .recurring import RecurringJob, enqueue_firings, jobs_of
 from .running import limits_of, report_failure, run_job
 
 VISIBLE_MS = 60_000
@@ -60,6 +62,11 @@ def selected(names: Iterable[str], known: dict[str, str]) -> list[str]:
     return [f"{known[name]}:{GROUP}" for name in wanted]
 
 
+def recurring_jobs() -> list[RecurringJob]:
+    """Return the recurring jobs of all backends that use this queue, by backend and name."""
+    return [job for backend in backends() for job in jobs_of(backend)]
+
+
 def _handler(queue: str, backend: MQueueBackend) -> registry.Handler:
     return registry.Handler(
         function=run_job,
@@ -75,4 +82,10 @@ def _handler(queue: str, backend: MQueueBackend) -> registry.Handler:
         start="earliest",
         low_priority_share=backend.mqueue_options.low_priority_share,
         limits_of=limits_of,
+        on_start=partial(_enqueue_firings, queue),
     )
+
+
+def _enqueue_firings(queue: str) -> None:
+    for backend in backends():
+        enqueue_firings(backend, queue)

@@ -30,6 +30,7 @@ from .compat import (
 )
 from .job_ids import GROUP, JobId
 from .options import ATTEMPTS_MAX, JobExpired, JobOptions
+from .recurring import recurring_job_of
 from .results import BACKEND, UnknownTask, backend_of, plain_task, result_of, row_of, running_result
 
 logger = logging.getLogger("django_mqueue")
@@ -58,6 +59,9 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
     except ValueError as error:
         raise Reject(str(error)) from error
     task, options = result.task, backend.options_of(result.task.func)
+    recurring = recurring_job_of(backend, delivery)
+    if recurring is not None and not recurring.begin(delivery, moment(context.clock.now())):
+        return None
     if delivery.status.failures >= options.max_attempts:
         raise Reject(WORKER_DIED)
     if options.expires is not None and delivery.attempt == 1:

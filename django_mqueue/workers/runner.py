@@ -124,6 +124,8 @@ class Runner:
         ):
             try:
                 self._protected(self._members.start)
+                for on_start in [handler.on_start for handler in self._handlers.values() if handler.on_start]:
+                    self._protected(on_start)
                 while not self._stopping and self._dispatcher.may_start and time.monotonic() < deadline:
                     if self._protected(self._cycle):
                         break

@@ -8,8 +8,8 @@ from typing import TypedDict
 ORDERS, PRICES, REMINDERS = "orders", "prices", "reminders"
 GROUPS = {ORDERS: ["confirmations", "invoices", "cards"], PRICES: ["pricing"], REMINDERS: ["mail"]}
 
-WORK = [ORDERS, PRICES, REMINDERS, "--tasks", "mail"]
-"""The arguments of ``runconsumer`` for the shop's worker: its topics, and the queue of jobs that send mails."""
+WORK = [ORDERS, PRICES, REMINDERS, "--tasks", "mail", "default"]
+"""The arguments of ``runconsumer`` for the shop's worker: its topics, and the queues of jobs: mails and reports."""
 
 REMIND_AFTER = timedelta(days=1)
 

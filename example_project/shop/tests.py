@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from django_mqueue import RequestFailed, redrive, scheduled
 from django_mqueue.inspect import send_to_front
+from django_mqueue.tasks import recurring_jobs
 from django_mqueue.testing import drain, published, requests_answered
 
 from .events import ORDERS, REMIND_AFTER, REMINDERS
@@ -119,6 +120,18 @@ class CardTest(TestCase):
         place()
         drain(ORDERS, "cards")
         self.assertFalse(BankEntry.objects.exists())
+
+
+class ReportTest(TestCase):
+    def test_counts_orders_and_invoices(self) -> None:
+        place()
+        drain(ORDERS, "invoices")
+        (job,) = recurring_jobs()
+        result = job.run_now()
+        drain("tasks.default")
+        result.refresh()
+        amount = Invoice.objects.get().amount
+        self.assertEqual(result.return_value, f"1 orders, 1 invoices over {amount}")
 
 
 class ReminderTest(TestCase):

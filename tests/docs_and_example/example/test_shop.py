@@ -39,6 +39,7 @@ def test_all_comes_as_promised_and_a_wrong_invoice_is_noticed(example: Example) 
     assert "slow card charged at attempt 3" in output
     assert "2 dead letters are sent back" in output
     assert "reminded after" in output
+    assert "The report of each morning, made now: 7 orders, 7 invoices over " in output
     assert "As promised" in output
 
     code, output = example.run("shell", "-v", "0", "-c", PAGES)
@@ -74,7 +75,7 @@ def test_an_interrupted_day_can_be_followed_by_another(example: Example) -> None
 def test_the_shops_own_tests_pass(example: Example) -> None:
     code, output = example.run("test", "example_project.shop", "--noinput")
     assert code == 0, output
-    assert "Found 17 test(s)" in output
+    assert "Found 18 test(s)" in output
     assert "\nOK" in output
 
 

@@ -47,6 +47,15 @@ def number_of_attempt(context: TaskContext) -> int:
     return context.attempt
 
 
+@job_options(max_attempts=3, backoff=[600])
+@task(takes_context=True)
+def succeeds_later(context: TaskContext) -> None:
+    """Fail at the first attempt of the first call."""
+    seen.append(context.attempt)
+    if seen == [1]:
+        raise OSError("not yet")
+
+
 @task
 def return_a_set() -> Any:
     return {1}

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from django_mqueue.tasks import recurring_jobs, wait_for_result
 from example_project.workers import Workers, workers
 
 from ...check import wrong
@@ -44,6 +45,11 @@ class Command(BaseCommand):
         self._say(f"{story.mend()} dead letters are sent back with a card that works.")
         self._wait(story, started)
         self._report("After that:", story, sorted(BROKEN))
+        for job in recurring_jobs():
+            result = wait_for_result(job.run_now(), PATIENCE)
+            self._say(
+                f"The report of each morning, made now: {result.return_value}. Due next at {job.next_due}."
+            )
         self._say(
             "As promised: each price was answered, each order confirmed; each has one invoice, and no number is "
             "left out;\ncards were charged once; reminders are planned for tomorrow, called off, or were sent today."

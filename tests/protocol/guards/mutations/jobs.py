@@ -7,6 +7,7 @@ from .mutation import Mutation, mutation
 _PRIORITIES = "features/workers/test_priorities.py"
 _CONTRACT = "features/tasks/test_contract.py"
 _RETRIES = "features/tasks/test_retries.py"
+_RECURRING = "features/tasks/test_recurring.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -64,5 +65,53 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if not isinstance(found, Task):\n",
         "    if False:\n",
         f"{_CONTRACT}::test_an_unknown_task_waits_for_a_worker_that_knows_it",
+    ),
+    mutation(
+        "a firing has the same id in all workers",
+        "each worker fires a recurring job for itself",
+        "tasks/recurring.py",
+        'self._id(f"{due:%Y%m%dT%H%M%SZ}")',
+        "JobId.new(self.task.queue_name, self.task.priority)",
+        f"{_RECURRING}::test_workers_enqueue_the_next_firing_once_when_they_start",
+    ),
+    mutation(
+        "a firing enqueues the next one",
+        "a recurring job runs once after each start of a worker",
+        "tasks/recurring.py",
+        "        self._enqueue(options.timetable.next_after(after), str(previous) if skips else message.id)\n",
+        "",
+        f"{_RECURRING}::test_a_firing_runs_and_the_next_one_is_enqueued",
+    ),
+    mutation(
+        "a firing waits for the end of the previous one",
+        "two firings of a job run at the same time",
+        "tasks/recurring.py",
+        "            raise Postpone(WAIT)\n",
+        "            return True\n",
+        f"{_RECURRING}::test_a_firing_waits_for_the_previous_one",
+    ),
+    mutation(
+        "the firing after a skipped one looks at the job that still runs",
+        "two firings of a job run at the same time",
+        "tasks/recurring.py",
+        "str(previous) if skips else message.id",
+        "message.id",
+        f"{_RECURRING}::test_a_firing_is_skipped_while_the_previous_one_is_unfinished",
+    ),
+    mutation(
+        "a paused job does not fire",
+        "a job runs that an operator has stopped",
+        "tasks/recurring.py",
+        "        if self.is_paused:\n            return self._skipped",
+        "        if False:\n            return self._skipped",
+        f"{_RECURRING}::test_pause_and_resume",
+    ),
+    mutation(
+        "a retried firing enqueues none whose message may have been deleted",
+        "a firing that has run and was deleted runs again",
+        "tasks/recurring.py",
+        "        if message.attempt > 1:\n",
+        "        if False:\n",
+        f"{_RECURRING}::test_a_retry_does_not_repeat_firings_that_were_deleted_since",
     ),
 )

@@ -1,0 +1,199 @@
+"""Recurring jobs: the jobs in ``OPTIONS["recurring"]`` of a backend.
+
+Each firing is a scheduled job. Its id contains the due time, so that all workers together enqueue it once. A worker
+enqueues the next firing when it starts, and before it runs a firing.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from .. import conf
+from ..exceptions import Postpone
+from ..messages import Message, OutgoingMessage
+from ..policy.durations import moment
+from ..service.publish import publish_once
+from ..store.connection import session
+from ..store.queries.group_rows import now_ms
+from ..store.scheduling import schedule
+from .backend import MQueueBackend
+from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
+from .job_ids import JobId
+from .options import Recurring
+from .results import BACKEND, UnknownTask, is_unfinished, new_result
+
+logger = logging.getLogger("django_mqueue")
+
+NAME, PREVIOUS = "task-recurring", "task-previous"
+"""Headers of a firing: the name of its recurring job, and the id of the firing before it."""
+WAIT = 5.0
+"""Seconds between two looks at the previous firing, while it is unfinished."""
+NEVER = datetime(9999, 12, 31, tzinfo=UTC)
+"""The due time of the scheduled message that marks a paused job. No worker ever promotes it."""
+
+
+@dataclass(frozen=True)
+class RecurringJob:
+    """A recurring job, and what an operator does with it. Each method runs in the caller's transaction."""
+
+    backend: MQueueBackend
+    options: Recurring
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        return self.options.name
+
+    @property
+    def schedule(self) -> str:
+        """Return the due times as text."""
+        return str(self.options.timetable)
+
+    @property
+    def task(self) -> Task[..., Any]:
+        """Return the task, with the queue and the priority of the job. Raises ``UnknownTask``."""
+        return self.backend.recurring_task(self.options)
+
+    @property
+    def is_paused(self) -> bool:
+        return bool(schedule.by_key(self._using, self._paused.topic, self._paused.message_key))
+
+    @property
+    def next_due(self) -> datetime | None:
+        """Return the next due time; None while the job is paused."""
+        return None if self.is_paused else self.options.timetable.next_after(self._now())
+
+    @property
+    def last_result(self) -> TaskResult[Any] | None:
+        """Return the result of the last due firing; None if there is none, or if it was deleted."""
+        try:
+            return self.backend.get_result(str(self.firing(self.options.timetable.last_before(self._now()))))
+        except TaskResultDoesNotExist:
+            return None
+
+    def pause(self) -> None:
+        """Enqueue no more firings until ``resume``. A firing that is due meanwhile does not run."""
+        self._publish(self._paused, NEVER, {})
+
+    def resume(self) -> None:
+        """Continue with the next due time."""
+        marker = self._paused
+        with session.migration_errors(self._using):
+            session.single(
+                self._using,
+                lambda cursor: schedule.delete(cursor, marker.topic, marker.message_key),
+                latest=True,
+            )
+        self.enqueue_next()
+
+    def run_now(self) -> TaskResult[Any]:
+        """Enqueue one more job, also while paused. Return its result."""
+        return self.task.enqueue(*self.options.args, **self.options.kwargs)
+
+    def enqueue_next(self) -> None:
+        """Enqueue the next firing, unless it was enqueued or the job is paused."""
+        now, timetable = self._now(), self.options.timetable
+        if not self.is_paused:
+            self._enqueue(timetable.next_after(now), str(self.firing(timetable.last_before(now))))
+
+    def firing(self, due: datetime) -> JobId:
+        """Return the id of the firing with this due time."""
+        return self._id(f"{due:%Y%m%dT%H%M%SZ}")
+
+    def begin(self, message: Message, now: datetime) -> bool:
+        """Enqueue the firing after this one. Return whether this one runs; False if it is skipped.
+
+        Raises ``Postpone`` if it waits for the end of the previous firing.
+        """
+        due, previous = _due(message), message.headers.get(PREVIOUS)
+        if due is None:
+            return True
+        if self.is_paused:
+            return self._skipped(message, "it is paused")
+        options = self.options
+        is_running = options.overlap != "allow" and is_unfinished(self._using, previous)
+        skips = is_running and options.overlap == "skip"
+        after = due if options.catch_up == "all" else max(due, now)
+        if message.attempt > 1:
+            # The next firing may have been enqueued by the first attempt, and deleted since.
+            after = max(after, now - timedelta(seconds=conf.get("RETENTION", message.topic)))
+        self._enqueue(options.timetable.next_after(after), str(previous) if skips else message.id)
+        if options.catch_up == "none" and message.attempt == 1 and options.timetable.next_after(due) <= now:
+            return self._skipped(message, "it is late, and the next one is due")
+        if skips:
+            return self._skipped(message, f"{previous} has not ended")
+        if is_running:
+            raise Postpone(WAIT)
+        return True
+
+    def _skipped(self, message: Message, reason: str) -> bool:
+        logger.info("recurring job skipped: %s: %s", message.id, reason)
+        return False
+
+    def _enqueue(self, due: datetime, previous: str) -> None:
+        id, options = self.firing(due), self.options
+        if self._publish(id, due, {PREVIOUS: previous}):
+            result = new_result(self.task.using(run_after=due), id, options.args, options.kwargs)
+            task_enqueued.send(type(self.backend), task_result=result)
+
+    def _publish(self, id: JobId, at: datetime, headers: dict[str, str]) -> bool:
+        """Schedule a message of this job. Return False if its id is scheduled, or in the log."""
+        message = OutgoingMessage(
+            {"args": list(self.options.args), "kwargs": dict(self.options.kwargs)},
+            id=str(id),
+            kind=self.options.task,
+            headers={BACKEND: self.backend.alias, NAME: self.name, **headers},
+            at=at,
+            priority=id.priority,
+        )
+        return publish_once(id.topic, message, id.partition, self._using).created
+
+    @property
+    def _paused(self) -> JobId:
+        return self._id("paused")
+
+    def _id(self, suffix: str) -> JobId:
+        task = self.task
+        return JobId(task.queue_name, task.priority, 1, f"{self.name}@{suffix}")
+
+    @property
+    def _using(self) -> str:
+        return self.backend.using
+
+    def _now(self) -> datetime:
+        with session.migration_errors(self._using):
+            return moment(now_ms(self._using))
+
+
+def jobs_of(backend: MQueueBackend) -> list[RecurringJob]:
+    """Return the recurring jobs of a backend, by name."""
+    return [RecurringJob(backend, one) for _, one in sorted(backend.mqueue_options.recurring.items())]
+
+
+def recurring_job_of(backend: MQueueBackend, message: Message) -> RecurringJob | None:
+    """Return the recurring job of a firing. None for other messages, and if the job was removed from the settings."""
+    options = backend.mqueue_options.recurring.get(str(message.headers.get(NAME)))
+    return None if options is None else RecurringJob(backend, options)
+
+
+def enqueue_firings(backend: MQueueBackend, queue: str) -> None:
+    """Enqueue the next firing of each recurring job of a queue. A worker calls it when it starts."""
+    for job in jobs_of(backend):
+        try:
+            if job.task.queue_name == queue:
+                job.enqueue_next()
+        except UnknownTask as error:
+            logger.error("recurring job %s does not run: %s", job.name, error)
+
+
+def _due(message: Message) -> datetime | None:
+    """Return the due time in a firing's id; None for another id."""
+    try:
+        return datetime.strptime(message.id.rpartition("@")[2], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None

@@ -1,0 +1,333 @@
+"""Recurring jobs: each due time has one firing, whatever workers start, stop and die."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.test import override_settings
+
+from django_mqueue.models import DeliveryState, Message
+from django_mqueue.tasks import MQueueBackend, RecurringJob, recurring_jobs
+from django_mqueue.tasks.compat import task_backends, task_enqueued
+from tests.support.processes import Workers, database_ms, wait_until
+from tests.support.subscribers import let_worker_die
+
+from . import jobs
+from .conftest import tasks
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PATH = f"{jobs.__name__}."
+PERIOD = timedelta(days=1000)
+"""No due time comes while a test runs."""
+
+
+@pytest.fixture(autouse=True)
+def empty() -> None:
+    jobs.seen.clear()
+
+
+def recurring(task: str = "add", name: str = "sums", **options: Any) -> override_settings:
+    """Return settings with one recurring job. It is due each ``PERIOD`` unless ``options`` say otherwise."""
+    given = {"task": PATH + task, "args": [1, 2] if task == "add" else [], **options}
+    if "cron" not in given:
+        given["every"] = PERIOD
+    return override_settings(TASKS=tasks(recurring={name: given}))
+
+
+def work() -> None:
+    """Start a worker, and stop it when nothing is due."""
+    call_command("runconsumer", tasks=[], drain=True, verbosity=0)
+
+
+def the_job() -> RecurringJob:
+    (found,) = recurring_jobs()
+    return found
+
+
+def scheduled() -> list[str]:
+    """Return the due times of the scheduled firings, as their ids contain them."""
+    rows = Message.objects.filter(topic__endswith="_scheduled").order_by("message_id")
+    return [row.message_id.rpartition("@")[2] for row in rows]
+
+
+def logged() -> list[str]:
+    """Return the due times of the firings in the log, in its order."""
+    rows = Message.objects.filter(topic="tasks.default").order_by("offset")
+    return [row.message_id.rpartition("@")[2] for row in rows]
+
+
+def make_due(since: datetime | None = None) -> str:
+    """Let the scheduled firing be due now, or as if no worker had run since ``since``. Return its id."""
+    row = Message.objects.get(topic__endswith="_scheduled")
+    if since is not None:
+        row.message_id = str(the_job().firing(since))
+        row.metadata["headers"]["task-previous"] = str(the_job().firing(since - PERIOD))
+    Message.objects.filter(pk=row.pk).update(message_id=row.message_id, metadata=row.metadata, available_at=0)
+    return row.message_id
+
+
+def due(number: int) -> datetime:
+    """Return a due time: 0 for the last one, 1 for the next one."""
+    now = datetime.fromtimestamp(database_ms() / 1000, UTC)
+    return the_job().options.timetable.last_before(now) + number * PERIOD
+
+
+def text(moment: datetime) -> str:
+    return f"{moment:%Y%m%dT%H%M%SZ}"
+
+
+def test_workers_enqueue_the_next_firing_once_when_they_start() -> None:
+    with recurring():
+        for _ in range(3):
+            work()
+        assert (scheduled(), logged(), jobs.seen) == ([text(due(1))], [], [])
+
+
+def test_a_firing_runs_and_the_next_one_is_enqueued() -> None:
+    enqueued: list[str] = []
+
+    def note(task_result: Any, **_: Any) -> None:
+        enqueued.append(task_result.id)
+
+    task_enqueued.connect(note)
+    with recurring():
+        work()
+        id = make_due()
+        work()
+        result = task_backends["default"].get_result(id)
+        assert (result.return_value, jobs.seen) == (3, [(1, 2)])
+        assert scheduled() == [text(due(2))]
+        assert enqueued == [id, str(the_job().firing(due(2)))]
+    task_enqueued.disconnect(note)
+
+
+def test_queue_and_priority_are_those_of_the_settings() -> None:
+    with recurring(queue="mail", priority=7):
+        work()
+        id = make_due()
+        assert id.startswith("mail.7.1.sums@")
+        work()
+        assert task_backends["default"].get_result(id).task.priority == 7
+
+
+def unfinished_firing(**options: Any) -> override_settings:
+    """Run a firing whose first attempt fails, so that it waits for a retry. Let the next one be due."""
+    found = recurring(task="succeeds_later", **options)
+    with found:
+        work()
+        make_due()
+        work()
+        make_due()
+    assert jobs.seen == [1]
+    return found
+
+
+def wait_is_over() -> None:
+    DeliveryState.objects.filter(acked=False).update(invisible_until=0)
+
+
+def test_a_firing_waits_for_the_previous_one() -> None:
+    with unfinished_firing():
+        work()
+        assert (jobs.seen, len(scheduled())) == ([1], 1)
+        wait_is_over()
+        work()
+        wait_is_over()
+        work()
+    assert jobs.seen == [1, 2, 1]
+
+
+def test_a_firing_is_skipped_while_the_previous_one_is_unfinished() -> None:
+    with unfinished_firing(overlap="skip"):
+        work()
+        make_due()
+        work()
+        assert jobs.seen == [1], "the firing after a skipped one waits for the same job"
+        wait_is_over()
+        work()
+        make_due()
+        work()
+    assert jobs.seen == [1, 2, 1]
+
+
+def test_firings_may_overlap() -> None:
+    with unfinished_firing(overlap="allow"):
+        work()
+    assert jobs.seen == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "ran", "calls"),
+    [("one", [-3], 1), ("none", [-3], 0), ("all", [-3, -2, -1, 0], 4)],
+)
+def test_what_was_due_while_no_worker_ran(catch_up: str, ran: list[int], calls: int) -> None:
+    with recurring(catch_up=catch_up):
+        work()
+        make_due(due(-3))
+        work()
+        assert len(jobs.seen) == calls
+        assert logged() == [text(due(number)) for number in ran]
+        assert scheduled() == [text(due(1))]
+
+
+def test_a_retry_does_not_repeat_firings_that_were_deleted_since() -> None:
+    """Firing -2 runs while firing -3 waits for its retry. Then it is deleted, and firing -3 is retried."""
+    with recurring(task="succeeds_later", overlap="allow", catch_up="all"):
+        work()
+        make_due(due(-3))
+        work()
+        assert jobs.seen == [1, 1, 1, 1]
+        Message.objects.filter(topic="tasks.default").exclude(
+            message_id=str(the_job().firing(due(-3)))
+        ).delete()
+        wait_is_over()
+        work()
+    assert jobs.seen == [1, 1, 1, 1, 2]
+
+
+def test_a_firing_that_is_only_a_little_late_runs_without_catching_up() -> None:
+    with recurring(catch_up="none"):
+        work()
+        make_due(due(0))
+        work()
+    assert len(jobs.seen) == 1
+
+
+def next_firing(job: RecurringJob) -> tuple[bool, datetime | None]:
+    return job.is_paused, job.next_due
+
+
+def test_pause_and_resume() -> None:
+    with recurring():
+        work()
+        job = the_job()
+        assert next_firing(job) == (False, due(1))
+        job.pause()
+        job.pause()
+        assert next_firing(job) == (True, None)
+        Message.objects.filter(message_id=str(job.firing(due(1)))).update(available_at=0)
+        work()
+        assert (jobs.seen, scheduled()) == ([], ["paused"])
+        job.resume()
+        job.resume()
+        assert next_firing(job) == (False, due(1))
+
+
+def test_a_paused_job_can_run_now() -> None:
+    with recurring():
+        job = the_job()
+        job.pause()
+        result = job.run_now()
+        work()
+        result.refresh()
+        assert (result.return_value, scheduled()) == (3, ["paused"])
+
+
+def test_the_last_result() -> None:
+    with recurring():
+        assert the_job().last_result is None
+        work()
+        make_due(due(0))
+        work()
+        job = the_job()
+        assert job.last_result is not None
+        assert job.last_result.return_value == 3
+        assert (str(job), job.schedule) == ("sums", "every 1000 days, 0:00:00")
+
+
+def test_a_firing_of_a_job_that_was_removed_still_runs() -> None:
+    with recurring():
+        work()
+        make_due()
+    work()
+    assert (jobs.seen, scheduled()) == ([(1, 2)], [])
+
+
+def test_a_new_timetable_continues_after_the_firing_of_the_old_one() -> None:
+    with recurring():
+        work()
+        make_due(due(0))
+    with recurring(cron="30 0 1 1 *"):
+        work()
+        (found,) = scheduled()
+    assert found.endswith("0101T003000Z")
+    assert len(jobs.seen) == 1
+
+
+def test_a_task_that_cannot_be_imported_does_not_stop_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    entries = {
+        "gone": {"task": PATH + "gone", "every": 3600},
+        "sums": {"task": PATH + "add", "args": [1, 2], "every": 3600},
+    }
+    with override_settings(TASKS=tasks(recurring=entries)):
+        work()
+        assert len(scheduled()) == 1
+        assert "recurring job gone does not run: task" in caplog.text
+        found = task_backends["default"].check()
+    assert [error.msg.partition(":")[0] for error in found] == [
+        "TASKS['default']['OPTIONS']['recurring']['gone']"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "problem"),
+    [
+        ("a.b", {}, "the name must be 1 to 60 letters"),
+        ("a", None, "it must be a dict"),
+        ("a", {"every": 5}, "task must be the import path"),
+        ("a", {"task": "a.b"}, "give either cron or every"),
+        ("a", {"task": "a.b", "cron": "* * * * *", "every": 5}, "give either cron or every"),
+        ("a", {"task": "a.b", "cron": "61 * * * *"}, "cron must be a cron expression"),
+        ("a", {"task": "a.b", "cron": "0 0 30 2 *"}, "cron must be a cron expression"),
+        ("a", {"task": "a.b", "cron": "* * * * *", "timezone": "Berlin"}, "timezone must be a name such as"),
+        ("a", {"task": "a.b", "every": 0.5}, "every must be at least 1 seconds"),
+        ("a", {"task": "a.b", "every": 1.5}, "every must be whole seconds"),
+        (
+            "a",
+            {"task": "a.b", "every": 5, "timezone": "UTC"},
+            "every must be whole seconds, without timezone",
+        ),
+        ("a", {"task": "a.b", "every": 5, "overlap": "no"}, "overlap must be one of queue, skip, allow"),
+        ("a", {"task": "a.b", "every": 5, "catch_up": "no"}, "catch_up must be one of one, none, all"),
+        ("a", {"task": "a.b", "every": 5, "at": 5}, "unknown key 'at'; the keys are: args, catch_up, cron,"),
+        ("a", {"task": "a.b", "every": 5, "args": [{1}]}, "Unsupported type"),
+    ],
+)
+def test_wrong_settings(name: str, entry: Any, problem: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=f"OPTIONS.*recurring.*{problem}"):
+        MQueueBackend("default", tasks(recurring={name: entry})["default"])
+
+
+def test_several_workers_fire_once_for_each_due_time() -> None:
+    entry = {"task": PATH + "add", "args": [1, 2], "every": 1, "catch_up": "all"}
+    settings = json.dumps(tasks(recurring={"sums": entry}))
+    with Workers() as workers:
+        for _ in range(3):
+            workers.run(("django", "runconsumer"), "--tasks", TEST_TASKS=settings)
+        wait_until(lambda: len(logged()) >= 4, "four firings")
+    times = [datetime.strptime(each, "%Y%m%dT%H%M%SZ") for each in logged()]
+    assert times == [times[0] + timedelta(seconds=number) for number in range(len(times))]
+
+
+def test_a_firing_whose_worker_is_killed_runs_again_and_has_one_successor(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    entry = {"task": PATH + "hangs_once", "args": [str(runs)], "every": PERIOD.total_seconds()}
+    settings = json.dumps(tasks(recurring={"sums": entry}))
+    with override_settings(TASKS=json.loads(settings)), Workers() as workers:
+        work()
+        id = make_due()
+        first = workers.run(("django", "runconsumer"), "--tasks", "--name", "first", TEST_TASKS=settings)
+        wait_until(runs.exists, "the job runs")
+        first.kill()
+        let_worker_die(first)
+        work()
+        assert task_backends["default"].get_result(id).return_value == "done"
+        assert runs.read_text() == "started\nstarted\n"
+        assert scheduled() == [text(due(2))]
