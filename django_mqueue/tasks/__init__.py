@@ -8,8 +8,10 @@ from .backend import MQueueBackend
 from .options import JobExpired, job_options
 from .queues import recurring_jobs
 from .recurring import RecurringJob
+from .unique import JobExists, Unique
 from .waiting import await_result, wait_for_result
 
 __all__ = [
-    "JobExpired", "MQueueBackend", "RecurringJob", "await_result", "job_options", "recurring_jobs", "wait_for_result",
+    "JobExists", "JobExpired", "MQueueBackend", "RecurringJob", "Unique", "await_result", "job_options",
+    "recurring_jobs", "wait_for_result",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 from django.apps import apps
@@ -12,9 +13,12 @@ from django.db import transaction
 from django.utils.timezone import is_naive, make_aware
 
 from .. import conf
+from ..exceptions import MQueueError
 from ..messages import OutgoingMessage
 from ..policy.names import KIND_MAX, check_publish_topic
-from ..service.publish import publish_new
+from ..service.publish import publish_new, publish_once
+from ..store.connection.second_connection import outside_snapshot
+from ..store.queries.group_rows import now_ms
 from .compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -26,7 +30,12 @@ from .compat import (
 )
 from .job_ids import JobId, topic_of
 from .options import BackendOptions, JobOptions, Recurring
-from .results import BACKEND, UnknownTask, new_result, result_of, row_of, task_of
+from .results import BACKEND, UnknownTask, is_unfinished, new_result, result_of, row_of, task_of
+from .unique import JobExists, following
+from .unique import newest as newest_of
+
+TRIES = 100
+"""How often a unique job takes the next id of its key, if another transaction was faster."""
 
 Call: TypeAlias = "tuple[Task[..., Any], Sequence[Any], Mapping[str, Any]]"
 """A task, and the positional and keyword arguments of one job."""
@@ -85,8 +94,9 @@ class MQueueBackend(BaseTaskBackend):
     def enqueue(self, task: Task[..., Any], args: Any, kwargs: Any) -> TaskResult[Any]:
         """Enqueue a job in the caller's transaction, with one statement. It exists exactly when that commits.
 
-        Raises ``InvalidTask`` for an invalid task, and ``TypeError`` or ``ValueError`` for arguments that JSON cannot
-        represent or that are too long.
+        A unique job has two statements or more. Raises ``JobExists`` if the task says so, and there is another job of
+        its key. Raises ``InvalidTask`` for an invalid task, and ``TypeError`` or ``ValueError`` for arguments that JSON
+        cannot represent or that are too long.
         """
         return self.enqueue_all([(task, args, kwargs)])[0]
 
@@ -94,37 +104,81 @@ class MQueueBackend(BaseTaskBackend):
         """Enqueue many jobs: all or none. Return their results in the same order.
 
         ``calls``: for each job its task, its positional arguments (a list or tuple) and its keyword arguments (a
-        mapping). One statement stores up to 500 jobs of a queue. Raises what ``enqueue`` raises.
+        mapping). One statement stores up to 500 jobs of a queue. A unique job has two or more. Raises what ``enqueue``
+        raises.
         """
         results: list[TaskResult[Any]] = []
         messages: dict[str, list[OutgoingMessage]] = {}
+        unique: list[int] = []
         for task, args, kwargs in calls:
             self.validate_task(task)
-            id = JobId.new(task.queue_name, task.priority)
-            due = task.run_after
-            given = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs))}
-            messages.setdefault(id.topic, []).append(
-                OutgoingMessage(
-                    given,
-                    id=str(id),
-                    kind=task.module_path,
-                    headers={BACKEND: self.alias},
-                    # Without USE_TZ, Django's datetimes are naive.
-                    at=make_aware(due) if due is not None and is_naive(due) else due,
-                    priority=task.priority,
-                )
-            )
-            results.append(new_result(task, id, given["args"], given["kwargs"]))
-        if len(messages) > 1:
-            with transaction.atomic(using=self.using):
-                for topic, some in messages.items():
-                    publish_new(topic, some, self.using)
-        else:
+            args, kwargs = normalize_json(list(args)), normalize_json(dict(kwargs))
+            if self.options_of(task.func).unique is None:
+                id = JobId.new(task.queue_name, task.priority)
+                messages.setdefault(id.topic, []).append(self._message(id, task, args, kwargs))
+            else:
+                id = JobId("", 0, 1, "")
+                unique.append(len(results))
+            results.append(new_result(task, id, args, kwargs))
+        several = len(messages) + len(unique) > 1
+        existing = set()
+        with transaction.atomic(using=self.using) if several else nullcontext():
             for topic, some in messages.items():
                 publish_new(topic, some, self.using)
-        for result in results:
-            task_enqueued.send(type(self), task_result=result)
+            for number in unique:
+                results[number], created = self._enqueue_unique(results[number])
+                if not created:
+                    existing.add(number)
+        for number, result in enumerate(results):
+            if number not in existing:
+                task_enqueued.send(type(self), task_result=result)
         return results
+
+    def _enqueue_unique(self, wanted: TaskResult[Any]) -> tuple[TaskResult[Any], bool]:
+        """Enqueue a unique job. Return (its result or that of the job that is kept, whether it was enqueued)."""
+        task, args, kwargs = wanted.task, wanted.args, wanted.kwargs
+        unique = self.options_of(task.func).unique
+        assert unique is not None
+        first = unique.first_id(task, args, kwargs)
+        for _ in range(TRIES):
+            newest = newest_of(self.using, first)
+            if newest is not None and unique.on_conflict != "replace":
+                found = self._conflicting(newest, unique.within_ms)
+                if found is not None and unique.on_conflict == "raise":
+                    raise JobExists(str(newest))
+                if found is not None:
+                    return found, False
+            id = first if newest is None else following(newest)
+            message = self._message(id, task, args, kwargs)
+            if publish_once(id.topic, message, id.partition, self.using).created:
+                return new_result(task, id, args, kwargs), True
+        raise MQueueError(
+            f"job {first} was not enqueued: other transactions took each id of its key, {TRIES} times"
+        )
+
+    def _conflicting(self, id: JobId, within_ms: int) -> TaskResult[Any] | None:
+        """Return the result of a job that has not ended, or that was enqueued within these milliseconds."""
+        with outside_snapshot(self.using) as now:
+            row = row_of(now, id) or row_of(self.using, id)
+            if row is None:
+                return None
+            if is_unfinished(row) or (within_ms and now_ms(now) < row["created_at"] + within_ms):
+                return result_of(id, self.alias, row)
+        return None
+
+    def _message(
+        self, id: JobId, task: Task[..., Any], args: list[Any], kwargs: dict[str, Any]
+    ) -> OutgoingMessage:
+        due = task.run_after
+        return OutgoingMessage(
+            {"args": args, "kwargs": kwargs},
+            id=str(id),
+            kind=task.module_path,
+            headers={BACKEND: self.alias},
+            # Without USE_TZ, Django's datetimes are naive.
+            at=make_aware(due) if due is not None and is_naive(due) else due,
+            priority=task.priority,
+        )
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
         """Return the result of a job, with one or two statements.

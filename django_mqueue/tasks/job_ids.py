@@ -55,4 +55,5 @@ class JobId:
 
     @property
     def partition(self) -> str:
-        return spread_partition(str(self), self.spread, self.priority)
+        # The jobs of one key are in one partition: their ids differ after the mark.
+        return spread_partition(str(self).partition("#")[0], self.spread, self.priority)

@@ -15,6 +15,7 @@ from ..service.subscription import check_count
 from ..workers.registry import Limits, check_share
 from .compat import normalize_json
 from .timetable import Timetable
+from .unique import Unique
 
 ATTRIBUTE = "mqueue_job_options"
 """The attribute of a task's function that holds its options."""
@@ -43,6 +44,7 @@ class JobOptions:
     retry_on: tuple[type[BaseException], ...] = (Exception,)
     timeout: float | None = None
     expires: float | None = None
+    unique: Unique | None = None
 
     @cached_property
     def limits(self) -> Limits:
@@ -63,6 +65,8 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     if "retry_on" in found:
         types = found["retry_on"]
         found["retry_on"] = RetryOn(*(types if isinstance(types, list | tuple) else [types])).exceptions
+    if not isinstance(unique := found.get("unique"), Unique | None):
+        raise TypeError(f"unique must be django_mqueue.tasks.Unique(…), not {type(unique).__name__}")
     for name in ("timeout", "expires"):
         if found.get(name) is not None:
             found[name] = to_ms(name, found[name], least=0.001) / 1000
@@ -76,6 +80,7 @@ def job_options(
     retry_on: type[BaseException] | Sequence[type[BaseException]] | None = None,
     timeout: float | timedelta | None = None,
     expires: float | timedelta | None = None,
+    unique: Unique | None = None,
 ) -> Callable[[Target], Target]:
     """Set options of a task's jobs. Use it below or above ``@task``. None: the option of the backend.
 
@@ -84,12 +89,13 @@ def job_options(
     - ``retry_on``: retry only after exceptions of these types.
     - ``timeout``: seconds or a ``timedelta`` after which an attempt fails, as with ``max_runtime`` of a handler.
     - ``expires``: seconds or a ``timedelta`` after which a job that has not started fails with ``JobExpired``.
+    - ``unique``: of the jobs with the same key, one waits or runs at a time.
 
     Raises ``TypeError`` or ``ValueError`` for invalid values.
     """
     given = {
         "max_attempts": max_attempts, "backoff": backoff, "retry_on": retry_on, "timeout": timeout,
-        "expires": expires,
+        "expires": expires, "unique": unique,
     }  # fmt: skip
     found = checked({name: value for name, value in given.items() if value is not None})
 

@@ -23,7 +23,7 @@ from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .job_ids import JobId
 from .options import Recurring
-from .results import BACKEND, UnknownTask, is_unfinished, new_result
+from .results import BACKEND, UnknownTask, is_unfinished, new_result, row_of
 
 logger = logging.getLogger("django_mqueue")
 
@@ -116,7 +116,7 @@ class RecurringJob:
         if self.is_paused:
             return self._skipped(message, "it is paused")
         options = self.options
-        is_running = options.overlap != "allow" and is_unfinished(self._using, previous)
+        is_running = options.overlap != "allow" and self._is_unfinished(previous)
         skips = is_running and options.overlap == "skip"
         after = due if options.catch_up == "all" else max(due, now)
         if message.attempt > 1:
@@ -130,6 +130,11 @@ class RecurringJob:
         if is_running:
             raise Postpone(WAIT)
         return True
+
+    def _is_unfinished(self, id: Any) -> bool:
+        job = JobId.parse(id) if isinstance(id, str) else None
+        row = None if job is None else row_of(self._using, job)
+        return row is not None and is_unfinished(row)
 
     def _skipped(self, message: Message, reason: str) -> bool:
         logger.info("recurring job skipped: %s: %s", message.id, reason)

@@ -73,11 +73,9 @@ def row_of(using: str, id: JobId) -> Row | None:
     return row
 
 
-def is_unfinished(using: str, id: Any) -> bool:
-    """Return whether the job with this id exists and has not ended."""
-    job = JobId.parse(id) if isinstance(id, str) else None
-    row = None if job is None else row_of(using, job)
-    return row is not None and _status(row) in (TaskResultStatus.READY, TaskResultStatus.RUNNING)
+def is_unfinished(row: Row) -> bool:
+    """Return whether the job of this row has not ended."""
+    return _status(row) in (TaskResultStatus.READY, TaskResultStatus.RUNNING)
 
 
 def backend_of(row: Row) -> str | None:

@@ -32,6 +32,7 @@ from .job_ids import GROUP, JobId
 from .options import ATTEMPTS_MAX, JobExpired, JobOptions
 from .recurring import recurring_job_of
 from .results import BACKEND, UnknownTask, backend_of, plain_task, result_of, row_of, running_result
+from .unique import MARK, is_replaced
 
 logger = logging.getLogger("django_mqueue")
 
@@ -62,6 +63,8 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
     recurring = recurring_job_of(backend, delivery)
     if recurring is not None and not recurring.begin(delivery, moment(context.clock.now())):
         return None
+    if _is_replaced(backend, options, delivery):
+        return None
     if delivery.status.failures >= options.max_attempts:
         raise Reject(WORKER_DIED)
     if options.expires is not None and delivery.attempt == 1:
@@ -76,6 +79,17 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
     _keep(backend, delivery, result, value)
     task_finished.send_robust(type(backend), task_result=result)
     return None
+
+
+def _is_replaced(backend: MQueueBackend, options: JobOptions, delivery: Delivery) -> bool:
+    """Return whether a newer job replaces this one, which has not started."""
+    if options.unique is None or options.unique.on_conflict != "replace":
+        return False
+    id = JobId.parse(delivery.id)
+    if id is None or MARK not in id.unique or not is_replaced(backend.using, id):
+        return False
+    logger.info("job %s does not run: a newer one replaces it", id)
+    return True
 
 
 async def _await(

@@ -30,6 +30,17 @@ def by_id(using: str, group: str, topics: tuple[str, str], partition: str, id: s
     return dict(zip(COLUMNS, rows[0], strict=True)) if rows else None
 
 
+def newest_id(using: str, topics: tuple[str, str], partition: str, prefix: str) -> str | None:
+    """Return the greatest id with this prefix in the topics, or None. The index orders the ids of a partition."""
+    one = (
+        "(SELECT m.id FROM queue_messages m FORCE INDEX (queue_messages_dedupe) WHERE m.topic = %s"
+        " AND m.partition_key = %s AND m.id > %s AND m.id < %s ORDER BY m.id DESC LIMIT 1)"
+    )
+    params = [partition, prefix, prefix + "~"]
+    rows = session.fetch(using, f"{one} UNION ALL {one}", [topics[0], *params, topics[1], *params])
+    return max((str(id) for (id,) in rows), default=None)
+
+
 def newest_copy(using: str, group: str, topic: str, id: str) -> dict[str, Any] | None:
     """Return the newest message that a retry or a redrive made from the job with this id, by ``COLUMNS``, or None."""
     rows = session.fetch(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from django_mqueue import Retry
-from django_mqueue.tasks import job_options
+from django_mqueue.tasks import Unique, job_options
 from django_mqueue.tasks.compat import TaskContext, task
 
 seen: list[Any] = []
@@ -54,6 +54,50 @@ def succeeds_later(context: TaskContext) -> None:
     seen.append(context.attempt)
     if seen == [1]:
         raise OSError("not yet")
+
+
+@task
+@job_options(unique=Unique())
+def refresh_prices(article: str) -> str:
+    seen.append(article)
+    return article
+
+
+@task
+@job_options(unique=Unique())
+def enqueues_itself() -> str:
+    return enqueues_itself.enqueue().id
+
+
+@task
+@job_options(unique=Unique())
+def fails_alone() -> None:
+    raise OSError("no")
+
+
+@task
+@job_options(unique=Unique(key=lambda customer, text: customer, on_conflict="raise"))
+def call_customer(customer: str, text: str) -> None:
+    seen.append((customer, text))
+
+
+@task
+@job_options(unique=Unique(within=timedelta(days=1)))
+def greet_daily() -> None:
+    seen.append("hello")
+
+
+@task
+@job_options(unique=Unique(key=lambda article, text: article, on_conflict="replace"))
+def index(article: str, text: str) -> str:
+    seen.append(text)
+    return text
+
+
+@task
+@job_options(unique=Unique(key=lambda number: number))
+def numbered(number: int) -> None:
+    seen.append(number)
 
 
 @task

@@ -135,6 +135,7 @@ def look() -> None:
     messages("full", after=moment, newest_first=True, payload__x=1, scan_limit=1000)
     assert job_rows.by_id("default", "ahead", ("full", "full_scheduled"), "k1", "given")
     job_rows.newest_copy("default", "ahead", "full", "dead-7")
+    job_rows.newest_id("default", ("full", "full_scheduled"), "k1", "1")
     for status in ("pending", "waiting"):
         send_to_front("full", group="behind", status=status, limit=200)
         remove("full", group="behind", status=status, limit=200)
@@ -395,6 +396,12 @@ def test_a_job_is_found_by_its_id_and_its_state_by_primary_key(plans: list[Plan]
         assert {access.key for access in plan.of("m")} == {index}, str(plan)
         assert {access.key for access in plan.of("s")} <= {"PRIMARY"}, str(plan)
         assert plan.read <= 5, str(plan)
+
+
+def test_the_newest_job_of_a_key_is_the_last_in_the_index_of_ids(plans: list[Plan]) -> None:
+    plan = the(plans, "ORDER BY m.id DESC LIMIT 1")
+    assert {access.key for access in plan.of("m")} == {"queue_messages_dedupe"}, str(plan)
+    assert plan.read <= 5, str(plan)
 
 
 def test_whoever_is_registered_is_found_by_name(plans: list[Plan]) -> None:

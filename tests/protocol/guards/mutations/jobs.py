@@ -7,6 +7,7 @@ from .mutation import Mutation, mutation
 _PRIORITIES = "features/workers/test_priorities.py"
 _CONTRACT = "features/tasks/test_contract.py"
 _RETRIES = "features/tasks/test_retries.py"
+_UNIQUE = "features/tasks/test_unique.py"
 _RECURRING = "features/tasks/test_recurring.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -113,5 +114,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if message.attempt > 1:\n",
         "        if False:\n",
         f"{_RECURRING}::test_a_retry_does_not_repeat_firings_that_were_deleted_since",
+    ),
+    mutation(
+        "the search for the newest job of a key sees what was committed since the caller's snapshot",
+        "a job is enqueued twice, or never ends its search for a number",
+        "tasks/unique.py",
+        "    with outside_snapshot(using) as now:\n        found",
+        "    now = using\n    if True:\n        found",
+        f"{_UNIQUE}::test_a_snapshot_does_not_hide_a_newer_job",
+    ),
+    mutation(
+        "whether a job has ended is not read from the caller's snapshot",
+        "a job is not enqueued, because one that has ended seems to run",
+        "tasks/backend.py",
+        "        with outside_snapshot(self.using) as now:\n            row",
+        "        now = self.using\n        if True:\n            row",
+        f"{_UNIQUE}::test_a_snapshot_does_not_hide_that_the_job_has_ended",
+    ),
+    mutation(
+        "a job looks for one that replaces it before it runs",
+        "each job runs, and the newest is only the last",
+        "tasks/running.py",
+        "    if _is_replaced(backend, options, delivery):\n",
+        "    if False:\n",
+        f"{_UNIQUE}::test_the_newest_of_those_that_wait_replaces_the_others",
     ),
 )
