@@ -42,7 +42,7 @@ from .policy.backoff import Delays, ExponentialBackoff, FixedDelay, NoRetry, Ret
 if TYPE_CHECKING:
     from .protocol.delivery import Delivery
     from .service.group_positions import pause, reset, resume
-    from .service.publish import publish, publish_many
+    from .service.publish import apublish, publish, publish_many
     from .service.redrive import purge, redrive
     from .service.registration import subscribe, unsubscribe
     from .service.releasing import Released, release
@@ -60,7 +60,8 @@ __all__ = [  # noqa: RUF022 (by subject)
     "Superseded", "TimeLimitExceeded", "TooManyHanging", "WrongDatabase",
     "Message", "OutgoingMessage", "Published", "Reply", "ScheduledMessage",
     "Delays", "ExponentialBackoff", "FixedDelay", "NoRetry", "RetryOn",
-    "Delivery", "pause", "reset", "resume", "publish", "publish_many", "purge", "redrive", "subscribe", "unsubscribe",
+    "Delivery", "pause", "reset", "resume", "apublish", "publish", "publish_many", "purge", "redrive", "subscribe",
+    "unsubscribe",
     "Released", "release", "arequest", "request", "cancel", "reschedule", "scheduled", "Subscription", "consumer",
     "__version__",
 ]  # fmt: skip
@@ -68,7 +69,7 @@ __all__ = [  # noqa: RUF022 (by subject)
 _MODULES = {
     "protocol.delivery": ["Delivery"],
     "service.group_positions": ["pause", "reset", "resume"],
-    "service.publish": ["publish", "publish_many"],
+    "service.publish": ["apublish", "publish", "publish_many"],
     "service.redrive": ["purge", "redrive"],
     "service.registration": ["subscribe", "unsubscribe"],
     "service.releasing": ["Released", "release"],

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from asgiref.sync import sync_to_async
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf, tracing
@@ -84,6 +85,32 @@ def publish(
     )
     row = _row(topic, outgoing, conf.get("MAX_PAYLOAD_BYTES", topic))
     return _publish(topic, row, due, id is not None, on_duplicate, conf.database(using))
+
+
+async def apublish(
+    topic: str,
+    payload: Any,
+    *,
+    key: str | None = None,
+    id: str | None = None,
+    kind: str = "",
+    headers: Any = None,
+    delay: float | timedelta | None = None,
+    at: datetime | None = None,
+    group: str | None = None,
+    priority: int = 0,
+    on_duplicate: OnDuplicate = "ignore",
+    using: str | None = None,
+) -> Published:
+    """Do the same as ``publish``, for asynchronous callers. It runs in the thread of Django's synchronous code.
+
+    It commits at once, unless that thread is in a transaction. To publish together with other writes, call a function
+    with ``transaction.atomic()`` by ``sync_to_async``.
+    """
+    return await sync_to_async(publish)(
+        topic, payload, key=key, id=id, kind=kind, headers=headers, delay=delay, at=at, group=group,
+        priority=priority, on_duplicate=on_duplicate, using=using,
+    )  # fmt: skip
 
 
 @tracing.sending

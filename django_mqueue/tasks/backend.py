@@ -14,11 +14,16 @@ from django.utils.timezone import is_naive, make_aware
 
 from .. import conf
 from ..exceptions import MQueueError
+from ..inspect import remove
 from ..messages import OutgoingMessage
+from ..policy.message_query import SCHEDULED
 from ..policy.names import KIND_MAX, check_publish_topic
 from ..service.publish import publish_new, publish_once
+from ..service.registration import subscribe
+from ..store.connection import session
 from ..store.connection.second_connection import outside_snapshot
 from ..store.queries.group_rows import now_ms
+from ..store.scheduling import schedule
 from .compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -28,9 +33,9 @@ from .compat import (
     normalize_json,
     task_enqueued,
 )
-from .job_ids import JobId, topic_of
+from .job_ids import GROUP, JobId, topic_of
 from .options import BackendOptions, JobOptions, Recurring
-from .results import BACKEND, UnknownTask, is_unfinished, new_result, result_of, row_of, task_of
+from .results import BACKEND, UnknownTask, backend_of, is_unfinished, new_result, result_of, row_of, task_of
 from .unique import JobExists, following
 from .unique import newest as newest_of
 
@@ -191,6 +196,30 @@ class MQueueBackend(BaseTaskBackend):
         if id is None or row is None:
             raise TaskResultDoesNotExist(result_id)
         return result_of(id, self.alias, row)
+
+    def cancel(self, result_id: str) -> bool:
+        """Cancel a job that waits, also for a retry. Return whether it was cancelled.
+
+        False: a worker has claimed it, it has ended, or another transaction has locked it. A job with ``run_after`` is
+        deleted; any other has failed. In a transaction, workers claim no job of the queue until it ends. Raises
+        ``TaskResultDoesNotExist`` as ``get_result`` does.
+        """
+        id = JobId.parse(result_id) if isinstance(result_id, str) else None
+        row = None if id is None else row_of(self.using, id)
+        if id is None or row is None or backend_of(row) != self.alias:
+            raise TaskResultDoesNotExist(result_id)
+        if row["topic"] != id.topic:
+            return self._unschedule(id)
+        parked = bool(row["acked"]) and is_unfinished(row)
+        which: dict[str, Any] = {"id": str(id), "status": SCHEDULED} if parked else {"offset": row["offset"]}
+        subscribe(id.topic, GROUP, "earliest", using=self.using)  # It may be that no worker has run yet.
+        return remove(id.topic, group=GROUP, using=self.using, **which) > 0
+
+    def _unschedule(self, id: JobId) -> bool:
+        with session.migration_errors(self.using):
+            return session.single(
+                self.using, lambda cursor: schedule.delete(cursor, id.topic, id.message_key), latest=True
+            )
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return the problems of the project's settings."""

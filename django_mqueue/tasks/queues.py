@@ -82,7 +82,7 @@ def _handler(queue: str, backend: MQueueBackend) -> registry.Handler:
         start="earliest",
         low_priority_share=backend.mqueue_options.low_priority_share,
         limits_of=limits_of,
-        on_start=partial(_enqueue_firings, queue),
+        each_minute=partial(_enqueue_firings, queue),
     )
 
 

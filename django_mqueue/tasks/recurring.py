@@ -1,7 +1,7 @@
 """Recurring jobs: the jobs in ``OPTIONS["recurring"]`` of a backend.
 
 Each firing is a scheduled job. Its id contains the due time, so that all workers together enqueue it once. A worker
-enqueues the next firing when it starts, and before it runs a firing.
+enqueues the next firing before it runs one, and also each minute, in case that a firing was removed.
 """
 
 from __future__ import annotations
@@ -82,13 +82,8 @@ class RecurringJob:
 
     def resume(self) -> None:
         """Continue with the next due time."""
-        marker = self._paused
-        with session.migration_errors(self._using):
-            session.single(
-                self._using,
-                lambda cursor: schedule.delete(cursor, marker.topic, marker.message_key),
-                latest=True,
-            )
+        if self.is_paused:
+            self.backend.cancel(str(self._paused))
         self.enqueue_next()
 
     def run_now(self) -> TaskResult[Any]:
@@ -187,7 +182,7 @@ def recurring_job_of(backend: MQueueBackend, message: Message) -> RecurringJob |
 
 
 def enqueue_firings(backend: MQueueBackend, queue: str) -> None:
-    """Enqueue the next firing of each recurring job of a queue. A worker calls it when it starts."""
+    """Enqueue the next firing of each recurring job of a queue, unless it was enqueued."""
     for job in jobs_of(backend):
         try:
             if job.task.queue_name == queue:

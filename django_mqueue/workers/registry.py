@@ -40,7 +40,7 @@ class Handler:
     """A registered handler and its options; ``max_runtime`` in seconds.
 
     ``limits_of``: returns the limits of a message, which must not be above those of the handler. None: the handler's.
-    ``on_start``: a worker calls it before it takes the first message.
+    ``each_minute``: a worker calls it before it takes the first message, and then each minute.
     """
 
     function: Callable[[Any], Any]
@@ -61,7 +61,7 @@ class Handler:
     kinds: dict[str, Parser | None] | None = None
     low_priority_share: float = 0.0
     limits_of: Callable[[Message], Limits] | None = None
-    on_start: Callable[[], None] | None = None
+    each_minute: Callable[[], None] | None = None
 
     def limits(self, message: Message) -> Limits:
         if self.limits_of is not None:

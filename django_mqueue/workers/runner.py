@@ -84,6 +84,8 @@ class Runner:
         self._ready = True  # Whether more messages could start at the end of the last turn.
         self._failures, self._last_success = 0, time.monotonic()
         self._more = False
+        self._each_minute = [handler.each_minute for handler in handlers if handler.each_minute]
+        self._minute_over = 0.0
         self.left = 0  # After a drain: messages that other workers have leased.
         self._left_since: float | None = None
 
@@ -124,8 +126,6 @@ class Runner:
         ):
             try:
                 self._protected(self._members.start)
-                for on_start in [handler.on_start for handler in self._handlers.values() if handler.on_start]:
-                    self._protected(on_start)
                 while not self._stopping and self._dispatcher.may_start and time.monotonic() < deadline:
                     if self._protected(self._cycle):
                         break
@@ -164,6 +164,10 @@ class Runner:
     def _cycle(self) -> bool:
         """Run one turn of the loop. Return True to end the loop: the drain is over, or no group is left."""
         self._settle()
+        if self._each_minute and time.monotonic() >= self._minute_over:
+            for call in self._each_minute:
+                call()
+            self._minute_over = time.monotonic() + 60
         if self._more or self._polling.is_due(ready=self._ready):
             idle = self._dispatcher.is_idle
             self._more = self._polling.read(self._tailer, ready=self._ready, idle=idle)

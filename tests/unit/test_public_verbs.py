@@ -63,6 +63,7 @@ READER = Shown(
 
 VERBS = {
     "publish": Shown("publish_one", "test_publish_and_subscribe"),
+    "apublish": same_as("publish"),
     "publish_many": Shown("publish_three", "test_publish_many_is_all_or_nothing"),
     "request": Shown("request_that_is_answered", "test_the_first_reply_is_the_answer"),
     "arequest": same_as("request"),

@@ -7,15 +7,15 @@ from typing import Any
 from ..connection import session
 
 _SELECT = (
-    "SELECT m.payload, m.metadata, m.available_at, m.created_at, s.acked, s.in_flight, s.invisible_until,"
-    " s.retry_count, s.handed, s.delivered_to, s.delivered_at, s.acked_at, s.errors, s.result"
+    "SELECT m.topic, m.`offset`, m.payload, m.metadata, m.available_at, m.created_at, s.acked, s.in_flight,"
+    " s.invisible_until, s.retry_count, s.handed, s.delivered_to, s.delivered_at, s.acked_at, s.errors, s.result"
     " FROM queue_messages m FORCE INDEX ({index})"
     " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
     " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
 )
 COLUMNS = (
-    "payload", "metadata", "available_at", "created_at", "acked", "in_flight", "invisible_until", "retry_count",
-    "handed", "delivered_to", "delivered_at", "acked_at", "errors", "result",
+    "topic", "offset", "payload", "metadata", "available_at", "created_at", "acked", "in_flight", "invisible_until",
+    "retry_count", "handed", "delivered_to", "delivered_at", "acked_at", "errors", "result",
 )  # fmt: skip
 
 

@@ -100,8 +100,8 @@ def test_every_function_and_class_with_arguments_has_its_signature() -> None:
         for name in re.findall(r"^(?:async def|def|class) (\w+)", block.text, re.MULTILINE)
     }
     assert shown == {
-        "publish", "publish_many", "consumer", "Subscription", "subscribe", "unsubscribe", "redrive", "purge",
-        "pause", "resume", "reset", "scheduled", "cancel", "reschedule", "messages", "remove", "send_to_front",
+        "apublish", "publish", "publish_many", "consumer", "Subscription", "subscribe", "unsubscribe", "redrive",
+        "purge", "pause", "resume", "reset", "scheduled", "cancel", "reschedule", "messages", "remove", "send_to_front",
         "counts", "groups", "release", "partitions", "deliveries", "preview_reset", "topics", "group_figures",
         "topic_figures", "rates", "latency", "lag", "holds", "subscribers", "request", "arequest",
         "session", "settings_options", "keep_order", "report", "replay", "backfill", "archive", "compact", "erase",

@@ -100,6 +100,12 @@ def numbered(number: int) -> None:
     seen.append(number)
 
 
+@task(takes_context=True)
+def cancels_itself(context: TaskContext) -> bool:
+    cancelled: bool = context.task_result.task.get_backend().cancel(context.task_result.id)  # type: ignore[attr-defined]
+    return cancelled
+
+
 @task
 def return_a_set() -> Any:
     return {1}

@@ -220,6 +220,16 @@ def test_pause_and_resume() -> None:
         assert next_firing(job) == (False, due(1))
 
 
+def test_a_firing_that_was_cancelled_before_it_was_due_is_enqueued_again() -> None:
+    with recurring():
+        work()
+        job = the_job()
+        assert job.backend.cancel(str(job.firing(due(1))))
+        assert scheduled() == []
+        work()
+        assert scheduled() == [text(due(1))]
+
+
 def test_a_paused_job_can_run_now() -> None:
     with recurring():
         job = the_job()
