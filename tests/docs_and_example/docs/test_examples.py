@@ -324,6 +324,16 @@ NEED_SPARK = {
     )
 } | {"docs/reference/archive.md", "docs/reference/report.md"}
 IN_A_TEST_FILE = "docs/how-to/test-your-code.md"
+CONFIRM = """
+from django_tasks import task
+from shop.models import Order
+@task
+def confirm(order_id):
+    order = Order.objects.get(pk=order_id)
+    return f"order {order.pk} of {order.customer} is confirmed"
+"""
+"""The task that it tests."""
+TASKS = {"default": {"BACKEND": "django_mqueue.tasks.MQueueBackend"}}
 
 
 def test_every_document_with_a_follow_up_exists() -> None:
@@ -367,12 +377,16 @@ def test_the_tests_that_are_shown_pass(example_shop: Project) -> None:
     """The how-to about testing is itself a test file."""
     code = "\n\n".join(block.text for block in blocks(ROOT / IN_A_TEST_FILE) if runs(block))
     (example_shop.directory / "shop" / "tests.py").write_text(code)
+    (example_shop.directory / "shop" / "tasks.py").write_text(CONFIRM)
+    (example_shop.directory / "config" / "with_tasks.py").write_text(
+        f"from .settings import *\nTASKS = {TASKS}\n"
+    )
     output = example_shop.run(
         "python", "-m", "pytest", "-q", "--create-db", "-p", "no:cacheprovider", "-p", "django_mqueue.pytest_plugin",
-        "--rootdir=.", "--ds=config.settings",
+        "--rootdir=.", "--ds=config.with_tasks",
         "shop/tests.py",
     )  # fmt: skip
-    assert "6 passed" in output
+    assert "9 passed" in output
 
 
 def test_shell_commands_name_what_exists() -> None:

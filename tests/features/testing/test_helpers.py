@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from django_mqueue import (
     Retry,
     publish,
     publish_many,
+    scheduled,
     subscribe,
 )
 from django_mqueue.models import DeliveryState
@@ -58,6 +60,33 @@ class Helpers:
             )
         assert sorted(last.payloads) == list(range(60))
         assert DeliveryState.objects.filter(acked=True).count() == 120
+
+    def test_until_a_time_each_message_runs_when_it_is_due(self) -> None:
+        """A retry after two hours, which is parked, and one after ten minutes run between two scheduled messages."""
+        seen = Seen(lambda message: handle(message))
+
+        def handle(message: Message) -> None:
+            if message.payload == "retried" and message.attempt < 3:
+                raise Retry("later", delay=(600, 7200)[message.attempt - 1])
+
+        publish("t", "first", delay=timedelta(minutes=1))
+        publish("t", "retried")
+        publish("t", "last", delay=timedelta(hours=3))
+        publish("t", "too late", delay=timedelta(hours=5))
+        with registered("t", seen, max_attempts=3):
+            handled = drain(until=timedelta(hours=4))
+            assert [(m.payload, m.attempt) for m in handled] == [
+                ("retried", 1), ("first", 1), ("retried", 2), ("retried", 3), ("last", 1),
+            ]  # fmt: skip
+            assert [message.payload for message in scheduled("t")] == ["too late"]
+            assert drain() == [], "the clock is the server's again"
+            assert len(drain(until=datetime(2100, 1, 1, tzinfo=UTC))) == 1
+
+    def test_until_is_a_time(self) -> None:
+        with registered("t", Seen()):
+            for wrong in (datetime(2100, 1, 1), timedelta(seconds=-1), 5):
+                with pytest.raises((TypeError, ValueError), match="until"):
+                    drain(until=wrong)  # type: ignore[arg-type]
 
     def test_strict_handlers_and_many_messages_of_one_key(self) -> None:
         seen = Seen()

@@ -1,39 +1,37 @@
-"""Helpers for the tests of projects: list the published messages, and run handlers in the test's own process.
-
-They work inside the transaction of a ``TestCase``, and in a ``TransactionTestCase``. ``drain`` calls the receivers of
-signals before it returns.
-"""
+"""Run handlers in the test's own thread, inside its transaction."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
+from itertools import islice
 
 from django.conf import settings
 from django.db import transaction
 
-from . import conf
-from .messages import Message
-from .models import Message as Row
-from .policy import encoding
-from .policy.quarantine import Quarantine
-from .policy.requests import REPLY_TO
-from .protocol.claim_scheduler import ClaimScheduler, jobs
-from .protocol.delivery import Delivery
-from .protocol.events import EventQueue, delivered
-from .protocol.subscriber import Subscriber
-from .protocol.tailer import Tailer
-from .service.registration import subscribe
-from .service.requesting import inline_handlers
-from .service.subscription import default_name
-from .store.connection import session
-from .store.message_rows import message_fields
-from .workers import connections
-from .workers.executor import verdicts
-from .workers.jobs import Job
-from .workers.registry import Handler, autodiscover, handlers
+from .. import conf
+from ..messages import Message
+from ..models import DeliveryState
+from ..policy.durations import moment_ms, to_ms
+from ..policy.quarantine import Quarantine
+from ..protocol.claim_scheduler import ClaimScheduler, jobs
+from ..protocol.delivery import Delivery
+from ..protocol.events import EventQueue, delivered
+from ..protocol.subscriber import Subscriber
+from ..protocol.tailer import Tailer
+from ..service.registration import subscribe
+from ..service.requesting import inline_handlers
+from ..service.scheduling import scheduled
+from ..service.subscription import default_name
+from ..store.connection import session
+from ..store.connection.moved_clock import moved_clock
+from ..store.queries.group_rows import now_ms
+from ..workers import connections
+from ..workers.executor import verdicts
+from ..workers.jobs import Job
+from ..workers.registry import Handler, autodiscover, handlers
 
 logger = logging.getLogger("django_mqueue")
 
@@ -42,38 +40,68 @@ IDLE_ROUNDS = 3
 """Rounds without a delivery after which ``drain`` ends. A round may find partitions for the next round."""
 
 
-def published(topic: str | None = None, *, using: str | None = None) -> list[Message]:
-    """Return the messages of a topic in the log (None: of all topics), by offset.
-
-    Dead letters are messages of ``<topic>_dlq``, and scheduled messages of ``<topic>_scheduled``. ``group`` is the only
-    group that a message was published for; '' for all.
-    """
-    rows = Row.objects.using(conf.database(using)).order_by("offset")
-    return [_message(row) for row in (rows if topic is None else rows.filter(topic=topic))]
-
-
-def drain(topic: str | None = None, group: str | None = None, *, using: str | None = None) -> list[Message]:
+def drain(
+    topic: str | None = None,
+    group: str | None = None,
+    *,
+    until: timedelta | datetime | None = None,
+    using: str | None = None,
+) -> list[Message]:
     """Run the registered handlers in this thread until nothing is deliverable. Return the delivered messages in order.
 
     ``topic`` and ``group`` select handlers; by default all run. A message that fails is in the list once for each
-    attempt. A message that waits for its retry is not deliverable: in tests, use handlers without a delay, or drain
-    again later. Exceptions of handlers are logged, and have the same effect on the message as in a worker.
+    attempt. A message that waits for its retry is not deliverable: in tests, use handlers without a delay, drain again
+    later, or use ``until``. Exceptions of handlers are logged, and have the same effect on the message as in a worker.
+
+    ``until``: a time from now, or an aware datetime, by the database's clock. The clock of the connection then moves
+    from each due time to the next: scheduled messages and retries that are due by then run, each at its time. Python's
+    clock does not move.
 
     Inside a transaction (of a ``TestCase``), a handler is rolled back if its database error would break the
-    transaction. Raises ``HandlerError`` if no such handler is registered.
+    transaction. Raises ``HandlerError`` if no such handler is registered, and ``TypeError`` or ``ValueError`` for a bad
+    ``until``.
     """
     autodiscover()
     if getattr(settings, "TASKS", None):
-        from .tasks.queues import register_queues  # On Django 5.2 it needs the package django-tasks.
+        from ..tasks.queues import register_queues  # On Django 5.2 it needs the package django-tasks.
 
         register_queues()
     chosen = [f"{topic}:{group}" if group else topic] if topic else None
     found = [handler for handler in handlers(chosen) if group in (None, handler.group)]
-    run = _Drain(found, conf.database(using))
+    alias = conf.database(using)
+    if until is None:
+        return _drain(found, alias)
+    end = now_ms(alias) + to_ms("until", until) if isinstance(until, timedelta) else moment_ms("until", until)
+    handled: list[Message] = []
+    with moved_clock(alias) as move:
+        due = 0
+        while True:
+            handled += (more := _drain(found, alias))
+            last, next_due = due, _next_due(found, alias)
+            if next_due is None or next_due > end or (next_due == last and not more):
+                return handled
+            due = max(last, next_due)
+            move(due)
+
+
+def _drain(chosen: Sequence[Handler], using: str) -> list[Message]:
+    run = _Drain(chosen, using)
     try:
         return run()
     finally:
         run.stop()
+
+
+def _next_due(chosen: Sequence[Handler], using: str) -> int | None:
+    """Return when the next scheduled message or retry is due, in epoch milliseconds. None: there is none."""
+    found = []
+    for handler in chosen:
+        found += [moment_ms("at", message.at) for message in islice(scheduled(handler.topic, using=using), 1)]
+        waiting = DeliveryState.objects.using(using).filter(
+            consumer_group=handler.group, topic=handler.topic, acked=False
+        )
+        found += [due for (due,) in waiting.order_by("invisible_until").values_list("invisible_until")[:1]]
+    return min(found, default=None)
 
 
 @contextmanager
@@ -175,17 +203,3 @@ def _savepoint(using: str) -> Iterator[None]:
     else:
         yield
         connections.after_use()
-
-
-def _message(row: Row) -> Message:
-    metadata = row.metadata if isinstance(row.metadata, dict) else json.loads(row.metadata)
-    columns = {**vars(row), "id": row.message_id, "partition": row.partition_key}
-    return Message(
-        **message_fields(columns, metadata, encoding.decode(bytes(row.payload), metadata["encoding"])),
-        topic=row.topic,
-        group=row.consumer_group,
-        attempt=0,
-        last_error=row.last_error or "",
-        failure_count=row.failure_count,
-        is_request=REPLY_TO in metadata["headers"],
-    )

@@ -1,0 +1,103 @@
+"""Check what was published and enqueued, and make messages for handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.test import override_settings
+from django.utils import timezone
+
+from django_mqueue import publish
+from django_mqueue.testing import assert_enqueued, assert_published, drain, make_message, perform_job
+from tests.features.tasks import jobs
+from tests.features.tasks.conftest import tasks
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def backend() -> Iterator[None]:
+    with override_settings(TASKS=tasks()):
+        yield
+
+
+def test_what_was_published() -> None:
+    publish("t", {"n": 1}, key="k", kind="made")
+    publish("t", {"n": 2}, delay=60)
+    publish("other", {"n": 1})
+    (found,) = assert_published("t", {"n": 1})
+    assert (found.key, found.kind) == ("k", "made")
+    assert [message.payload for message in assert_published("t", count=2)] == [{"n": 1}, {"n": 2}]
+    assert_published("t", key="k", kind="made")
+    assert_published("t", {"n": 3}, count=0)
+
+
+def test_what_was_not_published_is_an_error_that_lists_what_was() -> None:
+    publish("t", {"n": 1}, key="k", id="a")
+    with pytest.raises(AssertionError) as raised:
+        assert_published("t", {"n": 2}, key="k")
+    assert str(raised.value) == (
+        "0 messages of 't' have payload={'n': 2}, key='k', not 1. Published were:\n"
+        "  payload={'n': 1}, key='k', id='a', kind=''"
+    )
+    with pytest.raises(AssertionError, match="1 messages of 't' have payload=<ANY>, not 2"):
+        assert_published("t", count=2)
+    with pytest.raises(
+        TypeError, match="unknown field 'offset'; the fields are: key, id, kind, headers, group"
+    ):
+        assert_published("t", offset=1)
+
+
+def test_what_was_enqueued() -> None:
+    result = jobs.add.enqueue(1, b=2)
+    jobs.add.using(queue_name="mail", run_after=timezone.now() + timedelta(hours=1)).enqueue(3, 4)
+    jobs.echo.enqueue((1, 2), at="noon")
+    (found,) = assert_enqueued(jobs.add, 1, b=2)
+    assert (found.id, found.status) == (result.id, "READY")
+    assert len(assert_enqueued(jobs.add, count=2)) == 2
+    assert_enqueued(jobs.echo, (1, 2), at="noon")
+    assert_enqueued(jobs.double, count=0)
+    with pytest.raises(AssertionError) as raised:
+        assert_enqueued(jobs.add, 1, 2)
+    assert str(raised.value) == (
+        "0 jobs of tests.features.tasks.jobs.add have (1, 2), not 1. Enqueued were:\n  (1, b=2)\n  (3, 4)"
+    )
+    with pytest.raises(AssertionError, match="have any arguments, not 1"):
+        assert_enqueued(jobs.double)
+
+
+def test_a_job_is_performed() -> None:
+    assert perform_job(jobs.add, 1, 2).return_value == 3
+    assert perform_job(jobs.add.using(queue_name="mail"), 1, b=4).return_value == 5
+    failed = perform_job(jobs.fail, "no")
+    assert (failed.status, failed.errors[0].exception_class) == ("FAILED", ValueError)
+    assert_enqueued(jobs.fail, "no")
+
+
+def test_a_message_for_a_handler() -> None:
+    message = make_message({"at": (1, 2)}, topic="orders", key="ada", attempt=2)
+    assert (message.payload, message.topic, message.key, message.attempt) == (
+        {"at": [1, 2]},
+        "orders",
+        "ada",
+        2,
+    )
+    assert make_message(b"raw").payload == b"raw"
+    with pytest.raises(TypeError):
+        make_message(object())
+    with pytest.raises(TypeError):
+        make_message(1, colour="red")
+    assert_published("orders", count=0)
+
+
+def test_jobs_of_later_run_at_their_time() -> None:
+    later = jobs.add.using(run_after=timezone.now() + timedelta(hours=5)).enqueue(1, 2)
+    drain(until=timedelta(hours=4))
+    later.refresh()
+    assert later.status == "READY"
+    drain(until=timedelta(hours=6))
+    later.refresh()
+    assert later.return_value == 3
+    assert later.started_at is not None
