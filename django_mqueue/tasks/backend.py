@@ -209,13 +209,14 @@ class MQueueBackend(BaseTaskBackend):
         if id is None or row is None or backend_of(row) != self.alias:
             raise TaskResultDoesNotExist(result_id)
         if row["topic"] != id.topic:
-            return self._unschedule(id)
+            return self.unschedule(id)
         parked = bool(row["acked"]) and is_unfinished(row)
         which: dict[str, Any] = {"id": str(id), "status": SCHEDULED} if parked else {"offset": row["offset"]}
         subscribe(id.topic, GROUP, "earliest", using=self.using)  # It may be that no worker has run yet.
         return remove(id.topic, group=GROUP, using=self.using, **which) > 0
 
-    def _unschedule(self, id: JobId) -> bool:
+    def unschedule(self, id: JobId) -> bool:
+        """Delete a scheduled message. Return whether it was still scheduled."""
         with session.migration_errors(self.using):
             return session.single(
                 self.using, lambda cursor: schedule.delete(cursor, id.topic, id.message_key), latest=True

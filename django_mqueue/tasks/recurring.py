@@ -78,12 +78,15 @@ class RecurringJob:
 
     def pause(self) -> None:
         """Enqueue no more firings until ``resume``. A firing that is due meanwhile does not run."""
-        self._publish(self._paused, NEVER, {})
+        marker = self._paused
+        message = OutgoingMessage(
+            "paused", id=str(marker), headers={NAME: self.name}, at=NEVER, priority=marker.priority
+        )
+        publish_once(marker.topic, message, marker.partition, self._using)
 
     def resume(self) -> None:
         """Continue with the next due time."""
-        if self.is_paused:
-            self.backend.cancel(str(self._paused))
+        self.backend.unschedule(self._paused)
         self.enqueue_next()
 
     def run_now(self) -> TaskResult[Any]:

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from .display import Text, printable
+from .recurring import recurring_jobs
 
 APP = "django_mqueue"
 
@@ -30,6 +31,10 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
     "pause_group": ("pause_consumergroup",),
     "resume_group": ("resume_consumergroup",),
     "reset_group": ("reset_consumergroup",),
+    "recurring_jobs": ("view_consumergroup",),
+    "pause_job": ("pause_consumergroup",),
+    "resume_job": ("resume_consumergroup",),
+    "run_job": ("publish_message",),
     "group_partitions": ("view_offset", "view_partitionlease"),
     "group_subscribers": ("view_subscriberheartbeat",),
     "subscriberheartbeat_changelist": ("view_subscriberheartbeat",),
@@ -56,6 +61,7 @@ NAVIGATION = {
     "consumergroup_changelist": _("Consumer groups"),
     "message_changelist": pgettext_lazy("message queue", "Messages"),
     "deadletter_changelist": _("Dead letters"),
+    "recurring_jobs": _("Recurring jobs"),
     "partitionlease_changelist": _("Partition leases"),
     "subscriberheartbeat_changelist": _("Subscriber heartbeats"),
     "actions": _("Actions"),
@@ -102,10 +108,16 @@ def link(url: str, text: Text) -> SafeString:
 def navigation(request: HttpRequest) -> list[tuple[Text, str, bool]]:
     """Return (title, URL, is this page) of the pages that the user may open."""
     here, landing = request.path, overview_url(request)
-    found: list[tuple[Text, str, bool]] = []
+    found: list[tuple[Text, str]] = []
     if may_open(request, "overview"):
-        found.append((_("Overview"), landing, here == landing))
+        found.append((_("Overview"), landing))
     for page, title in NAVIGATION.items():
+        if page == "recurring_jobs" and not recurring_jobs():
+            continue
         if url := allowed_url(request, page):
-            found.append((title, url, here.startswith(url)))
-    return found
+            found.append((title, url))
+    # A page below several of them belongs to the nearest; every page is below the overview.
+    current = max(
+        (url for _title, url in found if url != landing and here.startswith(url)), key=len, default=here
+    )
+    return [(title, url, url == current) for title, url in found]

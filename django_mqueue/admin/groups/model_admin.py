@@ -24,6 +24,7 @@ from ..base.operations import group_title
 from ..base.tables import ReadOnlyAdmin
 from ..base.urls import NAVIGATION, allowed_url, may_open, page_url
 from ..base.views import QueueView
+from ..jobs.recurring import PauseJob, RecurringJobs, ResumeJob, RunJob
 from ..topics import alarms, charts, status
 from ..topics.overview import NAME_MAX
 from .pausing import PauseGroup, ResumeGroup
@@ -221,7 +222,7 @@ class GroupList(QueueView):
 
 
 class ConsumerGroupAdmin(ReadOnlyAdmin):
-    views = (GroupPage, PauseGroup, ResumeGroup, ResetGroup)
+    views = (GroupPage, PauseGroup, ResumeGroup, ResetGroup, RecurringJobs, PauseJob, ResumeJob, RunJob)
     list_view = GroupList
 
     def row_url(self, request: HttpRequest, object_id: str) -> str | None:

@@ -1,0 +1,144 @@
+"""Recurring jobs: their list with the last and the next firing, and the operations pause, resume and run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, pgettext
+
+from ...models import ConsumerGroup
+from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
+from ..base.recurring import recurring_jobs
+from ..base.urls import NAVIGATION, allowed_url
+from ..base.views import QueueView
+
+if TYPE_CHECKING:
+    from ...tasks import RecurringJob
+
+
+class RecurringJobs(QueueView):
+    """The list of all recurring jobs."""
+
+    route, url_name = "recurring-jobs", "recurring_jobs"
+    template_name = "admin/django_mqueue/recurring_jobs.html"
+    title = NAVIGATION["recurring_jobs"]
+    is_list = True
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(rows=[self.row(job) for job in recurring_jobs()], **kwargs)
+
+    def row(self, job: RecurringJob) -> dict[str, Any]:
+        """Return what the page shows of a job. ``problem``: why its task cannot be imported."""
+        from ...tasks.results import UnknownTask
+
+        found: dict[str, Any] = {"job": job}
+        try:
+            is_paused, last = job.is_paused, job.last_result
+        except UnknownTask as problem:
+            return {**found, "problem": str(problem)}
+        pages = {"resume_job" if is_paused else "pause_job": None, "run_job": None}
+        titles = {"resume_job": _("Resume"), "pause_job": _("Pause"), "run_job": _("Run now")}
+        which = {"backend": job.backend.alias, "name": job.name}
+        tools = [(titles[page], allowed_url(self.request, page, **which)) for page in pages]
+        return {
+            **found,
+            "is_paused": is_paused,
+            "next_due": job.next_due,
+            "last": last,
+            "last_status": _status(last.status) if last else "",
+            "last_at": (last.finished_at or last.started_at or last.enqueued_at) if last else None,
+            "tools": [tool for tool in tools if tool[1]],
+        }
+
+
+def _status(status: str) -> str:
+    return {
+        "READY": pgettext("job", "waits"),
+        "RUNNING": pgettext("job", "runs"),
+        "SUCCESSFUL": pgettext("job", "successful"),
+        "FAILED": pgettext("job", "failed"),
+    }[status]
+
+
+class JobForm(forms.Form):
+    """The recurring job that a link names."""
+
+    backend = forms.CharField(widget=forms.HiddenInput)
+    name = forms.CharField(widget=forms.HiddenInput)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        wanted = data.get("backend"), data.get("name")
+        found = [job for job in recurring_jobs() if (job.backend.alias, job.name) == wanted]
+        if not found and not self.errors:
+            raise ValidationError(_("There is no such recurring job in the settings."))
+        return {**data, "job": found[0] if found else None}
+
+
+class _JobOperation(Operation):
+    form_class = JobForm
+
+    def perform(self, data: Data) -> Result:
+        from ...tasks.results import UnknownTask
+
+        try:
+            return Result(self.change(data["job"]) % {"name": data["name"]})
+        except UnknownTask as problem:
+            raise Refused(str(problem)) from problem
+
+    def change(self, job: RecurringJob) -> str:
+        """Change the job, and return the text for the user, with ``name`` to be filled in."""
+        raise NotImplementedError
+
+    def subject(self, data: Data) -> Subject:
+        return Subject(ConsumerGroup, "", _("Recurring job %(name)s") % data)
+
+    def back(self, data: Data | None) -> str | None:
+        return allowed_url(self.request, "recurring_jobs")
+
+
+class PauseJob(_JobOperation):
+    route, url_name = "pause-job", "pause_job"
+    title = gettext_lazy("Pause a recurring job")
+
+    def plan(self, data: Data) -> Plan:
+        means = (
+            gettext_lazy(
+                "No firing runs until you undo the pause with Resume, also none that is scheduled already."
+            ),
+            gettext_lazy("A job that runs now finishes."),
+        )
+        return Plan(_("Pause recurring job %(name)s?") % data, means, button=_("Pause"))
+
+    def change(self, job: RecurringJob) -> str:
+        job.pause()
+        return _("Recurring job %(name)s is paused.")
+
+
+class ResumeJob(_JobOperation):
+    route, url_name = "resume-job", "resume_job"
+    title = gettext_lazy("Resume a recurring job")
+
+    def plan(self, data: Data) -> Plan:
+        means = (gettext_lazy("It continues with the next due time. What was due meanwhile does not run."),)
+        return Plan(_("Resume recurring job %(name)s?") % data, means, button=_("Resume"))
+
+    def change(self, job: RecurringJob) -> str:
+        job.resume()
+        return _("Recurring job %(name)s is resumed.")
+
+
+class RunJob(_JobOperation):
+    route, url_name = "run-job", "run_job"
+    title = gettext_lazy("Run a recurring job now")
+
+    def plan(self, data: Data) -> Plan:
+        means = (gettext_lazy("One more job is enqueued. The due times stay as they are."),)
+        return Plan(_("Run recurring job %(name)s now?") % data, means, button=_("Run now"))
+
+    def change(self, job: RecurringJob) -> str:
+        job.run_now()
+        return _("A job of %(name)s is enqueued.")

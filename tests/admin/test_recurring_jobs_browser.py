@@ -1,0 +1,37 @@
+"""Somebody pauses a recurring job in a real browser, runs it once, and resumes it."""
+
+from __future__ import annotations
+
+from django.test import override_settings
+
+from django_mqueue.testing import assert_enqueued
+from tests.features.tasks import jobs
+from tests.features.tasks.conftest import tasks
+from tests.support.browser import BrowserCase, chrome
+
+from .test_recurring_jobs import ENTRIES, work
+
+__all__ = ["chrome"]
+
+
+@override_settings(TASKS=tasks(recurring=ENTRIES))
+class TestRecurringJobsInABrowser(BrowserCase):
+    def test_a_job_is_paused_run_and_resumed(self) -> None:
+        work()
+        page = self.page
+        page.open("/admin/django_mqueue/")
+        page.click_link("Recurring jobs")
+        page.save_all_ways("recurring-jobs")
+        self.press("Pause")
+        assert "paused" in page.text_of("#mqueue-main tbody")
+        self.press("Run now")
+        assert "A job of sums is enqueued." in page.text_of(".messagelist")
+        self.press("Resume")
+        assert "paused" not in page.text_of("#mqueue-main tbody")
+        assert_enqueued(jobs.add, 1, 2, count=2)  # the one that runs now, and the next firing
+        assert page.complaints() == []
+
+    def press(self, button: str) -> None:
+        """Press a button of the job's row, and confirm."""
+        self.page.click_link(f"{button} sums")
+        self.page.click("#mqueue-main form [type=submit]")
