@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 
+import hypothesis
 import pytest
 from pytest_django import DjangoDbBlocker
 
@@ -46,6 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell makes background programs ignore SIGINT. All processes of the tests would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    hypothesis.settings.register_profile(
+        "tests", deadline=None
+    )  # No test depends on the speed of the machine.
+    hypothesis.settings.load_profile("tests")
     if config.option.record_durations and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(config.option.quick))
     if "DATABASE_URL" in os.environ or _runs_no_test(config) or _leaves_tests_to_others(config):

@@ -15,7 +15,8 @@ from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease,
 from django_mqueue.protocol.retention.garbage_collection import Collector
 from django_mqueue.protocol.subscriber import Subscriber
 
-from .processes import Worker
+from .processes import Worker, database_ms
+from .threads import raw_connection
 from .waiting import PATIENCE, wait_until
 
 QUICK: dict[str, Any] = {
@@ -103,6 +104,20 @@ def let_die(name: str) -> None:
     """Make a subscriber that no longer polls look dead: its heartbeat is old, and its leases have expired."""
     SubscriberHeartbeat.objects.filter(subscriber_name=name).update(heartbeat_at=0)
     PartitionLease.objects.filter(leased_by=name).update(lease_renewed_at=0)
+
+
+def take_leases_away() -> None:
+    """Give all leases to a worker that does not exist. They do not expire until ``let_leases_expire``."""
+    with raw_connection() as other:
+        other.execute(
+            "UPDATE queue_partition_leases SET holder = 'another', leased_by = 'another', lease_renewed_at = %s",
+            [database_ms()],
+        )
+        other.commit()
+
+
+def let_leases_expire() -> None:
+    PartitionLease.objects.update(lease_renewed_at=0)
 
 
 def let_worker_die(worker: Worker, using: str = "default") -> None:

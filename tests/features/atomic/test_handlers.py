@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.management import CommandError
 from django.db import IntegrityError, OperationalError, connection, transaction
 
 from django_mqueue import Delivery, NoRetry, Postpone, Reject, Retry, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Door, Sale
-from tests.support.subscribers import payloads_in_log
+from tests.support.subscribers import let_leases_expire, payloads_in_log, take_leases_away
 from tests.support.threads import Background, RawConnection, raw_connection
 from tests.support.transactions import PATIENCE, wait_until
 
@@ -341,12 +342,13 @@ def test_a_delivery_that_was_lost_rolls_everything_back() -> None:
         seen(message)
         sell(message)
         if message.attempt == 1:
-            with raw_connection() as other:
-                other.execute("UPDATE queue_partition_leases SET holder = 'another', lease_renewed_at = 0")
-                other.commit()
+            take_leases_away()
 
-    # If the worker has the lease again before the handler ends, the attempt fails, and is retried at once.
-    with registered("orders", handle, atomic=True, retry=[0]):
+    with registered("orders", handle, atomic=True):
+        with pytest.raises(CommandError, match="left in partitions that other workers have leased"):
+            run(drain_timeout=0.1)
+        assert ([message.attempt for message in seen.messages], sold()) == ([1], [])
+        let_leases_expire()
         run()
     assert [message.attempt for message in seen.messages] == [1, 2]
     assert (sold(), len(payloads_in_log("sold"))) == ([1], 1)

@@ -6,12 +6,14 @@ import threading
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.management import CommandError
 from django.db import connection, transaction
 
 from django_mqueue import BatchFailure, Delivery, Postpone, Reject, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, Message
 from tests.support.running import registered, run
 from tests.support.shop.models import Sale
+from tests.support.subscribers import let_leases_expire, take_leases_away
 from tests.support.threads import Background, raw_connection
 from tests.support.transactions import PATIENCE
 
@@ -157,15 +159,6 @@ def test_an_async_handler() -> None:
     assert (sold(), receipts(), states()) == ([0, 1, 2], 3, [(True, 1, 1)] * 3)
 
 
-def steal_the_lease(key: str) -> None:
-    with raw_connection() as other:
-        other.execute(
-            "UPDATE queue_partition_leases SET holder = 'another', lease_renewed_at = 0 WHERE partition_key = %s",
-            [key],
-        )
-        other.commit()
-
-
 def take_one(offset: int) -> None:
     """Change the delivery token, as if another worker had claimed the message."""
     with raw_connection() as other:
@@ -184,9 +177,13 @@ def test_a_batch_whose_lease_was_lost_rolls_everything_back() -> None:
     def handle(messages: list[Delivery]) -> None:
         sell(messages)
         if len(seen.given) == 1:
-            steal_the_lease("k")
+            take_leases_away()
 
     with registered("orders", seen := Batches(handle), batch=True, atomic=True):
+        with pytest.raises(CommandError, match="left in partitions that other workers have leased"):
+            run(drain_timeout=0.1)
+        assert (seen.payloads, sold(), receipts()) == ([[0, 1, 2]], [], 0)
+        let_leases_expire()
         run()
     assert seen.payloads == [[0, 1, 2], [0], [1], [2]], "suspects come alone"
     assert [seen.attempts(n) for n in range(3)] == [[1, 2]] * 3

@@ -184,7 +184,7 @@ DAMAGES: dict[Callable[[list[Event], Random], list[Event]], str] = {
 }
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(SEEDS)
 def test_a_correct_queue_breaks_no_promise(seed: int) -> None:
     found = check(history(seed, 20), RULES)
@@ -206,7 +206,7 @@ def test_the_histories_hold_what_the_rules_are_about() -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=SEEDS)
 def test_any_damage_is_found(damage: Callable[[list[Event], Random], list[Event]], seed: int) -> None:
     needs_peace = damage in (run_beside, come_again)

@@ -63,7 +63,6 @@ def run(seed: str | None, examples: int, steps: int) -> None:
             stateful_step_count=steps,
             derandomize=seed is None,
             database=None,
-            deadline=None,
             print_blob=False,
             suppress_health_check=list(HealthCheck),
             phases=(Phase.generate, Phase.shrink),
