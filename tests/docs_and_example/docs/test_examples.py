@@ -72,6 +72,11 @@ import sys
 sys.modules["shop.tasks"] = sys.modules["docs_example"]
 """
 
+BEFORE["docs/how-to/move-to-jobs.md"] = """
+from django.conf import settings
+settings.TASKS = {"default": {"BACKEND": "django_mqueue.tasks.MQueueBackend", "QUEUES": ["mail"]}}
+"""
+
 BEFORE["docs/reference/request.md"] = """
 import threading
 from django.db import connections
@@ -121,6 +126,15 @@ from django_mqueue.models import Message
 assert not Message.objects.filter(topic__endswith="_replies").exists()
 _runners[0].stop()
 _worker.join()
+""",
+    "docs/how-to/move-to-jobs.md": """
+import sys
+sys.modules["docs_example"].charge = charge
+assert result.status == "READY" and result.task.run_after == in_five_minutes, result
+from django_mqueue.testing import drain
+drain(until=timedelta(minutes=6))
+result.refresh()
+assert result.return_value is True, result
 """,
     "docs/how-to/run-jobs.md": """
 from django.core.management import call_command
