@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from .. import conf
-from ..exceptions import Postpone
+from ..exceptions import MQueueError, Postpone
 from ..messages import Message, OutgoingMessage
 from ..policy.durations import moment
 from ..service.publish import publish_once
@@ -142,7 +142,7 @@ class RecurringJob:
         id, options = self.firing(due), self.options
         if self._publish(id, due, {PREVIOUS: previous}):
             result = new_result(self.task.using(run_after=due), id, options.args, options.kwargs)
-            task_enqueued.send(type(self.backend), task_result=result)
+            task_enqueued.send_robust(type(self.backend), task_result=result)
 
     def _publish(self, id: JobId, at: datetime, headers: dict[str, str]) -> bool:
         """Schedule a message of this job. Return False if its id is scheduled, or in the log."""
@@ -190,7 +190,7 @@ def enqueue_firings(backend: MQueueBackend, queue: str) -> None:
         try:
             if job.task.queue_name == queue:
                 job.enqueue_next()
-        except UnknownTask as error:
+        except (UnknownTask, MQueueError, TypeError, ValueError) as error:
             logger.error("recurring job %s does not run: %s", job.name, error)
 
 

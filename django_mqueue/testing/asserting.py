@@ -109,8 +109,9 @@ def make_message(payload: Any = None, *, topic: str = "topic", **fields: Any) ->
 
 
 def _all(topic: str, using: str | None) -> list[Message | ScheduledMessage]:
-    """Return the messages in the log, and then the scheduled ones."""
-    return [*published(topic, using=using), *scheduled(topic, using=using)]
+    """Return the messages in the log, and then the scheduled ones. Dead letters are never scheduled."""
+    has_dead_letters = topic.endswith(tuple(conf.dead_letter_suffixes()))
+    return [*published(topic, using=using), *(() if has_dead_letters else scheduled(topic, using=using))]
 
 
 def _jobs() -> list[Message | ScheduledMessage]:

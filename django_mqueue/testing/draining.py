@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from itertools import islice
 
 from django.conf import settings
 from django.db import transaction
@@ -23,11 +22,11 @@ from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
 from ..service.registration import subscribe
 from ..service.requesting import inline_handlers
-from ..service.scheduling import scheduled
 from ..service.subscription import default_name
 from ..store.connection import session
 from ..store.connection.moved_clock import moved_clock
 from ..store.queries.group_rows import now_ms
+from ..store.scheduling import schedule
 from ..workers import connections
 from ..workers.executor import verdicts
 from ..workers.jobs import Job
@@ -36,6 +35,8 @@ from ..workers.registry import Handler, autodiscover, handlers
 logger = logging.getLogger("django_mqueue")
 
 AT_ONCE = 1000
+FIRST = (-(1 << 62), 0)
+"""A due time and an offset before those of all scheduled messages."""
 IDLE_ROUNDS = 3
 """Rounds without a delivery after which ``drain`` ends. A round may find partitions for the next round."""
 
@@ -96,7 +97,7 @@ def _next_due(chosen: Sequence[Handler], using: str) -> int | None:
     """Return when the next scheduled message or retry is due, in epoch milliseconds. None: there is none."""
     found = []
     for handler in chosen:
-        found += [moment_ms("at", message.at) for message in islice(scheduled(handler.topic, using=using), 1)]
+        found += [int(row["available_at"]) for row in schedule.page(using, handler.topic, FIRST, None, 1)]
         waiting = DeliveryState.objects.using(using).filter(
             consumer_group=handler.group, topic=handler.topic, acked=False
         )

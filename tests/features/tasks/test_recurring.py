@@ -15,7 +15,7 @@ from django.test import override_settings
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import MQueueBackend, RecurringJob, recurring_jobs
 from django_mqueue.tasks.compat import task_backends, task_enqueued
-from tests.support.processes import Workers, database_ms, wait_until
+from tests.support.processes import FAST, Workers, database_ms, wait_until
 from tests.support.subscribers import let_worker_die
 
 from . import jobs
@@ -284,6 +284,23 @@ def test_a_task_that_cannot_be_imported_does_not_stop_the_worker(caplog: pytest.
     assert [error.msg.partition(":")[0] for error in found] == [
         "TASKS['default']['OPTIONS']['recurring']['gone']"
     ]
+
+
+def test_arguments_that_are_too_long_do_not_stop_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    with recurring(args=["x" * 100, 1]), override_settings(MQUEUE={**FAST, "MAX_PAYLOAD_BYTES": 50}):
+        work()
+    assert "recurring job sums does not run: payload" in caplog.text
+
+
+def test_a_receiver_that_fails_does_not_stop_the_worker() -> None:
+    def fail(**_: Any) -> None:
+        raise LookupError
+
+    task_enqueued.connect(fail)
+    with recurring():
+        work()
+    task_enqueued.disconnect(fail)
+    assert len(scheduled()) == 1
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ def test_what_was_not_published_is_an_error_that_lists_what_was() -> None:
         assert_published("t", offset=1)
 
 
+def test_dead_letters_are_published_too() -> None:
+    jobs.fail.enqueue("no")
+    drain()
+    (letter,) = assert_published("tasks.default_dlq", kind=jobs.fail.module_path)
+    assert letter.payload == {"args": ["no"], "kwargs": {}}
+
+
 def test_what_was_enqueued() -> None:
     result = jobs.add.enqueue(1, b=2)
     jobs.add.using(queue_name="mail", run_after=timezone.now() + timedelta(hours=1)).enqueue(3, 4)

@@ -28,6 +28,10 @@ from tests.support.running import Seen, registered
 from tests.support.shop.models import Door, Sale
 
 
+def fail(message: Message) -> None:
+    raise ValueError("no")
+
+
 class Helpers:
     """Tests that run in both kinds of test cases."""
 
@@ -81,6 +85,15 @@ class Helpers:
             assert [message.payload for message in scheduled("t")] == ["too late"]
             assert drain() == [], "the clock is the server's again"
             assert len(drain(until=datetime(2100, 1, 1, tzinfo=UTC))) == 1
+
+    def test_until_a_time_with_a_handler_of_dead_letters(self) -> None:
+        publish("t", 1, delay=60)
+        with (
+            registered("t", Seen(fail), max_attempts=1),
+            registered("t_dlq", letters := Seen()),
+        ):
+            drain(until=timedelta(minutes=2))
+        assert letters.payloads == [1]
 
     def test_until_is_a_time(self) -> None:
         with registered("t", Seen()):
