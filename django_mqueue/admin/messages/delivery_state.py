@@ -49,7 +49,7 @@ class DeliveryStateAdmin(GroupTable):
         (None, {"fields": ["message", "consumer_group", "topic", "key"]}),
         (
             gettext_lazy("Delivery"),
-            {"fields": ["state", "attempts", "failure_count", "delivered_to", "delivered"]},
+            {"fields": ["state", "attempts", "failure_count", "delivered_to", "delivered", "returned"]},
         ),
         (gettext_lazy("Times"), {"fields": ["invisible", "finished"]}),
         (
@@ -117,6 +117,12 @@ class DeliveryStateAdmin(GroupTable):
     @admin.display(description=gettext_lazy("attempts"))
     def attempts(self, row: DeliveryState) -> int:
         return row.retry_count + 1
+
+    @admin.display(description=gettext_lazy("return value of the job"))
+    def returned(self, row: Any) -> str:
+        if row.result is None:
+            return EMPTY
+        return quiet(_("masked")) if _is_masked(row) else block(bytes(row.result).decode(errors="replace"))
 
     @admin.display(description=gettext_lazy("last error"))
     def last_error(self, row: Any) -> str:
