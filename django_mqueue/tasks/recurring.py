@@ -111,17 +111,18 @@ class RecurringJob:
         due, previous = _due(message), message.headers.get(PREVIOUS)
         if due is None:
             return True
+        is_first = message.attempt == 1  # A firing that has begun is retried whatever happened since.
         if self.is_paused:
-            return self._skipped(message, "it is paused")
+            return not is_first or self._skipped(message, "it is paused")
         options = self.options
-        is_running = options.overlap != "allow" and self._is_unfinished(previous)
+        is_running = is_first and options.overlap != "allow" and self._is_unfinished(previous)
         skips = is_running and options.overlap == "skip"
         after = due if options.catch_up == "all" else max(due, now)
-        if message.attempt > 1:
+        if not is_first:
             # The next firing may have been enqueued by the first attempt, and deleted since.
             after = max(after, now - timedelta(seconds=conf.get("RETENTION", message.topic)))
         self._enqueue(options.timetable.next_after(after), str(previous) if skips else message.id)
-        if options.catch_up == "none" and message.attempt == 1 and options.timetable.next_after(due) <= now:
+        if options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now:
             return self._skipped(message, "it is late, and the next one is due")
         if skips:
             return self._skipped(message, f"{previous} has not ended")

@@ -72,17 +72,20 @@ def drain(
     alias = conf.database(using)
     if until is None:
         return _drain(found, alias)
-    end = now_ms(alias) + to_ms("until", until) if isinstance(until, timedelta) else moment_ms("until", until)
+    now = now_ms(alias)
+    end = now + to_ms("until", until) if isinstance(until, timedelta) else moment_ms("until", until)
     handled: list[Message] = []
     with moved_clock(alias) as move:
-        due = 0
         while True:
             handled += (more := _drain(found, alias))
-            last, next_due = due, _next_due(found, alias)
-            if next_due is None or next_due > end or (next_due == last and not more):
+            due = _next_due(found, alias)
+            if (
+                due is None or due > end or (due <= now and not more)
+            ):  # What is left cannot run: its group is paused.
                 return handled
-            due = max(last, next_due)
-            move(due)
+            if due > now:
+                now = due
+                move(now)
 
 
 def _drain(chosen: Sequence[Handler], using: str) -> list[Message]:

@@ -220,6 +220,17 @@ def test_pause_and_resume() -> None:
         assert next_firing(job) == (False, due(1))
 
 
+def test_a_firing_that_has_begun_is_retried_although_the_job_is_paused() -> None:
+    with recurring(task="succeeds_later"):
+        work()
+        make_due()
+        work()
+        the_job().pause()
+        wait_is_over()
+        work()
+    assert jobs.seen == [1, 2]
+
+
 def test_a_firing_that_was_cancelled_before_it_was_due_is_enqueued_again() -> None:
     with recurring():
         work()

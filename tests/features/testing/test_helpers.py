@@ -17,6 +17,7 @@ from django_mqueue import (
     Postpone,
     Reject,
     Retry,
+    pause,
     publish,
     publish_many,
     scheduled,
@@ -94,6 +95,15 @@ class Helpers:
         ):
             drain(until=timedelta(minutes=2))
         assert letters.payloads == [1]
+
+    def test_until_a_time_with_a_paused_group(self) -> None:
+        """A retry that is due cannot run. ``drain`` ends nevertheless."""
+        publish("t", 1)
+        with registered("t", seen := Seen(fail), max_attempts=2, retry=[60]):
+            drain()
+            pause("t", "g")
+            assert drain(until=timedelta(hours=1)) == []
+        assert seen.payloads == [1]
 
     def test_until_is_a_time(self) -> None:
         with registered("t", Seen()):
