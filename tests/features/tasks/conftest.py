@@ -9,6 +9,8 @@ from django.test import override_settings
 
 from tests.support.processes import FAST
 
+from . import jobs
+
 collect_ignore = [] if django.VERSION >= (6, 0) else ["test_djangos_own.py"]
 """Django has Tasks, with tests, since version 6."""
 
@@ -22,6 +24,7 @@ def tasks(**options: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def backend() -> Iterator[None]:
-    """Let the tasks of ``jobs`` use this queue."""
+    """Let the tasks of ``jobs`` use this queue, and forget what they have noted."""
+    jobs.seen.clear()
     with override_settings(MQUEUE=FAST, TASKS=tasks()):
         yield

@@ -20,11 +20,6 @@ from .conftest import tasks
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def empty() -> None:
-    jobs.seen.clear()
-
-
 def cancel(id: str) -> bool:
     backend = task_backends["default"]
     assert isinstance(backend, MQueueBackend)

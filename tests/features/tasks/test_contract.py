@@ -40,11 +40,6 @@ READY, RUNNING, FAILED, SUCCESSFUL = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def empty() -> None:
-    jobs.seen.clear()
-
-
 def backend() -> MQueueBackend:
     found = task_backends["default"]
     assert isinstance(found, MQueueBackend)

@@ -22,11 +22,6 @@ from .conftest import tasks
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def empty() -> None:
-    jobs.seen.clear()
-
-
 def enqueue() -> None:
     """Enqueue a job in each queue, and publish a message for a handler."""
     jobs.add.enqueue(1, 1)

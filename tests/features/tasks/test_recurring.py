@@ -28,11 +28,6 @@ PERIOD = timedelta(days=1000)
 """No due time comes while a test runs."""
 
 
-@pytest.fixture(autouse=True)
-def empty() -> None:
-    jobs.seen.clear()
-
-
 def recurring(task: str = "add", name: str = "sums", **options: Any) -> override_settings:
     """Return settings with one recurring job. It is due each ``PERIOD`` unless ``options`` say otherwise."""
     given = {"task": PATH + task, "args": [1, 2] if task == "add" else [], **options}

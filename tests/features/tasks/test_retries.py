@@ -26,11 +26,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 READY, FAILED, SUCCESSFUL = TaskResultStatus.READY, TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL
 
 
-@pytest.fixture(autouse=True)
-def empty() -> None:
-    jobs.seen.clear()
-
-
 def work(**options: Any) -> None:
     run(tasks=[], threads=1, **options)
 

@@ -24,11 +24,6 @@ from .conftest import tasks
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def empty() -> None:
-    jobs.seen.clear()
-
-
 def backend() -> MQueueBackend:
     found = task_backends["default"]
     assert isinstance(found, MQueueBackend)
