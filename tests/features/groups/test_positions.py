@@ -293,7 +293,8 @@ def test_no_claim_is_under_way_when_pause_returns() -> None:
     with override_settings(
         MQUEUE={**KEPT, "DISCOVERY_INTERVAL": 3600, "LEASE_RENEWAL_INTERVAL": 300, "LEASE_DURATION": 600}
     ):
-        publish_many(TOPIC, range(2))
+        for key in "ab":  # Two partitions: of one partition, the second message waits for the first.
+            publish(TOPIC, key, key=key)
         with Subscription(TOPIC, GROUP, batch_size=1) as subscription:
             engine_of(subscription).tick()
             with Stopped(lambda: claim(subscription, 1), COMMIT) as claiming:

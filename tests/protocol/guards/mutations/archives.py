@@ -269,7 +269,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "it sees messages of a batch without their deliveries and dead letters",
         "spark/archives/catalog.py",
         "        return cls(storage, snapshots, as_of)\n",
-        '        snapshots["messages"] = opened(storage, "messages", as_of) or messages\n'
+        '        snapshots["messages"] = open_table(storage, "messages", as_of) or messages\n'
         "        return cls(storage, snapshots, as_of)\n",
         f"{_AT_ONCE}::test_an_archive_that_is_opened_between_commits_has_what_belongs_to_its_messages",
     ),
