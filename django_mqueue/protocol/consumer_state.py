@@ -44,7 +44,8 @@ class Options:
     ``batch``: the handler takes up to ``batch_size`` messages of a partition in one call. The next batch is claimed
     when this one is settled. ``eager``: memory is updated at once, before the commit. Tests need this, because each
     test is one transaction that never commits. ``low_priority_share``: the share of the messages that is claimed
-    from the lowest priority.
+    from the lowest priority. ``after_failure``: the transaction that settles a failed attempt calls it with the
+    database's alias, the message's offset, and whether the message is dead-lettered; perhaps again in a further try.
     """
 
     using: str
@@ -55,6 +56,7 @@ class Options:
     eager: bool = False
     batch: bool = False
     low_priority_share: float = 0.0
+    after_failure: Callable[[str, int, bool], None] | None = None
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,6 +33,7 @@ class DeliveryStatus:
     ``handed``: it was given to a handler, and not only claimed ahead. ``lost``: this subscriber no longer owns it.
     ``overdue``: its handler exceeded ``max_runtime`` and may no longer ack. The database may not have the failure yet.
     ``skipped``: the filter did not match, and the handler does not run. ``result``: the ack stores it with the message.
+    ``then``: the transaction of the ack calls it, perhaps again in a further try.
     """
 
     acknowledger: Acknowledger
@@ -47,6 +48,7 @@ class DeliveryStatus:
     overdue: bool = False
     skipped: bool = False
     result: bytes | None = None
+    then: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, eq=False)

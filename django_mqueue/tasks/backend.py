@@ -10,7 +10,6 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
-from django.utils.timezone import is_naive, make_aware
 
 from .. import conf
 from ..exceptions import MQueueError
@@ -22,6 +21,7 @@ from ..service.publish import publish_new, publish_once
 from ..service.registration import subscribe
 from ..store.connection import session
 from ..store.connection.second_connection import outside_snapshot
+from ..store.queries import job_rows
 from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
 from .compat import (
@@ -31,11 +31,23 @@ from .compat import (
     TaskResult,
     TaskResultDoesNotExist,
     normalize_json,
+    task_backends,
     task_enqueued,
 )
+from .context import ask_to_stop
 from .job_ids import GROUP, JobId, topic_of
 from .options import BackendOptions, JobOptions, Recurring
-from .results import BACKEND, UnknownTask, backend_of, is_unfinished, new_result, result_of, row_of, task_of
+from .results import (
+    UnknownTask,
+    backend_of,
+    is_unfinished,
+    new_message,
+    new_result,
+    plain_task,
+    result_of,
+    row_of,
+    task_of,
+)
 from .unique import JobExists, following
 from .unique import newest as newest_of
 
@@ -95,6 +107,15 @@ class MQueueBackend(BaseTaskBackend):
         super().validate_task(task)
         if len(task.module_path) > KIND_MAX:
             raise InvalidTask(f"The import path of a task may have at most {KIND_MAX} characters.")
+        for path in self.options_of(task.func).hooks:
+            try:
+                hook = plain_task(path)
+            except UnknownTask as error:
+                raise InvalidTask(f"A hook of {task.module_path}: {error}") from error
+            if not isinstance(hook.get_backend(), MQueueBackend):
+                raise InvalidTask(
+                    f"A hook of {task.module_path}: task {path!r} has a backend that is no MQueueBackend."
+                )
 
     def enqueue(self, task: Task[..., Any], args: Any, kwargs: Any) -> TaskResult[Any]:
         """Enqueue a job in the caller's transaction, with one statement. It exists exactly when that commits.
@@ -120,7 +141,7 @@ class MQueueBackend(BaseTaskBackend):
             args, kwargs = normalize_json(list(args)), normalize_json(dict(kwargs))
             if self.options_of(task.func).unique is None:
                 id = JobId.new(task.queue_name, task.priority)
-                messages.setdefault(id.topic, []).append(self._message(id, task, args, kwargs))
+                messages.setdefault(id.topic, []).append(new_message(id, task, args, kwargs))
             else:
                 id = JobId("", 0, 1, "")
                 unique.append(len(results))
@@ -154,7 +175,7 @@ class MQueueBackend(BaseTaskBackend):
                 if found is not None:
                     return found, False
             id = first if newest is None else following(newest)
-            message = self._message(id, task, args, kwargs)
+            message = new_message(id, task, args, kwargs)
             if publish_once(id.topic, message, id.partition, self.using).created:
                 return new_result(task, id, args, kwargs), True
         raise MQueueError(
@@ -170,20 +191,6 @@ class MQueueBackend(BaseTaskBackend):
             if is_unfinished(row) or (within_ms and now_ms(now) < row["created_at"] + within_ms):
                 return result_of(id, self.alias, row)
         return None
-
-    def _message(
-        self, id: JobId, task: Task[..., Any], args: list[Any], kwargs: dict[str, Any]
-    ) -> OutgoingMessage:
-        due = task.run_after
-        return OutgoingMessage(
-            {"args": args, "kwargs": kwargs},
-            id=str(id),
-            kind=task.module_path,
-            headers={BACKEND: self.alias},
-            # Without USE_TZ, Django's datetimes are naive.
-            at=make_aware(due) if due is not None and is_naive(due) else due,
-            priority=task.priority,
-        )
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
         """Return the result of a job, with one or two statements.
@@ -215,6 +222,21 @@ class MQueueBackend(BaseTaskBackend):
         subscribe(id.topic, GROUP, "earliest", using=self.using)  # It may be that no worker has run yet.
         return remove(id.topic, group=GROUP, using=self.using, **which) > 0
 
+    def stop(self, result_id: str) -> bool:
+        """Cancel a job that waits, or ask a running one to stop. Return False if it has ended.
+
+        A task with ``takes_context`` sees that by ``context.is_stopping()``; others run to their end. Commit soon: the
+        job cannot end before. Raises ``TaskResultDoesNotExist`` as ``get_result`` does.
+        """
+        if self.cancel(result_id):
+            return True
+        id = JobId.parse(result_id)
+        row = None if id is None else row_of(self.using, id)
+        if id is None or row is None:
+            return False
+        job = job_rows.RunningJob(GROUP, id.topic, id.partition, row["offset"])
+        return ask_to_stop(self.using, job)
+
     def unschedule(self, id: JobId) -> bool:
         """Delete a scheduled message. Return whether it was still scheduled."""
         with session.migration_errors(self.using):
@@ -235,3 +257,14 @@ class MQueueBackend(BaseTaskBackend):
                 text = f"TASKS[{self.alias!r}]['OPTIONS']['recurring'][{name!r}]: {error}"
                 found.append(Error(text, id="django_mqueue.E005"))
         return found
+
+
+def backend_named(alias: Any) -> MQueueBackend:
+    """Return the backend with this alias in ``TASKS``. Raises ``UnknownTask`` if there is none of this queue."""
+    try:
+        found = task_backends[str(alias)]
+    except ImproperlyConfigured as error:
+        raise UnknownTask(f"there is no backend {alias!r}: {error}") from error
+    if not isinstance(found, MQueueBackend):
+        raise UnknownTask(f"TASKS[{alias!r}] is no MQueueBackend")
+    return found

@@ -13,7 +13,8 @@ from ..policy.backoff import ExponentialBackoff, Policy, RetryOn, RetryPolicy, p
 from ..policy.durations import to_ms
 from ..service.subscription import check_count
 from ..workers.registry import Limits, check_share
-from .compat import normalize_json
+from .compat import Task, normalize_json
+from .context import JobStopped
 from .timetable import Timetable
 from .unique import Unique
 
@@ -22,6 +23,7 @@ ATTRIBUTE = "mqueue_job_options"
 ATTEMPTS_MAX = 1000
 RESULT_BYTES = 65_536
 OVERLAP = ("queue", "skip", "allow")
+HOOKS = ("on_success", "on_failure", "on_retry")
 CATCH_UP = ("one", "none", "all")
 _NAME = re.compile("[A-Za-z0-9_-]{1,60}")
 
@@ -37,7 +39,7 @@ class JobExpired(Exception):
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The options of a job; times in seconds. None: no limit."""
+    """The options of a job; times in seconds. None: no limit, or no hook. Hooks are import paths of tasks."""
 
     max_attempts: int = 1
     backoff: Policy = field(default_factory=lambda: policy_of(ExponentialBackoff()))
@@ -45,14 +47,23 @@ class JobOptions:
     timeout: float | None = None
     expires: float | None = None
     unique: Unique | None = None
+    atomic: bool = False
+    on_success: str | None = None
+    on_failure: str | None = None
+    on_retry: str | None = None
 
     @cached_property
     def limits(self) -> Limits:
-        return Limits(self.max_attempts, self._retry(), self.timeout)
+        return Limits(self.max_attempts, self._retry(), self.timeout, self.atomic)
 
     def _retry(self) -> Policy:
         policy = RetryOn(*self.retry_on, policy=self.backoff)
-        return lambda attempt, error: None if isinstance(error, JobExpired) else policy(attempt, error)
+        final = (JobExpired, JobStopped)
+        return lambda attempt, error: None if isinstance(error, final) else policy(attempt, error)
+
+    @property
+    def hooks(self) -> list[str]:
+        return [path for path in (self.on_success, self.on_failure, self.on_retry) if path is not None]
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,6 +78,14 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
         found["retry_on"] = RetryOn(*(types if isinstance(types, list | tuple) else [types])).exceptions
     if not isinstance(unique := found.get("unique"), Unique | None):
         raise TypeError(f"unique must be django_mqueue.tasks.Unique(…), not {type(unique).__name__}")
+    if not isinstance(found.get("atomic", False), bool):
+        raise TypeError(f"atomic must be True or False, not {found['atomic']!r}")
+    for name in HOOKS:
+        hook = found.get(name)
+        if isinstance(hook, Task):
+            found[name] = hook.module_path
+        elif not isinstance(hook, str | None):
+            raise TypeError(f"{name} must be a task or its import path, not {type(hook).__name__}")
     for name in ("timeout", "expires"):
         if found.get(name) is not None:
             found[name] = to_ms(name, found[name], least=0.001) / 1000
@@ -81,6 +100,10 @@ def job_options(
     timeout: float | timedelta | None = None,
     expires: float | timedelta | None = None,
     unique: Unique | None = None,
+    atomic: bool | None = None,
+    on_success: Task[..., Any] | str | None = None,
+    on_failure: Task[..., Any] | str | None = None,
+    on_retry: Task[..., Any] | str | None = None,
 ) -> Callable[[Target], Target]:
     """Set options of a task's jobs. Use it below or above ``@task``. None: the option of the backend.
 
@@ -90,12 +113,17 @@ def job_options(
     - ``timeout``: seconds or a ``timedelta`` after which an attempt fails, as with ``max_runtime`` of a handler.
     - ``expires``: seconds or a ``timedelta`` after which a job that has not started fails with ``JobExpired``.
     - ``unique``: of the jobs with the same key, one waits or runs at a time.
+    - ``atomic``: what the job writes to the queue's database and enqueues is one commit with its end. So it happens
+      once.
+    - ``on_success``, ``on_failure``, ``on_retry``: a task, or its import path, that is enqueued with the job's id when
+      the job has succeeded, has failed for good, or will be retried after an exception. It is one commit with that.
 
     Raises ``TypeError`` or ``ValueError`` for invalid values.
     """
     given = {
         "max_attempts": max_attempts, "backoff": backoff, "retry_on": retry_on, "timeout": timeout,
-        "expires": expires, "unique": unique,
+        "expires": expires, "unique": unique, "atomic": atomic, "on_success": on_success, "on_failure": on_failure,
+        "on_retry": on_retry,
     }  # fmt: skip
     found = checked({name: value for name, value in given.items() if value is not None})
 

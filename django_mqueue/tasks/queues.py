@@ -13,6 +13,7 @@ from ..signals import dead_lettered
 from ..workers import registry
 from .backend import MQueueBackend
 from .compat import task_backends
+from .hooks import after_failure
 from .job_ids import GROUP, topic_of
 from .options import ATTEMPTS_MAX
 from .recurring import RecurringJob, enqueue_firings, jobs_of
@@ -83,6 +84,7 @@ def _handler(queue: str, backend: MQueueBackend) -> registry.Handler:
         low_priority_share=backend.mqueue_options.low_priority_share,
         limits_of=limits_of,
         each_minute=partial(_enqueue_firings, queue),
+        after_failure=after_failure,
     )
 
 

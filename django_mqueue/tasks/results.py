@@ -12,7 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from ..messages import Message
+from .. import conf
+from ..messages import Message, OutgoingMessage
 from ..policy.errors import error_name, is_class
 from ..policy.names import scheduled_topic
 from ..policy.outcomes import ASIDE_AT
@@ -20,6 +21,7 @@ from ..store.connection import session
 from ..store.message_rows import to_datetime
 from ..store.queries import job_rows
 from .compat import InvalidTask, Task, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
+from .context import Progress, is_note, progress_in
 from .job_ids import GROUP, JobId
 
 Row = Mapping[str, Any]
@@ -73,6 +75,13 @@ def row_of(using: str, id: JobId) -> Row | None:
     return row
 
 
+def progress_of(result: TaskResult[Any]) -> Progress | None:
+    """Return the last progress that a job has reported. None: it reported none, or it has a return value."""
+    id = JobId.parse(result.id)
+    row = None if id is None else row_of(conf.database(None), id)
+    return None if row is None else progress_in(row["result"])
+
+
 def is_unfinished(row: Row) -> bool:
     """Return whether the job of this row has not ended."""
     return _status(row) in (TaskResultStatus.READY, TaskResultStatus.RUNNING)
@@ -117,7 +126,7 @@ def result_of(id: JobId, alias: str, row: Row) -> TaskResult[Any]:
         errors=[_error(error["error"]) for error in errors],
         worker_ids=_workers(attempt, errors, row),
     )
-    if status == TaskResultStatus.SUCCESSFUL and row["result"]:
+    if status == TaskResultStatus.SUCCESSFUL and row["result"] and not is_note(row["result"]):
         object.__setattr__(result, "_return_value", json.loads(row["result"]))
     return result
 
@@ -147,6 +156,22 @@ def new_result(
 ) -> TaskResult[Any]:
     """Return the result of a job that was enqueued now."""
     return _new(task, id, args, kwargs, status=TaskResultStatus.READY, enqueued_at=timezone.now())
+
+
+def new_message(
+    id: JobId, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], **more: Any
+) -> OutgoingMessage:
+    """Return the message of a job. ``more``: further parts of the payload."""
+    due = task.run_after
+    return OutgoingMessage(
+        {"args": list(args), "kwargs": dict(kwargs), **more},
+        id=str(id),
+        kind=task.module_path,
+        headers={BACKEND: task.backend},
+        # Without USE_TZ, Django's datetimes are naive.
+        at=timezone.make_aware(due) if due is not None and timezone.is_naive(due) else due,
+        priority=task.priority,
+    )
 
 
 def _new(

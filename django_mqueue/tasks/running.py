@@ -9,7 +9,6 @@ from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
-from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from ..exceptions import Postpone, Reject
@@ -18,16 +17,17 @@ from ..policy.durations import moment
 from ..protocol.delivery import Delivery
 from ..store.failures import WORKER_DIED
 from ..workers.registry import Limits
-from .backend import MQueueBackend
+from .backend import MQueueBackend, backend_named
 from .compat import (
-    TaskContext,
     TaskResult,
     TaskResultStatus,
     normalize_json,
-    task_backends,
     task_finished,
     task_started,
 )
+from .context import JobContext, Notes
+from .groups import group_of, wait_for_others
+from .hooks import on_success
 from .job_ids import GROUP, JobId
 from .options import ATTEMPTS_MAX, JobExpired, JobOptions
 from .recurring import recurring_job_of
@@ -47,10 +47,10 @@ class JobFailed(Exception):
 
 def run_job(delivery: Delivery) -> Awaitable[None] | None:
     """Run the job of a message. The handler of each queue is this function."""
-    context = delivery.status.acknowledger.context
+    state = delivery.status.acknowledger.context
     try:
-        result = running_result(delivery, context.holder.name)
-        backend = _backend(result.backend)
+        result = running_result(delivery, state.holder.name)
+        backend = backend_named(result.backend)
     except UnknownTask as error:
         logger.warning(
             "job postponed for %g s: topic %s, id %s: %s. Restart the worker with the code that enqueued it",
@@ -61,18 +61,22 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
         raise Reject(str(error)) from error
     task, options = result.task, backend.options_of(result.task.func)
     recurring = recurring_job_of(backend, delivery)
-    if recurring is not None and not recurring.begin(delivery, moment(context.clock.now())):
+    if recurring is not None and not recurring.begin(delivery, moment(state.clock.now())):
         return None
     if _is_replaced(backend, options, delivery):
         return None
+    notes = Notes(delivery)
+    wait_for_others(delivery, notes, moment(state.clock.now()))
     if delivery.status.failures >= options.max_attempts:
         raise Reject(WORKER_DIED)
     if options.expires is not None and delivery.attempt == 1:
-        age = moment(context.clock.now()) - delivery.published_at
+        age = moment(state.clock.now()) - delivery.published_at
         if age > timedelta(seconds=options.expires):
             raise JobExpired(options.expires)
+    on_success(options, delivery)
     task_started.send_robust(type(backend), task_result=result)
-    args = [TaskContext(task_result=result), *result.args] if task.takes_context else result.args
+    context = JobContext(task_result=result, notes=notes, group=group_of(delivery))
+    args = [context, *result.args] if task.takes_context else result.args
     value = task.func(*args, **result.kwargs)
     if iscoroutinefunction(task.func):
         return _await(backend, delivery, result, cast("Awaitable[Any]", value))
@@ -122,7 +126,7 @@ def report_failure(*, using: str, group: str, id: str | None, **details: Any) ->
     if job is None or row is None:
         return
     try:
-        backend = _backend(backend_of(row))
+        backend = backend_named(backend_of(row))
         result = result_of(job, backend.alias, row)
     except UnknownTask as error:
         logger.warning("task_finished not sent: id %s: %s", id, error)
@@ -137,16 +141,6 @@ def report_failure(*, using: str, group: str, id: str | None, **details: Any) ->
 def limits_of(message: Message) -> Limits:
     """Return the limits of a job's attempts. Never raises: without the job's task, there is no limit."""
     try:
-        return _backend(message.headers.get(BACKEND)).options_of(plain_task(message.kind).func).limits
+        return backend_named(message.headers.get(BACKEND)).options_of(plain_task(message.kind).func).limits
     except UnknownTask:
         return UNLIMITED
-
-
-def _backend(alias: Any) -> MQueueBackend:
-    try:
-        found = task_backends[str(alias)]
-    except ImproperlyConfigured as error:
-        raise UnknownTask(f"there is no backend {alias!r}: {error}") from error
-    if not isinstance(found, MQueueBackend):
-        raise UnknownTask(f"TASKS[{alias!r}] is no MQueueBackend")
-    return found

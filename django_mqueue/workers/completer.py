@@ -194,10 +194,10 @@ class Completer:
             return
         self._visible_at = now + min(h.visible_ms for h in self.handlers.values()) / 6000
         for subscriber, handler in self.handlers.items():
-            if handler.atomic:
-                continue
             soon = subscriber.context.clock.now() + handler.visible_ms * 2 // 3
-            aging = [d for d in subscriber.deliveries() if d.status.expires < soon]
+            aging = [
+                d for d in subscriber.deliveries() if d.status.expires < soon and not handler.limits(d).atomic
+            ]
             if aging:
                 with subscriber.resting_after_lock_wait():
                     prolong(subscriber.context, aging, handler.visible_ms)

@@ -168,16 +168,17 @@ def verdicts_on(
     the server ended the transaction of an atomic handler, the attempt is not counted.
     """
     deliveries = list(deliveries)
-    if deliveries and _undone(handler, exception) and (again := _uncounted(handler, deliveries, exception)):
+    undone = deliveries and handler.limits(deliveries[0]).atomic and _ended_by_server(exception)
+    if undone and (again := _uncounted(handler, deliveries, exception)):
         return dict.fromkeys(deliveries, again)
     first_of = {delivery.attempt: delivery for delivery in reversed(deliveries)}
     verdicts = {attempt: _verdict_on(handler, one, exception, error) for attempt, one in first_of.items()}
     return {delivery: verdicts[delivery.attempt] for delivery in deliveries}
 
 
-def _undone(handler: Handler, exception: BaseException) -> bool:
-    """Return whether a lost connection, a deadlock or a lock wait timeout rolled back an atomic handler's writes."""
-    return handler.atomic and (errors.is_lost(exception) or errors.is_retriable(exception))
+def _ended_by_server(exception: BaseException) -> bool:
+    """Return whether a lost connection, a deadlock or a lock wait timeout ended the transaction."""
+    return errors.is_lost(exception) or errors.is_retriable(exception)
 
 
 def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseException) -> Verdict | None:

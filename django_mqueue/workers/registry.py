@@ -28,11 +28,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one message's attempts; ``max_runtime`` in seconds."""
+    """The limits of one message's attempts; ``max_runtime`` in seconds. ``atomic``: the handler and the ack commit
+    together."""
 
     max_attempts: int
     retry: Policy
     max_runtime: float | None = None
+    atomic: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Handler:
     """A registered handler and its options; ``max_runtime`` in seconds.
 
     ``limits_of``: returns the limits of a message, which must not be above those of the handler. None: the handler's.
-    ``each_minute``: a worker calls it before it takes the first message, and then each minute.
+    ``each_minute``: a worker calls it before it takes the first message, and then each minute. ``after_failure``: as in
+    ``Options``.
     """
 
     function: Callable[[Any], Any]
@@ -62,17 +65,18 @@ class Handler:
     low_priority_share: float = 0.0
     limits_of: Callable[[Message], Limits] | None = None
     each_minute: Callable[[], None] | None = None
+    after_failure: Callable[[str, int, bool], None] | None = None
 
     def limits(self, message: Message) -> Limits:
         if self.limits_of is not None:
             return self.limits_of(message)
-        return Limits(self.max_attempts, self.retry, self.max_runtime)
+        return Limits(self.max_attempts, self.retry, self.max_runtime, self.atomic)
 
     def options(self, using: str, *, batch_size: int | None = None, eager: bool = False) -> Options:
         """Return the options of a subscriber. ``batch_size`` replaces the handler's. ``eager``: for tests."""
         return Options(
             using, batch_size or self.batch_size, self.strict, self.max_attempts, self.visible_ms, eager=eager,
-            batch=self.batch, low_priority_share=self.low_priority_share,
+            batch=self.batch, low_priority_share=self.low_priority_share, after_failure=self.after_failure,
         )  # fmt: skip
 
 

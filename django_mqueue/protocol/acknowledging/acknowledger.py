@@ -5,7 +5,7 @@ Each statement compares the delivery token and the lease's holder, so that a for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -72,6 +72,7 @@ class Acknowledger:
             stale = _not_settled(cursor, mine, done, after)
             if handed.mark_handed(cursor) < len(starting):
                 stale |= set(handed.receipts) - handed.held(cursor, locking=True)
+            _follow(todo, stale)
             if then and not (stale or ended):
                 then(cursor)
             return stale
@@ -101,6 +102,7 @@ class Acknowledger:
             mine = self._of(todo)
             done = _finish(cursor, mine, todo)
             if done == len(todo):
+                _follow(todo)
                 return set()
             after = {d.status.receipt: (True, False, d.status.failures) for d in todo}
             return _not_settled(cursor, mine, done, after) or set(after)
@@ -224,6 +226,8 @@ class Acknowledger:
             if not mine.lock_free(cursor).receipts and mine.held(cursor, locking=False):
                 return None
             done = self._move_to_dead_letters(cursor, mine, error, failures, new_token())
+            if done:
+                self._after_failure(receipt.offset, is_final=True)
             return not _not_settled(cursor, mine, done, {receipt: (True, False, failures)})
 
         done = session.run(self.context.using, work)
@@ -237,7 +241,7 @@ class Acknowledger:
     def _dead_letter(self, delivery: Delivery, verb: str, error: str) -> bool:
         failures = delivery.status.failures + 1
         change = partial(self._move_to_dead_letters, error=error, failures=failures)
-        settled = self._settle([delivery], verb, Outcome(error), change)
+        settled = self._settle([delivery], verb, Outcome(error), change, is_final=True)
         delivery.status.dead_lettered = True
         return settled
 
@@ -262,11 +266,12 @@ class Acknowledger:
         outcome: Outcome,
         change: Change,
         due_in: int | None = None,
+        is_final: bool = False,
     ) -> bool:
         """Apply ``change`` to deliveries that are not settled, and update the consumer state.
 
         ``outcome``: what signals report. ``due_in``: milliseconds until the retry; None if the message is finished in
-        the log.
+        the log. ``is_final``: it is dead-lettered.
         """
         counted = int(outcome.error is not None)
         todo = [d for d in deliveries if not d.status.answer]
@@ -274,7 +279,10 @@ class Acknowledger:
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
-            return _not_settled(cursor, mine, change(cursor, mine), after)
+            stale = _not_settled(cursor, mine, change(cursor, mine), after)
+            for receipt in after.keys() - stale if counted else ():
+                self._after_failure(receipt.offset, is_final)
+            return stale
 
         stale = session.run(self.context.using, work) if todo else set()
         settled = [d for d in todo if d.status.receipt not in stale]
@@ -286,8 +294,19 @@ class Acknowledger:
             raise StaleDelivery(gone, verb)
         return True
 
+    def _after_failure(self, offset: int, is_final: bool) -> None:
+        if self.context.options.after_failure is not None:
+            self.context.options.after_failure(self.context.using, offset, is_final)
+
     def _of(self, deliveries: Iterable[Delivery]) -> Deliveries:
         return Deliveries(self.context.holder, [d.status.receipt for d in deliveries])
+
+
+def _follow(deliveries: Sequence[Delivery], stale: Collection[Receipt] = ()) -> None:
+    """Call what the handlers left for the transaction of the ack, except for stale deliveries."""
+    for delivery in deliveries:
+        if delivery.status.then is not None and delivery.status.receipt not in stale:
+            delivery.status.then()
 
 
 def _finish(cursor: CursorWrapper, mine: Deliveries, deliveries: Sequence[Delivery]) -> int:

@@ -1,8 +1,14 @@
-"""Read the state of one job: its message, and the delivery state of the group that runs jobs."""
+"""Read the state of one job: its message, and the delivery state of the group that runs jobs. Keep its note.
+
+The column ``result`` has the note of a job that runs, and later what the job returned.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from django.db.backends.utils import CursorWrapper
 
 from ..connection import session
 
@@ -51,3 +57,64 @@ def newest_copy(using: str, group: str, topic: str, id: str) -> dict[str, Any] |
         [group, topic, id, group],
     )
     return dict(zip(COLUMNS, rows[0], strict=True)) if rows else None
+
+
+def by_offset(using: str, group: str, offset: int) -> dict[str, Any] | None:
+    """Return the id, the metadata and the failure count of the message at this offset; None if it is deleted."""
+    rows = session.fetch(
+        using,
+        "SELECT COALESCE(m.original_id, m.id), m.metadata, s.failure_count FROM queue_messages m FORCE INDEX (PRIMARY)"
+        " JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` WHERE m.`offset` = %s",
+        [group, offset],
+    )
+    return dict(zip(("id", "metadata", "failure_count"), rows[0], strict=True)) if rows else None
+
+
+class RunningJob(NamedTuple):
+    """The primary key of the delivery state of a job."""
+
+    group: str
+    topic: str
+    partition: str
+    offset: int
+
+
+_WHERE = "consumer_group = %s AND topic = %s AND partition_key = %s AND message_offset = %s"
+
+
+def note_of(using: str, job: RunningJob) -> bytes | None:
+    """Return the note of a job, or what it returned; None without either."""
+    rows = session.fetch(
+        using, f"SELECT result FROM queue_delivery_state FORCE INDEX (PRIMARY) WHERE {_WHERE}", job
+    )
+    return rows[0][0] if rows else None
+
+
+def change_note(
+    cursor: CursorWrapper,
+    job: RunningJob,
+    change: Callable[[bytes | None], bytes],
+    *,
+    token: int | None = None,
+    wait: bool = True,
+) -> bytes | None:
+    """Change the note of a job that runs, and return it. None if the job does not run.
+
+    ``token``: also return None if the job was delivered again, with another token. ``wait``: False returns None while
+    another transaction has locked the row.
+    """
+    same, values = ("", ()) if token is None else (" AND delivery_token = %s", (token,))
+    cursor.execute(
+        f"SELECT result FROM queue_delivery_state FORCE INDEX (PRIMARY) WHERE {_WHERE}{same}"
+        f" AND acked = 0 AND in_flight = 1 FOR UPDATE{'' if wait else ' SKIP LOCKED'}",
+        [*job, *values],
+    )
+    rows = cursor.fetchall()
+    if not rows:
+        return None
+    changed = change(rows[0][0])
+    cursor.execute(
+        f"UPDATE queue_delivery_state FORCE INDEX (PRIMARY) SET result = %s WHERE {_WHERE}", [changed, *job]
+    )
+    return changed

@@ -7,9 +7,16 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from asgiref.sync import sync_to_async
+from django.db import connection, connections
+
 from django_mqueue import Retry
-from django_mqueue.tasks import Unique, job_options
+from django_mqueue.store.connection.second_connection import second_connection
+from django_mqueue.tasks import JobContext, JobStopped, MQueueBackend, Unique, job_options, progress_of
 from django_mqueue.tasks.compat import TaskContext, task
+from django_mqueue.tasks.context import INTERVAL, progress_in
+from django_mqueue.tasks.job_ids import JobId
+from django_mqueue.tasks.results import row_of
 
 seen: list[Any] = []
 """What the jobs have noted; each test empties it."""
@@ -145,6 +152,19 @@ def asks_again() -> None:
 
 
 @task
+def note(id: str) -> None:
+    """A hook."""
+    seen.append(("hook", id))
+
+
+@task
+def note_failure(id: str) -> None:
+    """A hook."""
+    seen.append(("failed", id))
+
+
+@job_options(on_failure=note_failure)
+@task
 def kills_its_worker(path: str) -> None:
     with open(path, "a") as file:
         file.write("started\n")
@@ -160,6 +180,93 @@ def hangs_once(path: str) -> str:
     while first:
         time.sleep(1)
     return "done"
+
+
+@job_options(
+    max_attempts=2, backoff=[0], on_success=note, on_failure=f"{__name__}.note_failure", on_retry=note
+)
+@task(takes_context=True)
+def has_hooks(context: TaskContext, failures: int) -> int:
+    seen.append(context.attempt)
+    if context.attempt <= failures:
+        raise OSError("no")
+    return failures
+
+
+@job_options(atomic=True, max_attempts=2, backoff=[0])
+@task(takes_context=True)
+def enqueues_once(context: TaskContext) -> str:
+    """Enqueue another job. Fail at the first attempt, after that."""
+    result = note.enqueue(f"attempt {context.attempt}")
+    if context.attempt == 1:
+        raise OSError("no")
+    return result.id
+
+
+@task(takes_context=True)  # type: ignore[arg-type]
+def reports(context: JobContext, *steps: float) -> None:
+    """Report the steps, each after what the test noted for it."""
+    for number, step in enumerate(steps, 1):
+        context.progress(step, 10, f"step {number}")
+        seen.append(progress_of(context.task_result))
+
+
+@job_options(max_attempts=3, backoff=[0])
+@task(takes_context=True)  # type: ignore[arg-type]
+def stops(context: JobContext) -> None:
+    """Ask itself to stop, as another process would."""
+    seen.append(context.is_stopping())
+    backend = context.task_result.task.get_backend()
+    assert isinstance(backend, MQueueBackend)
+    seen.append(backend.stop(context.task_result.id))
+    context.progress(5)
+    context.notes.read_at = -INTERVAL  # A second later.
+    if context.is_stopping():
+        raise JobStopped("stopped after half")
+
+
+@job_options(atomic=True)
+@task(takes_context=True)  # type: ignore[arg-type]
+def reports_in_a_transaction(context: JobContext) -> None:
+    context.progress(1)
+    seen.append(context.is_stopping())
+    with second_connection("default") as beside:
+        row = row_of(beside, JobId.parse(context.task_result.id))  # type: ignore[arg-type]
+    assert row is not None
+    seen.append(str(progress_in(row["result"])))
+
+
+@task(takes_context=True)  # type: ignore[arg-type]
+async def reports_asynchronously(context: JobContext) -> None:
+    await context.aprogress(3)
+    seen.append(await context.ais_stopping())
+    seen.append(str(await sync_to_async(progress_of)(context.task_result)))
+
+
+@task(takes_context=True)  # type: ignore[arg-type]
+def adds_up(context: JobContext, start: int) -> int:
+    """Add the results of a group."""
+    assert context.group is not None
+    found = context.group.results()
+    return start + sum(int(result.return_value or 0) for result in found if result.status == "SUCCESSFUL")
+
+
+@job_options(on_success=f"{__name__}.missing")
+@task
+def hook_is_missing() -> None: ...
+
+
+@job_options(atomic=True)
+@task
+def is_disconnected_once() -> None:
+    """End the connection of its transaction at the first run."""
+    seen.append("run")
+    if seen == ["run"]:
+        with connection.cursor() as cursor, second_connection("default") as beside:
+            cursor.execute("SELECT CONNECTION_ID()")
+            with connections[beside].cursor() as other:
+                other.execute("KILL %s", cursor.fetchone())
+            cursor.execute("SELECT 1")
 
 
 not_a_task = seen

@@ -13,7 +13,7 @@ from django_mqueue import ExponentialBackoff
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import JobExpired, MQueueBackend, job_options
 from django_mqueue.tasks.compat import TaskResult, TaskResultStatus
-from django_mqueue.testing import published
+from django_mqueue.testing import assert_enqueued, published
 from tests.support.processes import Workers, wait_until
 from tests.support.running import run
 from tests.support.subscribers import let_worker_die
@@ -124,6 +124,7 @@ def test_a_job_that_kills_its_workers_fails_and_does_not_loop(tmp_path: Path) ->
     assert refreshed(other).return_value == 3
     assert "the worker died" in poison.errors[-1].traceback
     assert poison.attempts >= 2
+    assert_enqueued(jobs.note_failure, poison.id)
 
 
 def test_a_job_of_a_killed_worker_runs_again_and_is_counted(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from .mutation import Mutation, mutation
 _PRIORITIES = "features/workers/test_priorities.py"
 _CONTRACT = "features/tasks/test_contract.py"
 _RETRIES = "features/tasks/test_retries.py"
+_LIFE = "features/tasks/test_life.py"
 _UNIQUE = "features/tasks/test_unique.py"
 _RECURRING = "features/tasks/test_recurring.py"
 
@@ -146,5 +147,45 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if _is_replaced(backend, options, delivery):\n",
         "    if False:\n",
         f"{_UNIQUE}::test_the_newest_of_those_that_wait_replaces_the_others",
+    ),
+    mutation(
+        "a stale ack enqueues no hook",
+        "the hook of a job runs although the job runs again",
+        "protocol/acknowledging/acknowledger.py",
+        "if delivery.status.then is not None and delivery.status.receipt not in stale:",
+        "if delivery.status.then is not None:",
+        f"{_LIFE}::test_a_job_whose_lease_was_lost_enqueues_no_hook",
+    ),
+    mutation(
+        "the id of a hook follows from the end that it reports",
+        "a hook runs twice if a commit's result was lost",
+        "tasks/hooks.py",
+        "hashlib.sha256(event.encode())",
+        "hashlib.sha256(__import__('os').urandom(8))",
+        f"{_LIFE}::test_a_hook_is_enqueued_once_although_the_result_of_a_commit_was_lost",
+    ),
+    mutation(
+        "a report of progress keeps the rest of a job's note",
+        "a job that was asked to stop does not see it",
+        "tasks/context.py",
+        "{**_content(note), **changes}",
+        "changes",
+        f"{_LIFE}::test_a_running_job_is_asked_to_stop_and_is_not_tried_again",
+    ),
+    mutation(
+        "a job reports its progress outside its transaction",
+        "nobody sees the progress of an atomic job, and its row stays locked",
+        "tasks/context.py",
+        "if session.in_transaction(context.using) and not context.options.eager:",
+        "if False:",
+        f"{_LIFE}::test_progress_is_committed_while_the_job_is_in_a_transaction",
+    ),
+    mutation(
+        "the last job of a group waits for all others",
+        "it starts before some of them have ended",
+        "tasks/running.py",
+        "    wait_for_others(delivery, notes, moment(state.clock.now()))\n",
+        "",
+        f"{_LIFE}::test_the_last_job_waits_for_a_retry_of_another",
     ),
 )

@@ -1,0 +1,171 @@
+"""What a running job reports, and what others ask of it: its progress, and to stop."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.db.backends.utils import CursorWrapper
+
+from ..policy.durations import moment
+from ..protocol.delivery import Delivery
+from ..store.connection import session
+from ..store.connection.second_connection import second_connection
+from ..store.queries import job_rows
+from .compat import TaskContext
+
+if TYPE_CHECKING:
+    from .groups import JobGroup
+
+INTERVAL = 1.0
+"""Seconds between two writes of the progress, and between two looks whether to stop."""
+TEXT_MAX = 200
+NOTE = b"~"
+"""The first byte of a note. No JSON begins with it, so that a note is never taken for a return value."""
+
+
+class JobStopped(Exception):
+    """Raise it in a job that was asked to stop. The job has failed, and is not tried again."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress that a job has reported. ``total``: None if it is not known. ``at``: the database's time."""
+
+    done: float
+    total: float | None
+    text: str
+    at: datetime
+
+    def __str__(self) -> str:
+        share = f"{self.done:g}" if self.total is None else f"{self.done:g} of {self.total:g}"
+        return f"{share}: {self.text}" if self.text else share
+
+
+@dataclass
+class Notes:
+    """The progress that this process reports for a job, and whether the job is asked to stop."""
+
+    delivery: Delivery
+    written_at: float = -INTERVAL
+    read_at: float = -INTERVAL
+    is_stopping: bool = False
+
+    def write(self, progress: Mapping[str, Any]) -> None:
+        """Store the progress, unless that was done less than ``INTERVAL`` ago."""
+        if (now := time.monotonic()) >= self.written_at + INTERVAL:
+            self.written_at = now
+            clock = self.delivery.status.acknowledger.context.clock
+            self.change(progress={**progress, "at": clock.now()})
+
+    def asks_to_stop(self) -> bool:
+        """Return whether somebody asked the job to stop, as it was known ``INTERVAL`` ago at the latest."""
+        if not self.is_stopping and (now := time.monotonic()) >= self.read_at + INTERVAL:
+            self.read_at = now
+            self.is_stopping = bool(self.content().get("stop"))
+        return self.is_stopping
+
+    def content(self) -> dict[str, Any]:
+        with self._connection() as using:
+            return _content(job_rows.note_of(using, self._job))
+
+    def change(self, **parts: Any) -> None:
+        """Replace parts of the note, unless the job was delivered again, or another transaction has locked the row."""
+        token = self.delivery.status.receipt.token
+
+        def work(cursor: CursorWrapper) -> None:
+            job_rows.change_note(
+                cursor, self._job, lambda note: _with(note, **parts), token=token, wait=False
+            )
+
+        with self._connection() as using:
+            session.run(using, work)
+
+    @contextmanager
+    def _connection(self) -> Iterator[str]:
+        """Yield a connection outside the job's transaction: others see what it writes, and no row stays locked."""
+        context = self.delivery.status.acknowledger.context
+        if session.in_transaction(context.using) and not context.options.eager:
+            with second_connection(context.using) as beside:
+                yield beside
+        else:
+            yield context.using
+
+    @property
+    def _job(self) -> job_rows.RunningJob:
+        receipt = self.delivery.status.receipt
+        return job_rows.RunningJob(
+            self.delivery.group, self.delivery.topic, receipt.partition, receipt.offset
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobContext(TaskContext):
+    """The first argument of a task with ``takes_context=True``."""
+
+    notes: Notes = field(repr=False)
+    group: JobGroup | None = None
+    """The group whose last job this is."""
+
+    def progress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Report that ``done`` of ``total`` units of work are done. ``text``: up to 200 characters about it.
+
+        The first call stores it, and after that each second one at most. It is committed at once, also if the job is in
+        a transaction. ``progress_of`` and the admin show it. Raises ``ValueError`` for bad arguments.
+        """
+        for name, value in (("done", done), ("total", 0 if total is None else total)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
+        if not isinstance(text, str) or len(text) > TEXT_MAX:
+            raise ValueError(f"text must be a string of at most {TEXT_MAX} characters")
+        self.notes.write({"done": done, "total": total, "text": text})
+
+    async def aprogress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Do the same as ``progress``, in an asynchronous job."""
+        await sync_to_async(self.progress)(done, total, text)
+
+    def is_stopping(self) -> bool:
+        """Return whether ``stop`` was called for this job. It looks once a second. Then clean up, and return or raise
+        ``JobStopped``."""
+        return self.notes.asks_to_stop()
+
+    async def ais_stopping(self) -> bool:
+        """Do the same as ``is_stopping``, in an asynchronous job."""
+        return await sync_to_async(self.is_stopping)()
+
+
+def ask_to_stop(using: str, job: job_rows.RunningJob) -> bool:
+    """Ask a running job to stop. Return False if it does not run."""
+    return (
+        session.run(
+            using, lambda cursor: job_rows.change_note(cursor, job, lambda note: _with(note, stop=True))
+        )
+        is not None
+    )
+
+
+def progress_in(note: bytes | None) -> Progress | None:
+    """Return the progress in the column ``result`` of a job."""
+    found = _content(note).get("progress")
+    return None if found is None else Progress(**{**found, "at": moment(found["at"])})
+
+
+def is_note(value: bytes | None) -> bool:
+    """Return whether the column ``result`` has a note, and no return value."""
+    return value is not None and bytes(value).startswith(NOTE)
+
+
+def _content(note: bytes | None) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(bytes(note)[1:]) if note is not None and is_note(note) else {}
+    return found
+
+
+def _with(note: bytes | None, **changes: Any) -> bytes:
+    return NOTE + json.dumps({**_content(note), **changes}, ensure_ascii=False).encode()

@@ -1,0 +1,194 @@
+"""The life of a job: its progress, a stop, atomic jobs, hooks, and groups."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, transaction
+from django.test import override_settings
+
+from django_mqueue import StaleDelivery, Subscription
+from django_mqueue.models import DeliveryState, Message
+from django_mqueue.tasks import MQueueBackend, enqueue_group, job_options, progress_of
+from django_mqueue.tasks.compat import InvalidTask, TaskResult, task_backends
+from django_mqueue.tasks.running import run_job
+from django_mqueue.testing import assert_enqueued, drain
+from tests.support.running import run
+from tests.support.subscribers import take_leases_away
+from tests.support.threads import lost_after_its_commit
+from tests.support.waiting import gather
+
+from . import jobs
+from .conftest import tasks
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def work(**options: Any) -> None:
+    run(tasks=[], threads=1, **options)
+
+
+def refreshed(result: TaskResult[Any]) -> TaskResult[Any]:
+    result.refresh()
+    return result
+
+
+def stop(id: str) -> bool:
+    backend = task_backends["default"]
+    assert isinstance(backend, MQueueBackend)
+    return backend.stop(id)
+
+
+@pytest.mark.parametrize("run_jobs", [drain, work])
+def test_progress_is_seen_while_the_job_runs(run_jobs: Any) -> None:
+    result = jobs.reports.enqueue(3, 4)
+    assert progress_of(result) is None
+    run_jobs()
+    first, second = jobs.seen
+    assert (first.done, first.total, str(first)) == (3, 10, "3 of 10: step 1")
+    assert second == first, "the second report came too early to be stored"
+    assert refreshed(result).return_value is None
+
+
+@pytest.mark.parametrize("value", [-1, True, "1", None])
+def test_bad_progress_is_an_error(value: Any) -> None:
+    result = jobs.reports.enqueue(value)
+    drain()
+    assert refreshed(result).status == "FAILED"
+    assert "done must be a number that is not negative" in result.errors[-1].traceback
+
+
+def test_progress_is_committed_while_the_job_is_in_a_transaction() -> None:
+    jobs.reports_in_a_transaction.enqueue()
+    work()
+    assert jobs.seen == [False, "1"]
+
+
+def test_an_asynchronous_job_reports() -> None:
+    jobs.reports_asynchronously.enqueue()
+    work()
+    assert jobs.seen == [False, "3"]
+
+
+def test_a_running_job_is_asked_to_stop_and_is_not_tried_again() -> None:
+    result = jobs.stops.enqueue()
+    work()
+    assert jobs.seen == [False, True]
+    assert (refreshed(result).status, result.attempts) == ("FAILED", 1)
+    assert "stopped after half" in result.errors[-1].traceback
+
+
+def test_stop_cancels_a_job_that_waits_and_does_nothing_to_one_that_has_ended() -> None:
+    result, other = jobs.add.enqueue(1, 2), jobs.add.enqueue(3, 4)
+    assert stop(result.id)
+    work()
+    assert (jobs.seen, stop(result.id), stop(other.id)) == ([(3, 4)], False, False)
+
+
+def test_the_effects_of_an_atomic_job_happen_once() -> None:
+    result = jobs.enqueues_once.enqueue()
+    work()
+    assert (refreshed(result).status, result.attempts) == ("SUCCESSFUL", 2)
+    assert jobs.seen == [("hook", "attempt 2")]
+
+
+def test_an_atomic_job_that_the_server_rolls_back_has_used_no_attempt() -> None:
+    result = jobs.is_disconnected_once.enqueue()
+    work()
+    DeliveryState.objects.update(invisible_until=1)
+    work()
+    assert (refreshed(result).status, result.errors, jobs.seen) == ("SUCCESSFUL", [], ["run", "run"])
+
+
+@pytest.mark.parametrize(
+    ("failures", "noted"), [(0, ["hook"]), (1, ["hook", "hook"]), (2, ["hook", "failed"])]
+)
+@pytest.mark.parametrize("run_jobs", [drain, work])
+def test_hooks(failures: int, noted: list[str], run_jobs: Any) -> None:
+    result = jobs.has_hooks.enqueue(failures)
+    run_jobs()
+    hooks = [one for one in jobs.seen if isinstance(one, tuple)]
+    assert hooks == [(name, result.id) for name in noted]
+
+
+def test_a_job_whose_lease_was_lost_enqueues_no_hook() -> None:
+    jobs.has_hooks.enqueue(0)
+    with Subscription("tasks.default", "tasks") as subscription:
+        (delivery,) = gather(subscription.poll, 1, "the job")
+        run_job(delivery)
+        take_leases_away()
+        with pytest.raises(StaleDelivery):
+            delivery.ack()
+    assert_enqueued(jobs.note, count=0)
+
+
+def test_a_hook_is_enqueued_once_although_the_result_of_a_commit_was_lost() -> None:
+    jobs.has_hooks.enqueue(0)
+    with Subscription("tasks.default", "tasks") as subscription:
+        (delivery,) = gather(subscription.poll, 1, "the job")
+        run_job(delivery)
+        with lost_after_its_commit(), pytest.raises(OperationalError):
+            delivery.ack()
+        assert delivery.ack()
+    assert_enqueued(jobs.note, delivery.id)
+
+
+def test_an_unknown_hook_is_an_error_before_anything_is_enqueued() -> None:
+    with pytest.raises(InvalidTask, match="cannot be imported"):
+        jobs.hook_is_missing.enqueue()
+    assert not Message.objects.exists()
+
+
+@pytest.mark.parametrize("bad", [{"atomic": 1}, {"on_success": 3}])
+def test_bad_options(bad: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(bad))):
+        job_options(**bad)
+
+
+def test_the_last_job_of_a_group_has_the_results_of_the_others() -> None:
+    group, last = enqueue_group(
+        [(jobs.add, [1, 2], {}), (jobs.fail, [], {}), (jobs.double, [5], {})], (jobs.adds_up, [100], {})
+    )
+    assert group.counts() == {"READY": 3}
+    work()
+    if not refreshed(last).is_finished:  # It was claimed before the others.
+        DeliveryState.objects.filter(acked=False).update(invisible_until=1)
+        work()
+    assert refreshed(last).return_value == 113
+    assert group.counts() == {"SUCCESSFUL": 2, "FAILED": 1}
+
+
+def test_drain_moves_its_clock_to_the_end_of_a_group() -> None:
+    for start in range(3):
+        _, last = enqueue_group(
+            [(jobs.add, [number, 0], {}) for number in range(5)], (jobs.adds_up, [start], {})
+        )
+        drain(until=timedelta(seconds=5))
+        assert refreshed(last).return_value == start + 10
+
+
+def test_the_last_job_waits_for_a_retry_of_another() -> None:
+    with override_settings(TASKS=tasks(max_attempts=2, backoff=[600])):
+        _, last = enqueue_group([(jobs.fail, [], {})], (jobs.adds_up, [1], {}))
+        drain()
+        assert refreshed(last).status == "READY"
+        assert last.attempts == 0
+
+
+def test_an_empty_group_starts_its_last_job() -> None:
+    _, last = enqueue_group([], (jobs.adds_up, [1], {}))
+    drain()
+    assert refreshed(last).return_value == 1
+
+
+def test_a_group_is_enqueued_whole_or_not_at_all() -> None:
+    with transaction.atomic():
+        enqueue_group([(jobs.add, [1, 2], {})], (jobs.adds_up, [1], {}))
+        transaction.set_rollback(True)
+    with pytest.raises(TypeError):
+        enqueue_group([(jobs.add, [1, 2], {}), (jobs.add, [object()], {})], (jobs.adds_up, [1], {}))
+    with pytest.raises(ValueError, match="cannot be unique"):
+        enqueue_group([(jobs.add, [1, 2], {})], (jobs.refresh_prices, ["a"], {}))
+    assert not Message.objects.exists()
