@@ -1,4 +1,4 @@
-"""What a running job reports, and what others ask of it: its progress, and to stop."""
+"""The progress of a running job, and whether it is asked to stop."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Notes:
             self.change(progress={**progress, "at": clock.now()})
 
     def asks_to_stop(self) -> bool:
-        """Return whether somebody asked the job to stop, as it was known ``INTERVAL`` ago at the latest."""
+        """Return whether ``stop`` was called for the job, as it was known ``INTERVAL`` ago at the latest."""
         if not self.is_stopping and (now := time.monotonic()) >= self.read_at + INTERVAL:
             self.read_at = now
             self.is_stopping = bool(self.content().get("stop"))

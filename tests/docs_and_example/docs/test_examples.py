@@ -146,6 +146,9 @@ assert result.return_value.endswith(" orders"), result
 assert len(results) == 500
 results[-1].refresh()
 assert results[-1].status == "SUCCESSFUL"
+assert group.counts() == {"SUCCESSFUL": 2}, group.counts()
+from django_mqueue.testing import assert_enqueued
+assert_enqueued(tell_customer, count=2)
 from django_mqueue import scheduled
 assert len(list(scheduled("tasks.default"))) == 2
 """,
