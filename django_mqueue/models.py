@@ -71,6 +71,7 @@ class Message(models.Model):
             ("publish_message", "Can publish messages by hand"),
             ("unmask_message", "Can see the masked parts of payloads and headers"),
             ("hurry_message", "Can deliver scheduled messages now"),
+            ("stop_message", "Can cancel and stop jobs"),
         ]
 
     def __str__(self) -> str:
@@ -108,7 +109,11 @@ class DeliveryState(models.Model):
     acked_at = models.BigIntegerField(null=True)
     errors = models.JSONField(null=True, help_text=_("The newest failed attempts, oldest first."))
     result = models.BinaryField(
-        _("result"), null=True, help_text=_("JSON of what a job returned. Messages have none.")
+        _("result"),
+        null=True,
+        help_text=_(
+            "What a job returned, as JSON. Before that, a note with its progress. Messages have none."
+        ),
     )
 
     class Meta:

@@ -44,7 +44,7 @@ def test_the_return_value_is_shown(admin_client: Client) -> None:
 
 def test_without_a_return_value_there_is_none(admin_client: Client) -> None:
     perform_job(jobs.fail, "no")
-    assert "Return value of the job" in shown(admin_client)
+    assert "Return value or progress of the job" in shown(admin_client)
 
 
 def test_a_mask_hides_it() -> None:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from .display import Text, printable
-from .recurring import recurring_jobs
+from .jobs import backends, recurring_jobs
 
 APP = "django_mqueue"
 
@@ -31,6 +31,8 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
     "pause_group": ("pause_consumergroup",),
     "resume_group": ("resume_consumergroup",),
     "reset_group": ("reset_consumergroup",),
+    "jobs": ("view_message",),
+    "stop_job": ("stop_message",),
     "recurring_jobs": ("view_consumergroup",),
     "pause_job": ("pause_consumergroup",),
     "resume_job": ("resume_consumergroup",),
@@ -61,6 +63,7 @@ NAVIGATION = {
     "consumergroup_changelist": _("Consumer groups"),
     "message_changelist": pgettext_lazy("message queue", "Messages"),
     "deadletter_changelist": _("Dead letters"),
+    "jobs": _("Jobs"),
     "recurring_jobs": _("Recurring jobs"),
     "partitionlease_changelist": _("Partition leases"),
     "subscriberheartbeat_changelist": _("Subscriber heartbeats"),
@@ -112,7 +115,7 @@ def navigation(request: HttpRequest) -> list[tuple[Text, str, bool]]:
     if may_open(request, "overview"):
         found.append((_("Overview"), landing))
     for page, title in NAVIGATION.items():
-        if page == "recurring_jobs" and not recurring_jobs():
+        if (page == "jobs" and not backends()) or (page == "recurring_jobs" and not recurring_jobs()):
             continue
         if url := allowed_url(request, page):
             found.append((title, url))

@@ -24,7 +24,9 @@ from ..base.operations import group_title
 from ..base.tables import ReadOnlyAdmin
 from ..base.urls import NAVIGATION, allowed_url, may_open, page_url
 from ..base.views import QueueView
+from ..jobs.job_list import Jobs
 from ..jobs.recurring import PauseJob, RecurringJobs, ResumeJob, RunJob
+from ..jobs.stopping import StopJob
 from ..topics import alarms, charts, status
 from ..topics.overview import NAME_MAX
 from .pausing import PauseGroup, ResumeGroup
@@ -222,7 +224,9 @@ class GroupList(QueueView):
 
 
 class ConsumerGroupAdmin(ReadOnlyAdmin):
-    views = (GroupPage, PauseGroup, ResumeGroup, ResetGroup, RecurringJobs, PauseJob, ResumeJob, RunJob)
+    views = (
+        GroupPage, PauseGroup, ResumeGroup, ResetGroup, Jobs, StopJob, RecurringJobs, PauseJob, ResumeJob, RunJob,
+    )  # fmt: skip
     list_view = GroupList
 
     def row_url(self, request: HttpRequest, object_id: str) -> str | None:

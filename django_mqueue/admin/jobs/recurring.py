@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
 from ...models import ConsumerGroup
+from ..base.jobs import recurring_jobs
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
-from ..base.recurring import recurring_jobs
 from ..base.urls import NAVIGATION, allowed_url
 from ..base.views import QueueView
 

@@ -118,10 +118,14 @@ class DeliveryStateAdmin(GroupTable):
     def attempts(self, row: DeliveryState) -> int:
         return row.retry_count + 1
 
-    @admin.display(description=gettext_lazy("return value of the job"))
+    @admin.display(description=gettext_lazy("return value or progress of the job"))
     def returned(self, row: Any) -> str:
         if row.result is None:
             return EMPTY
+        from ...tasks.context import is_note, progress_in
+
+        if is_note(row.result):
+            return cell(str(progress_in(row.result) or ""))
         return quiet(_("masked")) if _is_masked(row) else block(bytes(row.result).decode(errors="replace"))
 
     @admin.display(description=gettext_lazy("last error"))

@@ -1,0 +1,191 @@
+"""The list of jobs: those of one queue by state, task and time, and what a user may do with each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from django import forms
+from django.db.models import Q
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, pgettext_lazy
+
+from ... import conf, inspect
+from ...exceptions import NotRegistered
+from ...inspect import Inspected, Page
+from ...models import DeliveryState
+from ...policy import names
+from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
+from ...policy.outcomes import REMOVED
+from ..base.display import EMPTY, badge, cell, first_line, printable, quiet
+from ..base.forms import Moment
+from ..base.jobs import backends
+from ..base.urls import NAVIGATION, allowed_url, page_url
+from ..base.views import QueueView
+from ..messages import payloads
+from ..messages.masking import sees_all, shown
+
+STATES = {
+    PENDING: ("waiting", pgettext_lazy("job", "waits")),
+    IN_FLIGHT: ("good", pgettext_lazy("job", "runs")),
+    WAITING: ("waiting", gettext_lazy("waits for a retry")),
+    SCHEDULED: ("waiting", gettext_lazy("scheduled")),
+    DONE: ("over", pgettext_lazy("job", "successful")),
+    DEAD: ("bad", pgettext_lazy("job", "failed")),
+}
+"""The kind and the text of the badge of each state."""
+BY_DUE_TIME = (IN_FLIGHT, WAITING)
+"""States whose jobs are listed by time, and not newest first."""
+ROWS = 50
+LOOKED_AT = 2_000
+"""Maximum number of jobs that a page reads if no index serves the form."""
+
+
+class JobsForm(forms.Form):
+    """What to list. A job must match all fields that are given."""
+
+    queue = forms.ChoiceField(label=gettext_lazy("Queue"))
+    state = forms.ChoiceField(required=False, label=gettext_lazy("State"))
+    task = forms.CharField(
+        required=False,
+        max_length=names.KIND_MAX,
+        label=gettext_lazy("Task"),
+        widget=forms.TextInput({"size": 30, "placeholder": "shop.tasks.confirm"}),
+    )
+    after = Moment(required=False, label=gettext_lazy("Enqueued from"))
+    before = Moment(required=False, label=gettext_lazy("Enqueued before"))
+
+    def __init__(self, data: Mapping[str, Any], queues: list[str]) -> None:
+        super().__init__({"queue": queues[0] if queues else "", **data})
+        self.fields["queue"].choices = [(queue, queue) for queue in queues]  # type: ignore[attr-defined]
+        states = [(state, text) for state, (_kind, text) in STATES.items()]
+        self.fields["state"].choices = [("", gettext_lazy("All")), *states]  # type: ignore[attr-defined]
+
+
+class Jobs(QueueView):
+    """The list of jobs: ``?queue=`` and the other fields of ``JobsForm``. ``start``: where the list continues."""
+
+    route, url_name = "jobs", "jobs"
+    template_name = "admin/django_mqueue/jobs.html"
+    title = NAVIGATION["jobs"]
+    is_list = True
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        queues = sorted({queue for backend in backends() for queue in backend.queues})
+        query = self.request.GET
+        form = JobsForm({name: query[name] for name in query if query[name]}, queues)
+        found, rows = None, []
+        if form.is_valid():
+            try:
+                found = self._found(form.cleaned_data)
+            except (NotRegistered, ValueError) as problem:
+                form.add_error(None, printable(str(problem)))
+        if found is not None:
+            results = self._results(found)
+            rows = [self._row(shown(self.request, job), results.get(job.offset)) for job in found]
+        given = {name: query[name] for name in form.fields if query.get(name)}
+        return super().get_context_data(
+            form=form,
+            found=found,
+            rows=rows,
+            is_short=found is not None and found.next is not None and len(rows) < ROWS,
+            next_url=found and found.next and page_url(self.request, "jobs", **given, start=found.next),
+            first_url=page_url(self.request, "jobs", **given) if query.get("start") else None,
+            **kwargs,
+        )
+
+    def _found(self, given: dict[str, Any]) -> Page:
+        from ...tasks.job_ids import GROUP, topic_of
+
+        topic, state = topic_of(given["queue"]), given["state"] or None
+        return inspect.messages(
+            topic,
+            group=None if state == SCHEDULED else GROUP,
+            status=state,
+            kind=given["task"] or None,
+            after=given["after"],
+            before=given["before"],
+            newest_first=state not in BY_DUE_TIME,
+            limit=ROWS,
+            start=self.request.GET.get("start") or None,
+            scan_limit=LOOKED_AT,
+            payload_limit=None if not sees_all(self.request, topic) else payloads.HEAD_BYTES,
+        )
+
+    def _results(self, jobs: Page) -> dict[int, bytes]:
+        """Return the column ``result`` of jobs that run or have ended, by offset: one statement."""
+        from ...tasks.job_ids import GROUP, JobId
+
+        rows = [
+            Q(topic=job.topic, partition_key=id.partition, message_offset=job.offset)
+            for job in jobs
+            if job.status in (IN_FLIGHT, DONE) and (id := JobId.parse(job.id)) is not None
+        ]
+        if not rows:
+            return {}
+        states = DeliveryState.objects.using(conf.database()).filter(reduce(or_, rows), consumer_group=GROUP)
+        found = states.values_list("message_offset", "result")
+        return {offset: bytes(result) for offset, result in found if result is not None}
+
+    def _row(self, job: Inspected, result: bytes | None) -> dict[str, Any]:
+        return {
+            "job": job,
+            "url": allowed_url(self.request, "message_change", job.offset),
+            "state": _state(job),
+            "arguments": _arguments(job),
+            "ended": self._ended(job, result),
+            "tools": [tool for tool in self._tools(job) if tool[1]],
+        }
+
+    def _ended(self, job: Inspected, result: bytes | None) -> str:
+        """Return the progress of a job that runs, what it returned, or its last error."""
+        from ...tasks.context import is_note, progress_in
+
+        if (job.errors and job.status != DONE) or job.outcome == REMOVED:
+            return cell(first_line(job.errors[-1].error))
+        if result is None or (is_note(result) and job.status == DONE):
+            return EMPTY
+        if is_note(result):
+            return cell(str(progress_in(result) or ""))
+        return (
+            cell(result.decode(errors="replace")) if sees_all(self.request, job.topic) else quiet(_("masked"))
+        )
+
+    def _tools(self, job: Inspected) -> list[tuple[str, str | None]]:
+        """Return (title, URL) of what may be done with the job; the URL is None if this user may not."""
+        request, topic = self.request, job.topic
+        if job.status == DEAD:
+            dead = conf.dead_letter_topic(topic)
+            url = allowed_url(request, "redrive_selected", topic=topic, dead=dead, offsets=job.dead_letter)
+            return [(_("Retry"), url)]
+        if job.status == DONE:
+            return []
+        tools = [
+            (
+                _("Stop") if job.status == IN_FLIGHT else _("Cancel"),
+                allowed_url(request, "stop_job", id=job.id),
+            )
+        ]
+        if job.status in (SCHEDULED, WAITING):
+            where = {"topic": topic.removesuffix(names.SCHEDULED_SUFFIX), "group": job.group or job.target}
+            tools.append((_("Run now"), allowed_url(request, "hurry_message", **where, offset=job.offset)))
+        return tools
+
+
+def _arguments(job: Inspected) -> str:
+    """Return the arguments of a job as in a call; the payload as it is, if it is masked or cut."""
+    payload = job.payload
+    args, kwargs = (payload.get("args"), payload.get("kwargs")) if isinstance(payload, dict) else (None, None)
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        return payloads.beginning(job)
+    named = [f"{name}={payloads.compact(value)}" for name, value in kwargs.items()]
+    return cell(", ".join([*map(payloads.compact, args), *named]))
+
+
+def _state(job: Inspected) -> str:
+    if job.status is None:
+        return EMPTY
+    kind, text = STATES[job.status]
+    return badge("bad", pgettext_lazy("job", "cancelled")) if job.outcome == REMOVED else badge(kind, text)

@@ -1,0 +1,135 @@
+"""The page of jobs: what it lists, and what its buttons do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.management import call_command
+from django.test import Client, override_settings
+from django.utils import timezone
+
+from django_mqueue import Subscription, subscribe
+from django_mqueue.tasks.context import Notes
+from tests.features.tasks import jobs
+from tests.features.tasks.conftest import tasks
+from tests.support.waiting import gather
+
+from .looking import html_of
+from .operating import staff, url_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ALL = ("view_message", "stop_message", "hurry_message", "view_deadletter", "redrive_deadletter")
+
+
+@pytest.fixture(autouse=True)
+def settings_with_jobs() -> Iterator[None]:
+    jobs.seen.clear()
+    with override_settings(TASKS=tasks()):
+        yield
+
+
+def rows(client: Client, **query: str) -> list[str]:
+    """Return the text of each row of the list, newest job first."""
+    html = html_of(client, url_of("jobs"), query)
+    body = html.partition("<tbody>")[2].partition("</tbody>")[0]
+    return [" ".join(unescape(re.sub(r"<[^>]+>", " ", row)).split()) for row in body.split("</tr>")[:-1]]
+
+
+def press(client: Client, id: str) -> str:
+    """Confirm the operation on a job. Return the page that follows."""
+    assert client.get(url_of("stop_job"), {"id": id}).status_code == 200
+    return client.post(url_of("stop_job"), {"id": id, "confirmed": "yes"}, follow=True).content.decode()
+
+
+def work() -> None:
+    call_command("runconsumer", tasks=[], drain=True, verbosity=0)
+
+
+def test_each_state_with_what_may_be_done(admin_client: Client) -> None:
+    with override_settings(TASKS=tasks(max_attempts=2, backoff=[600], retry_on=OSError)):
+        jobs.add.enqueue(1, 2), jobs.fail.enqueue("bad news"), jobs.number_of_attempt.enqueue()
+        work()
+    waiting = jobs.add.enqueue(3, 4)
+    first, *others = rows(admin_client, queue="default")
+    assert re.search(r"jobs\.add 3, 4 waits - - Cancel " + re.escape(waiting.id), first), first
+    assert re.search(
+        r"number_of_attempt .* waits for a retry 1 OSError: attempt 1 Cancel .* Run now", others[0]
+    )
+    assert re.search(r"jobs\.fail \"bad news\" failed 1 ValueError: bad news Retry", others[1])
+    assert re.search(r"jobs\.add .*1, 2 successful 1 3$", others[2])
+
+
+def test_the_form_selects_by_queue_state_task_and_time(admin_client: Client) -> None:
+    jobs.add.enqueue(1, 2), jobs.fail.enqueue("no")
+    work()
+    jobs.add.using(queue_name="mail").enqueue(5, 6)
+    jobs.add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(7, 8)
+    subscribe("tasks.mail", "tasks", "earliest")
+    assert ["5, 6" in row for row in rows(admin_client, queue="mail")] == [True]
+    assert ["no" in row for row in rows(admin_client, state="dead")] == [True]
+    assert len(rows(admin_client, task=f"{jobs.__name__}.add")) == 1
+    assert rows(admin_client, after="2100-01-01") == []
+    (later,) = rows(admin_client, state="scheduled")
+    assert re.search(r"7, 8 scheduled - - Cancel .* Run now", later), later
+
+
+def test_before_a_worker_has_run_the_page_says_so(admin_client: Client) -> None:
+    jobs.add.enqueue(1, 2)
+    assert "is not registered" in html_of(admin_client, url_of("jobs"), {"queue": "default"})
+
+
+def test_the_progress_of_a_running_job_and_the_wish_to_stop_it(admin_client: Client) -> None:
+    result = jobs.reports.enqueue()
+    with Subscription("tasks.default", "tasks") as subscription:
+        (delivery,) = gather(subscription.poll, 1, "the job")
+        notes = Notes(delivery)
+        notes.write({"done": 3, "total": 10, "text": "orders"})
+        assert re.search(r" runs 1 3 of 10: orders Stop", rows(admin_client)[0])
+        assert f"Job {result.id} is asked to stop." in press(admin_client, result.id)
+        assert notes.asks_to_stop()
+    assert [entry.change_message for entry in LogEntry.objects.all()] == [
+        f"Job {result.id} is asked to stop."
+    ]
+
+
+def test_a_job_that_waits_is_cancelled(admin_client: Client) -> None:
+    result = jobs.add.enqueue(1, 2)
+    assert f"Job {result.id} is cancelled." in press(admin_client, result.id)
+    assert re.search(r" cancelled - removed", rows(admin_client)[0])
+    assert "The job has ended. Nothing was changed." in press(admin_client, result.id)
+    assert "There is no such job." in press(admin_client, "default.0.1.other")
+    work()
+    assert jobs.seen == []
+
+
+def test_each_button_needs_its_permission() -> None:
+    result = jobs.add.enqueue(1, 2)
+    subscribe("tasks.default", "tasks", "earliest")
+    viewer, operator = staff("view_message"), staff(*ALL, name="other")
+    assert "Cancel" not in rows(viewer)[0]
+    assert "Cancel" in rows(operator)[0]
+    assert viewer.get(url_of("stop_job"), {"id": result.id}).status_code == 403
+    assert staff("view_consumergroup", name="third").get(url_of("jobs")).status_code == 403
+
+
+def test_arguments_and_return_values_are_masked() -> None:
+    masked: dict[str, Any] = {"TOPICS": {"tasks.default": {"MASK": "tests.admin.test_jobs.mask"}}}
+    jobs.add.enqueue(1, 2)
+    work()
+    with override_settings(MQUEUE=masked):
+        (row,) = rows(staff("view_message"))
+        assert re.search(r"jobs\.add \"hidden\" successful 1 masked", row), row
+        (row,) = rows(staff("view_message", "unmask_message", name="other"))
+        assert re.search(r"1, 2 successful 1 3$", row), row
+
+
+def mask(message: Any) -> Any:
+    return replace(message, payload="hidden")
