@@ -21,6 +21,8 @@ _SPREAD_MARK = " "
 
 A number follows. Before the number stands the priority with its sign and a blank, if it is not 0: ``" +050 0003"``.
 """
+_ONE_AT_A_TIME = f"{_SPREAD_MARK}="
+"""The beginning of partitions of which one message at a time is in flight, whatever the handler allows."""
 
 
 def check_name(argument: str, value: object, limit: int) -> str:
@@ -103,6 +105,16 @@ def priority_of(partition: str) -> int:
     """Return the priority of the messages in a partition."""
     has_priority = partition.startswith((f"{_SPREAD_MARK}+", f"{_SPREAD_MARK}-"))
     return int(partition[1:5]) if has_priority else 0
+
+
+def one_at_a_time(name: str) -> str:
+    """Return a partition of which one message at a time is in flight."""
+    return f"{_ONE_AT_A_TIME}{name}"
+
+
+def is_one_at_a_time(partition: str) -> bool:
+    """Return whether one message of the partition at a time is in flight."""
+    return partition.startswith(_ONE_AT_A_TIME)
 
 
 def key_of(partition: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..policy.names import priority_of
+from ..policy.names import is_one_at_a_time, priority_of
 from .consumer_state import ConsumerState
 from .delivery import Delivery
 from .partition_state import Partition, QuarantinedDelivery
@@ -90,7 +90,10 @@ def _choose_from(
         if strict:
             due, fresh = partition.take_head(now)
         else:
-            room = min(context.options.batch_size - len(partition.in_flight), most if batch else capacity)
+            # The former worker of a quarantined message may still run it.
+            permits = 1 - len(partition.quarantined)
+            room = permits if is_one_at_a_time(name) else context.options.batch_size
+            room = min(room - len(partition.in_flight), most if batch else capacity)
             due, fresh = partition.take(max(room, 0), now)
         choice.due += [(name, offset) for offset in due]
         choice.fresh += [(name, offset) for offset in fresh]

@@ -14,7 +14,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..exceptions import StaleDelivery
 from ..policy.ids import new_token
-from ..policy.names import priority_of
+from ..policy.names import is_one_at_a_time, priority_of
 from ..store import delivery_state, leases, moving, offsets
 from ..store.connection import errors, session
 from ..store.delivery_state import Claim, Receipt
@@ -99,7 +99,7 @@ class Claiming:
             if partition is None or not partition.quarantined:
                 context.quarantined.pop(name, None)
                 continue
-            if context.options.strict and partition.in_flight:
+            if (context.options.strict or is_one_at_a_time(name)) and partition.in_flight:
                 continue  # A subscriber that was not strict left several messages of this key. One of them runs now.
             one = min(partition.quarantined, key=lambda s: s.receipt.offset)
             failures = one.failures + one.alone

@@ -7,6 +7,7 @@ each queue, and ``options`` holds the settings of a backend and of a task. It im
 from .backend import MQueueBackend
 from .context import JobContext, JobStopped, Progress
 from .groups import JobGroup, enqueue_group
+from .limit import Limit
 from .options import JobExpired, job_options
 from .queues import recurring_jobs
 from .recurring import RecurringJob
@@ -15,6 +16,7 @@ from .unique import JobExists, Unique
 from .waiting import await_result, wait_for_result
 
 __all__ = [
-    "JobContext", "JobExists", "JobExpired", "JobGroup", "JobStopped", "MQueueBackend", "Progress", "RecurringJob",
-    "Unique", "await_result", "enqueue_group", "job_options", "progress_of", "recurring_jobs", "wait_for_result",
+    "JobContext", "JobExists", "JobExpired", "JobGroup", "JobStopped", "Limit", "MQueueBackend", "Progress",
+    "RecurringJob", "Unique", "await_result", "enqueue_group", "job_options", "progress_of", "recurring_jobs",
+    "wait_for_result",
 ]  # fmt: skip

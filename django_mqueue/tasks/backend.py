@@ -10,11 +10,13 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
+from django.utils.timezone import is_naive, make_aware
 
 from .. import conf
 from ..exceptions import MQueueError
 from ..inspect import remove
 from ..messages import OutgoingMessage
+from ..policy.ids import uuid7
 from ..policy.message_query import SCHEDULED
 from ..policy.names import KIND_MAX, check_publish_topic
 from ..service.publish import publish_new, publish_once
@@ -38,10 +40,11 @@ from .context import ask_to_stop
 from .job_ids import GROUP, JobId, topic_of
 from .options import BackendOptions, JobOptions, Recurring
 from .results import (
+    BACKEND,
+    LIMIT,
     UnknownTask,
     backend_of,
     is_unfinished,
-    new_message,
     new_result,
     plain_task,
     result_of,
@@ -96,6 +99,44 @@ class MQueueBackend(BaseTaskBackend):
             self._job_options[function] = self.mqueue_options.of_function(function)
         return self._job_options[function]
 
+    def new_id(
+        self,
+        task: Task[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        unique: str,
+        spread: int | None = None,
+    ) -> JobId:
+        """Return an id for a job without the option ``unique``.
+
+        ``unique`` distinguishes it from others. ``spread``: by default ``SPREAD``.
+        """
+        limit = self.options_of(task.func).limit
+        if limit is not None:
+            return JobId(
+                task.queue_name, task.priority, 1, limit.part_of_id(limit.key_of(task, args, kwargs), unique)
+            )
+        spread = spread or conf.get("SPREAD", topic_of(task.queue_name))
+        return JobId(task.queue_name, task.priority, spread, unique)
+
+    def new_message(
+        self, id: JobId, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], **more: Any
+    ) -> OutgoingMessage:
+        """Return the message of a job. ``more``: further parts of the payload."""
+        limit, headers = self.options_of(task.func).limit, {BACKEND: self.alias}
+        if limit is not None:
+            headers[LIMIT] = limit.key_of(task, args, kwargs)
+        due = task.run_after
+        return OutgoingMessage(
+            {"args": list(args), "kwargs": dict(kwargs), **more},
+            id=str(id),
+            kind=task.module_path,
+            headers=headers,
+            # Without USE_TZ, Django's datetimes are naive.
+            at=make_aware(due) if due is not None and is_naive(due) else due,
+            priority=task.priority,
+        )
+
     def recurring_task(self, options: Recurring) -> Task[..., Any]:
         """Return the task of a recurring job, with its queue and priority. Raises ``UnknownTask``."""
         given = {"queue_name": options.queue, "priority": options.priority}
@@ -135,22 +176,27 @@ class MQueueBackend(BaseTaskBackend):
         """
         results: list[TaskResult[Any]] = []
         messages: dict[str, list[OutgoingMessage]] = {}
+        placed: list[tuple[JobId, OutgoingMessage]] = []
         unique: list[int] = []
         for task, args, kwargs in calls:
             self.validate_task(task)
             args, kwargs = normalize_json(list(args)), normalize_json(dict(kwargs))
-            if self.options_of(task.func).unique is None:
-                id = JobId.new(task.queue_name, task.priority)
-                messages.setdefault(id.topic, []).append(new_message(id, task, args, kwargs))
-            else:
-                id = JobId("", 0, 1, "")
+            id = self.new_id(task, args, kwargs, uuid7())
+            options = self.options_of(task.func)
+            if options.unique is not None:
                 unique.append(len(results))
+            elif options.limit is not None:
+                placed.append((id, self.new_message(id, task, args, kwargs)))
+            else:
+                messages.setdefault(id.topic, []).append(self.new_message(id, task, args, kwargs))
             results.append(new_result(task, id, args, kwargs))
-        several = len(messages) + len(unique) > 1
+        several = len(messages) + len(placed) + len(unique) > 1
         existing = set()
         with transaction.atomic(using=self.using) if several else nullcontext():
             for topic, some in messages.items():
                 publish_new(topic, some, self.using)
+            for id, message in placed:
+                publish_once(id.topic, message, id.partition, self.using)
             for number in unique:
                 results[number], created = self._enqueue_unique(results[number])
                 if not created:
@@ -175,7 +221,7 @@ class MQueueBackend(BaseTaskBackend):
                 if found is not None:
                     return found, False
             id = first if newest is None else following(newest)
-            message = new_message(id, task, args, kwargs)
+            message = self.new_message(id, task, args, kwargs)
             if publish_once(id.topic, message, id.partition, self.using).created:
                 return new_result(task, id, args, kwargs), True
         raise MQueueError(

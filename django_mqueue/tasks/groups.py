@@ -13,12 +13,13 @@ from django.db import transaction
 from .. import conf
 from ..exceptions import Postpone
 from ..messages import Message
-from ..service.publish import publish_new
+from ..policy.ids import uuid7
+from ..service.publish import publish_once
 from .backend import Call, MQueueBackend
 from .compat import TaskResult, TaskResultStatus, normalize_json, task_enqueued
 from .context import Notes
 from .job_ids import JobId
-from .results import backend_of, is_unfinished, new_message, new_result, result_of, row_of
+from .results import backend_of, is_unfinished, new_result, result_of, row_of
 
 MEMBERS = "group"
 """The part of a job's payload with the ids of the jobs whose ends it waits for."""
@@ -74,8 +75,9 @@ def enqueue_group(calls: Iterable[Call], then: Call) -> tuple[JobGroup, TaskResu
     args, kwargs = normalize_json(list(args)), normalize_json(dict(kwargs))
     with transaction.atomic(using=backend.using):
         ids = [result.id for result in backend.enqueue_all(members)]
-        id = JobId.new(last.queue_name, last.priority)
-        publish_new(id.topic, [new_message(id, last, args, kwargs, **{MEMBERS: ids})], backend.using)
+        id = backend.new_id(last, args, kwargs, uuid7())
+        message = backend.new_message(id, last, args, kwargs, **{MEMBERS: ids})
+        publish_once(id.topic, message, id.partition, backend.using)
     result = new_result(last, id, args, kwargs)
     task_enqueued.send(type(backend), task_result=result)
     return JobGroup(ids), result

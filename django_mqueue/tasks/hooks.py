@@ -7,15 +7,14 @@ import json
 import logging
 from functools import partial
 
-from .. import conf
 from ..protocol.delivery import Delivery
 from ..service.publish import publish_once
 from ..store.queries import job_rows
 from .backend import backend_named
 from .compat import task_enqueued
-from .job_ids import GROUP, JobId, topic_of
+from .job_ids import GROUP
 from .options import JobOptions
-from .results import BACKEND, UnknownTask, new_message, new_result, plain_task
+from .results import BACKEND, UnknownTask, new_result, plain_task
 
 logger = logging.getLogger("django_mqueue")
 
@@ -48,6 +47,6 @@ def _enqueue(path: str, job: str, event: str) -> None:
     task = plain_task(path)
     backend = backend_named(task.backend)
     unique = hashlib.sha256(event.encode()).hexdigest()[:32]
-    id = JobId(task.queue_name, task.priority, conf.get("SPREAD", topic_of(task.queue_name)), unique)
-    if publish_once(id.topic, new_message(id, task, [job], {}), id.partition, backend.using).created:
+    id = backend.new_id(task, [job], {}, unique)
+    if publish_once(id.topic, backend.new_message(id, task, [job], {}), id.partition, backend.using).created:
         task_enqueued.send_robust(type(backend), task_result=new_result(task, id, [job], {}))

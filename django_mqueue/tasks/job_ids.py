@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import conf
-from ..policy.ids import uuid7
-from ..policy.names import ID_MAX, PRIORITY_MAX, PRIORITY_MIN, spread_partition
+from ..policy.names import ID_MAX, PRIORITY_MAX, PRIORITY_MIN, one_at_a_time, spread_partition
 from ..store.log import MessageKey
 
 GROUP = "tasks"
 """The consumer group of the workers that run jobs."""
+LIMITED, SLOT = "=", "@"
+"""In the id of a job with a limit: the beginning of its last part, and the end of the name of its partition there."""
 
 
 def topic_of(queue: str) -> str:
@@ -26,10 +26,6 @@ class JobId:
     priority: int
     spread: int
     unique: str
-
-    @classmethod
-    def new(cls, queue: str, priority: int) -> JobId:
-        return cls(queue, priority, conf.get("SPREAD", topic_of(queue)), uuid7())
 
     @classmethod
     def parse(cls, text: str) -> JobId | None:
@@ -55,5 +51,7 @@ class JobId:
 
     @property
     def partition(self) -> str:
+        if self.unique.startswith(LIMITED):
+            return one_at_a_time(self.unique.removeprefix(LIMITED).partition(SLOT)[0])
         # The jobs of one key are in one partition: their ids differ after the mark.
         return spread_partition(str(self).partition("#")[0], self.spread, self.priority)

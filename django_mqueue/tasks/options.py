@@ -15,6 +15,7 @@ from ..service.subscription import check_count
 from ..workers.registry import Limits, check_share
 from .compat import Task, normalize_json
 from .context import JobStopped
+from .limit import Limit
 from .timetable import Timetable
 from .unique import Unique
 
@@ -51,6 +52,13 @@ class JobOptions:
     on_success: str | None = None
     on_failure: str | None = None
     on_retry: str | None = None
+    limit: Limit | None = None
+
+    def __post_init__(self) -> None:
+        if self.unique is not None and self.limit is not None:
+            raise ValueError(
+                "unique and limit exclude each other: of a unique job, one at a time runs anyway. Leave out one of them"
+            )
 
     @cached_property
     def limits(self) -> Limits:
@@ -86,6 +94,8 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = hook.module_path
         elif not isinstance(hook, str | None):
             raise TypeError(f"{name} must be a task or its import path, not {type(hook).__name__}")
+    if not isinstance(limit := found.get("limit"), Limit | None):
+        raise TypeError(f"limit must be django_mqueue.tasks.Limit(…), not {type(limit).__name__}")
     for name in ("timeout", "expires"):
         if found.get(name) is not None:
             found[name] = to_ms(name, found[name], least=0.001) / 1000
@@ -104,6 +114,7 @@ def job_options(
     on_success: Task[..., Any] | str | None = None,
     on_failure: Task[..., Any] | str | None = None,
     on_retry: Task[..., Any] | str | None = None,
+    limit: Limit | None = None,
 ) -> Callable[[Target], Target]:
     """Set options of a task's jobs. Use it below or above ``@task``. None: the option of the backend.
 
@@ -117,13 +128,14 @@ def job_options(
       once.
     - ``on_success``, ``on_failure``, ``on_retry``: a task, or its import path, that is enqueued with the job's id when
       the job has succeeded, has failed for good, or will be retried after an exception. It is one commit with that.
+    - ``limit``: how many jobs with the same key run at the same time.
 
     Raises ``TypeError`` or ``ValueError`` for invalid values.
     """
     given = {
         "max_attempts": max_attempts, "backoff": backoff, "retry_on": retry_on, "timeout": timeout,
         "expires": expires, "unique": unique, "atomic": atomic, "on_success": on_success, "on_failure": on_failure,
-        "on_retry": on_retry,
+        "on_retry": on_retry, "limit": limit,
     }  # fmt: skip
     found = checked({name: value for name, value in given.items() if value is not None})
 

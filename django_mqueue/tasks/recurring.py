@@ -162,8 +162,8 @@ class RecurringJob:
         return self._id("paused")
 
     def _id(self, suffix: str) -> JobId:
-        task = self.task
-        return JobId(task.queue_name, task.priority, 1, f"{self.name}@{suffix}")
+        args, kwargs = self.options.args, self.options.kwargs
+        return self.backend.new_id(self.task, args, kwargs, f"{self.name}@{suffix}", spread=1)
 
     @property
     def _using(self) -> str:

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from .. import conf
-from ..messages import Message, OutgoingMessage
+from ..messages import Message
 from ..policy.errors import error_name, is_class
 from ..policy.names import scheduled_topic
 from ..policy.outcomes import ASIDE_AT
@@ -27,6 +27,8 @@ from .job_ids import GROUP, JobId
 Row = Mapping[str, Any]
 BACKEND = "task-backend"
 """The header of a job's message with the alias of the backend."""
+LIMIT = "task-limit"
+"""The header of a job with the key of its limit."""
 UNKNOWN_ERROR = "django_mqueue.exceptions.MQueueError"
 """The class in a ``TaskError`` for an error without exception, for example because the worker died."""
 
@@ -156,22 +158,6 @@ def new_result(
 ) -> TaskResult[Any]:
     """Return the result of a job that was enqueued now."""
     return _new(task, id, args, kwargs, status=TaskResultStatus.READY, enqueued_at=timezone.now())
-
-
-def new_message(
-    id: JobId, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], **more: Any
-) -> OutgoingMessage:
-    """Return the message of a job. ``more``: further parts of the payload."""
-    due = task.run_after
-    return OutgoingMessage(
-        {"args": list(args), "kwargs": dict(kwargs), **more},
-        id=str(id),
-        kind=task.module_path,
-        headers={BACKEND: task.backend},
-        # Without USE_TZ, Django's datetimes are naive.
-        at=timezone.make_aware(due) if due is not None and timezone.is_naive(due) else due,
-        priority=task.priority,
-    )
 
 
 def _new(

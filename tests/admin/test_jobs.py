@@ -81,6 +81,12 @@ def test_the_form_selects_by_queue_state_task_and_time(admin_client: Client) -> 
     assert re.search(r"7, 8 scheduled - - Cancel .* Run now", later), later
 
 
+def test_the_limit_that_a_job_may_wait_for(admin_client: Client) -> None:
+    subscribe("tasks.default", "tasks", "earliest")
+    jobs.call_limited.enqueue("ada")
+    assert re.search(r"call_limited \"ada\" waits - limit of ada Cancel", rows(admin_client)[0])
+
+
 def test_before_a_worker_has_run_the_page_says_so(admin_client: Client) -> None:
     jobs.add.enqueue(1, 2)
     assert "is not registered" in html_of(admin_client, url_of("jobs"), {"queue": "default"})

@@ -140,8 +140,12 @@ class Jobs(QueueView):
         }
 
     def _ended(self, job: Inspected, result: bytes | None) -> str:
-        """Return the progress of a job that runs, what it returned, or its last error."""
+        """Return the limit that a job may wait for, the progress of one that runs, what it returned, or its error."""
         from ...tasks.context import is_note, progress_in
+        from ...tasks.results import LIMIT
+
+        if job.status == PENDING and (limit := job.headers.get(LIMIT)):
+            return cell(_("limit of %(key)s") % {"key": limit})
 
         if (job.errors and job.status != DONE) or job.outcome == REMOVED:
             return cell(first_line(job.errors[-1].error))

@@ -12,7 +12,7 @@ from django.db import connection, connections
 
 from django_mqueue import Retry
 from django_mqueue.store.connection.second_connection import second_connection
-from django_mqueue.tasks import JobContext, JobStopped, MQueueBackend, Unique, job_options, progress_of
+from django_mqueue.tasks import JobContext, JobStopped, Limit, MQueueBackend, Unique, job_options, progress_of
 from django_mqueue.tasks.compat import TaskContext, task
 from django_mqueue.tasks.context import INTERVAL, progress_in
 from django_mqueue.tasks.job_ids import JobId
@@ -267,6 +267,34 @@ def is_disconnected_once() -> None:
             with connections[beside].cursor() as other:
                 other.execute("KILL %s", cursor.fetchone())
             cursor.execute("SELECT 1")
+
+
+@job_options(limit=Limit(2, key=lambda customer, *rest: customer))
+@task
+def call_limited(customer: str, number: int = 0) -> int:
+    seen.append((customer, number))
+    return number
+
+
+@job_options(limit=Limit(1, key="courier"), max_attempts=3, backoff=[0])
+@task
+def hangs_alone(path: str) -> str:
+    """Hang at the first run, until the worker is killed."""
+    return hangs_once.func(path)
+
+
+@job_options(limit=Limit(1, key="courier"))
+@task
+def notes_alone(path: str) -> None:
+    with open(path, "a") as file:
+        file.write("other\n")
+
+
+@job_options(limit=Limit(1))
+@task
+def fails_limited(failures: int) -> None:
+    if failures:
+        raise OSError("no")
 
 
 not_a_task = seen

@@ -7,6 +7,7 @@ from .mutation import Mutation, mutation
 _PRIORITIES = "features/workers/test_priorities.py"
 _CONTRACT = "features/tasks/test_contract.py"
 _RETRIES = "features/tasks/test_retries.py"
+_LIMITS = "features/tasks/test_limits.py"
 _LIFE = "features/tasks/test_life.py"
 _UNIQUE = "features/tasks/test_unique.py"
 _RECURRING = "features/tasks/test_recurring.py"
@@ -73,7 +74,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "each worker fires a recurring job for itself",
         "tasks/recurring.py",
         'self._id(f"{due:%Y%m%dT%H%M%SZ}")',
-        "JobId.new(self.task.queue_name, self.task.priority)",
+        'self._id(f"{id(object())}@{due:%Y%m%dT%H%M%SZ}")',
         f"{_RECURRING}::test_workers_enqueue_the_next_firing_once_when_they_start",
     ),
     mutation(
@@ -187,5 +188,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    wait_for_others(delivery, notes, moment(state.clock.now()))\n",
         "",
         f"{_LIFE}::test_the_last_job_waits_for_a_retry_of_another",
+    ),
+    mutation(
+        "of a partition that stands for a permit, one message at a time is claimed",
+        "more jobs of a key run at the same time than its limit allows",
+        "protocol/choosing.py",
+        "room = permits if is_one_at_a_time(name) else context.options.batch_size",
+        "room = context.options.batch_size",
+        f"{_LIMITS}::test_no_more_than_the_limit_of_a_key_is_delivered_until_one_has_ended",
+    ),
+    mutation(
+        "a quarantined message holds its permit",
+        "a job starts while a dead worker may still run another one of its permit",
+        "protocol/choosing.py",
+        "permits = 1 - len(partition.quarantined)",
+        "permits = 1",
+        f"{_LIMITS}::test_a_job_that_a_dead_worker_may_still_run_holds_its_permit",
     ),
 )

@@ -101,7 +101,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "in strict order, a quarantined message waits for other messages of its key",
         "two messages of a key are delivered at once",
         "protocol/claiming.py",
-        "context.options.strict and partition.in_flight",
+        "(context.options.strict or is_one_at_a_time(name)) and partition.in_flight",
         "False",
         "protocol/hostile/test_redelivery.py::"
         "test_strict_order_takes_what_a_subscriber_without_it_left_one_by_one",
