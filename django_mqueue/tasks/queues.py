@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 from django.conf import settings
@@ -20,6 +21,7 @@ from .recurring import RecurringJob, enqueue_firings, jobs_of
 from .running import limits_of, report_failure, run_job
 
 VISIBLE_MS = 60_000
+WEIGHT_MAX = 1000
 
 
 def backends() -> list[MQueueBackend]:
@@ -49,9 +51,19 @@ def register_queues() -> dict[str, str]:
 def selected(names: Iterable[str], known: dict[str, str]) -> list[str]:
     """Return the handlers of queues, as ``TOPIC:GROUP``; of all queues without ``names``.
 
-    Raises ``HandlerError`` for an unknown queue, and if there is none.
+    A name may end in ``=`` and the weight of the queue's handler. Raises ``HandlerError`` for an unknown queue, and if
+    there is none.
     """
-    wanted = list(names) or sorted(known)
+    wanted = []
+    for given in list(names) or sorted(known):
+        name, equals, weight = (given, "", "1") if given in known else given.rpartition("=")
+        wanted.append(name or given)
+        if equals and name in known:
+            if not (weight.isascii() and weight.isdecimal() and 1 <= int(weight) <= WEIGHT_MAX):
+                raise HandlerError(
+                    f"--tasks {given}: the weight must be from 1 to {WEIGHT_MAX}, not {weight!r}"
+                )
+            registry.add(replace(registry.handlers([f"{known[name]}:{GROUP}"])[0], weight=int(weight)))
     for name in wanted:
         if name not in known:
             there = ", ".join(sorted(known)) or "none"

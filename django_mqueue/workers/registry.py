@@ -43,7 +43,7 @@ class Handler:
 
     ``limits_of``: returns the limits of a message, which must not be above those of the handler. None: the handler's.
     ``each_minute``: a worker calls it before it takes the first message, and then each minute. ``after_failure``: as in
-    ``Options``.
+    ``Options``. ``weight``: with several handlers, its share of the threads' time.
     """
 
     function: Callable[[Any], Any]
@@ -66,6 +66,7 @@ class Handler:
     limits_of: Callable[[Message], Limits] | None = None
     each_minute: Callable[[], None] | None = None
     after_failure: Callable[[str, int, bool], None] | None = None
+    weight: int = 1
 
     def limits(self, message: Message) -> Limits:
         if self.limits_of is not None:

@@ -66,7 +66,9 @@ class Sharing:
         self.subscribers, self.handlers, self.pool = subscribers, handlers, pool
         self.ahead: dict[Subscriber, deque[Delivery]] = {subscriber: deque() for subscriber in subscribers}
         self._subscriber_of = {subscriber.acknowledger: subscriber for subscriber in subscribers}
-        self._turns: Turns[Subscriber] = Turns(pool.size)
+        self._turns: Turns[Subscriber] = Turns(
+            pool.size, {subscriber: handlers[subscriber].weight for subscriber in subscribers}
+        )
         self._rests: dict[Subscriber, tuple[float, int]] = {}
         """When the rest of a handler ends, and the end of its log when it began."""
         self._held_until: dict[Subscriber, float] = {}

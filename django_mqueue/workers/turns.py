@@ -31,10 +31,12 @@ class Contender:
 class Turns(Generic[Key]):
     """Counts the time that handlers use, and chooses the next one. A handler without work saves up at most one turn.
 
-    ``running``, in the methods: the seconds that each handler's running lots will have taken when they end.
+    ``weights``: a handler of weight 3 gets three times the time of one of weight 1, the default. ``running``, in the
+    methods: the seconds that each handler's running lots will have taken when they end.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, weights: Mapping[Key, int] | None = None) -> None:
+        self._weights = weights or {}
         self._turn = LOT_SECONDS * threads
         self._used: defaultdict[Key, float] = defaultdict(float)
         self._average: dict[Key, float] = {}
@@ -43,7 +45,7 @@ class Turns(Generic[Key]):
 
     def charge(self, key: Key, seconds: float) -> None:
         """Count time that the process has spent for a handler."""
-        self._used[key] += seconds
+        self._used[key] += self._weighted(key, seconds)
 
     def ended(self, key: Key, seconds: float) -> None:
         """Count a call of a handler that has ended."""
@@ -60,8 +62,11 @@ class Turns(Generic[Key]):
         return min(max(int(LOT_SECONDS / self.average(key)), 1), LOT_MAX)
 
     def spent(self, key: Key, running: Mapping[Key, float]) -> float:
-        """Return the seconds that a handler will have used when its running lots have ended."""
-        return self._used[key] + running.get(key, 0.0)
+        """Return the seconds, by weight, that a handler will have used when its running lots have ended."""
+        return self._used[key] + self._weighted(key, running.get(key, 0.0))
+
+    def _weighted(self, key: Key, seconds: float) -> float:
+        return seconds / self._weights.get(key, 1)
 
     def share(
         self, free: int, contenders: Mapping[Key, Contender], running: Mapping[Key, float]
@@ -77,11 +82,11 @@ class Turns(Generic[Key]):
             first = min(able, key=spent.__getitem__)
             self._level = max(self._level, spent[first])
             shares[first] += 1
-            spent[first] += contenders[first].calls * self.average(first)
+            spent[first] += self._weighted(first, contenders[first].calls * self.average(first))
         return dict(shares)
 
     def _admitted(self, key: Key, running: Mapping[Key, float]) -> float:
         """Return what a handler has spent. With new work it is first charged up to one turn behind the others."""
         if key not in self._contending:
-            self.charge(key, max(self._level - self._turn - self.spent(key, running), 0))
+            self._used[key] += max(self._level - self._turn - self.spent(key, running), 0)
         return self.spent(key, running)

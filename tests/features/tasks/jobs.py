@@ -297,4 +297,11 @@ def fails_limited(failures: int) -> None:
         raise OSError("no")
 
 
+@task
+def rests(text: str) -> None:
+    """Take ten milliseconds."""
+    time.sleep(0.01)
+    seen.append(text)
+
+
 not_a_task = seen

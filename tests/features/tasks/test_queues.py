@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from django_mqueue import publish
 from django_mqueue.tasks import MQueueBackend
-from django_mqueue.tasks.compat import BaseTaskBackend, InvalidTask
+from django_mqueue.tasks.compat import BaseTaskBackend, InvalidTask, task_backends
 from django_mqueue.testing import drain, published
 from django_mqueue.workers.registry import handlers
 from tests.support.running import Seen, registered, run
@@ -38,6 +38,22 @@ def test_tasks_selects_queues_and_no_handlers(queues: list[str], found: list[tup
     with registered("t", seen := Seen()):
         call_command("runconsumer", tasks=queues, drain=True, verbosity=0)
     assert (sorted(jobs.seen), seen.payloads) == (found, [])
+
+
+def test_a_queue_with_a_greater_weight_gets_more_of_the_time() -> None:
+    backend = task_backends["default"]
+    assert isinstance(backend, MQueueBackend)
+    mail = jobs.rests.using(queue_name="mail")
+    backend.enqueue_all([(task, [task.queue_name], {}) for task in (jobs.rests, mail) for _ in range(40)])
+    call_command("runconsumer", tasks=["default", "mail=9"], threads=1, drain=True, verbosity=0)
+    assert len(jobs.seen) == 80
+    assert jobs.seen[:40].count("mail") > 25, jobs.seen
+
+
+@pytest.mark.parametrize("weight", ["0", "x", "1001", ""])
+def test_a_bad_weight_is_an_error(weight: str) -> None:
+    with pytest.raises(CommandError, match=f"--tasks mail={weight}: the weight must be from 1 to 1000"):
+        call_command("runconsumer", tasks=[f"mail={weight}"])
 
 
 def test_handlers_and_queues_in_one_worker() -> None:

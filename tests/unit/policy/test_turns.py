@@ -20,9 +20,11 @@ class Load:
     begins: float = 0.0
 
 
-def simulate(loads: dict[str, Load], threads: int, until: float) -> tuple[dict[str, float], dict[str, float]]:
+def simulate(
+    loads: dict[str, Load], threads: int, until: float, weights: dict[str, int] | None = None
+) -> tuple[dict[str, float], dict[str, float]]:
     """Return each handler's running time within ``until`` seconds, and its longest wait without a thread."""
-    turns: Turns[str] = Turns(threads)
+    turns: Turns[str] = Turns(threads, weights)
     now, used, waited = 0.0, dict.fromkeys(loads, 0.0), dict.fromkeys(loads, 0.0)
     idle_since = {key: load.begins for key, load in loads.items()}
     running: list[tuple[float, str, int]] = []
@@ -61,6 +63,16 @@ def test_a_quick_and_a_slow_handler_use_the_same_time() -> None:
 def test_on_one_thread_too() -> None:
     used, _ = simulate({"quick": Load(0.002), "slow": Load(1.0)}, threads=1, until=30)
     assert used["quick"] == pytest.approx(used["slow"], rel=0.1)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_weights_share_the_time(threads: int) -> None:
+    loads = {"urgent": Load(0.002), "slow": Load(0.2), "usual": Load(0.02)}
+    used, waited = simulate(loads, threads, until=60, weights={"urgent": 3, "slow": 2})
+    whole = sum(used.values())
+    assert used["urgent"] / whole == pytest.approx(3 / 6, rel=0.1)
+    assert used["slow"] / whole == pytest.approx(2 / 6, rel=0.1)
+    assert waited["usual"] < 2
 
 
 def test_more_handlers_than_threads() -> None:
