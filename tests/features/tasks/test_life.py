@@ -97,7 +97,7 @@ def test_the_effects_of_an_atomic_job_happen_once() -> None:
 def test_an_atomic_job_that_the_server_rolls_back_has_used_no_attempt() -> None:
     result = jobs.is_disconnected_once.enqueue()
     work()
-    DeliveryState.objects.update(invisible_until=1)
+    DeliveryState.objects.filter(acked=False).update(invisible_until=1)
     work()
     assert (refreshed(result).status, result.errors, jobs.seen) == ("SUCCESSFUL", [], ["run", "run"])
 
