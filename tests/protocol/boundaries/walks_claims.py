@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Unpack
 
+from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Message
+from django_mqueue.policy.names import one_at_a_time
 from django_mqueue.protocol.choosing import Claimable
 from django_mqueue.protocol.subscriber import Subscriber
+from django_mqueue.service.publish import publish_once
 from tests.support.subscribers import engine_of
 
 from .looks import Seen, ended, in_flight, leases, states
-from .walks import Dead, Options, Scene, Stage, walk
+from .walks import DONE, Dead, Options, Scene, Stage, walk
 
 
 def at_work(scene: Scene, **options: Unpack[Options]) -> Subscriber:
@@ -180,3 +183,23 @@ def first_poll(scene: Scene) -> Iterator[None]:
     subscription = scene.subscriber()
     yield
     assert len(subscription.poll()) == 1
+
+
+@walk(
+    lambda topic: states(topic, "acked", "in_flight"),
+    Stage((), {0: 1, 1: 1}),
+    Stage(((False, True),), {0: 2, 1: 1}),
+    Stage(((True, False),), {0: DONE, 1: 1}),
+    Stage(((True, False), (False, True)), {0: DONE, 1: 2}),
+)
+def claims_from_a_partition_that_is_a_permit(scene: Scene) -> Iterator[None]:
+    """Jobs with a limit are in such partitions. In no state, two messages are in flight."""
+    for payload in (0, 1):
+        message = OutgoingMessage(payload, id=str(payload))
+        publish_once(scene.topic, message, one_at_a_time("x"), "default")
+    subscription = scene.subscriber()
+    yield
+    (first,) = subscription.poll()
+    first.ack()
+    (second,) = subscription.poll()
+    assert second.payload == 1
