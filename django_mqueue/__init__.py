@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .service.requesting import arequest, request
     from .service.scheduling import cancel, reschedule, scheduled
     from .service.subscription import Subscription
+    from .service.topics import Topic
     from .workers.registry import consumer
 
 __version__ = "0.1.0"
@@ -62,7 +63,8 @@ __all__ = [  # noqa: RUF022 (by subject)
     "Delays", "ExponentialBackoff", "FixedDelay", "NoRetry", "RetryOn",
     "Delivery", "pause", "reset", "resume", "apublish", "publish", "publish_many", "purge", "redrive", "subscribe",
     "unsubscribe",
-    "Released", "release", "arequest", "request", "cancel", "reschedule", "scheduled", "Subscription", "consumer",
+    "Released", "release", "arequest", "request", "cancel", "reschedule", "scheduled", "Subscription", "Topic",
+    "consumer",
     "__version__",
 ]  # fmt: skip
 
@@ -76,6 +78,7 @@ _MODULES = {
     "service.requesting": ["arequest", "request"],
     "service.scheduling": ["cancel", "reschedule", "scheduled"],
     "service.subscription": ["Subscription"],
+    "service.topics": ["Topic"],
     "workers.registry": ["consumer"],
 }
 

@@ -62,6 +62,8 @@ OPTIONS: dict[str, Option] = {
 GENERAL = ("DATABASE", "WAKE_WORKERS")
 """Settings that are the same for all topics."""
 SPREAD_MAX = 4096
+declared: dict[str, dict[str, Any]] = {}
+"""Settings of topics that ``Topic`` has declared. Those in ``TOPICS`` take precedence."""
 WRONG_TOPICS = "MQUEUE['TOPICS'] must be a dictionary of dictionaries by topic"
 
 
@@ -84,7 +86,7 @@ def get(name: str, topic: str | None = None) -> Any:
         section = topics.get(topic, {}) if isinstance(topics, Mapping) else None
         if not isinstance(section, Mapping):
             raise ImproperlyConfigured(WRONG_TOPICS)
-        value = section.get(name, value)
+        value = section.get(name, declared.get(topic, {}).get(name, value))
     if value is not OPTIONS[name].default and (problem := _problem(name, value)):
         raise ImproperlyConfigured(f"MQUEUE[{name!r}] {problem}")
     return value

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Payload = TypeVar("Payload", default=Any)
+else:  # Before Python 3.13, a TypeVar has no default.
+    from typing import TypeVar
+
+    Payload = TypeVar("Payload")
 
 
 @dataclass(frozen=True)
@@ -75,8 +84,8 @@ class Reply:
 
 
 @dataclass(frozen=True, eq=False)
-class Message:
-    """A message, as a handler gets it.
+class Message(Generic[Payload]):
+    """A message, as a handler gets it. ``Message[Order]`` is one whose payload is an ``Order``.
 
     - ``payload``: the published value. ``bytes`` stay ``bytes``; any other value is decoded from JSON.
     - ``key``: None for a message without a key.
@@ -91,7 +100,7 @@ class Message:
     id: str
     topic: str
     key: str | None
-    payload: Any
+    payload: Payload
     kind: str
     group: str
     attempt: int

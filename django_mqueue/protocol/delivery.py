@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
-from ..messages import Message
+from ..messages import Message, Payload
 from ..policy import encoding
 from ..policy.requests import Box, box_of
 from ..store.delivery_state import Receipt
@@ -52,7 +52,7 @@ class DeliveryStatus:
 
 
 @dataclass(frozen=True, eq=False)
-class Delivery(Message):
+class Delivery(Message[Payload]):
     """One delivery of a message, and the methods that settle or extend it.
 
     ``ack``, ``nack``, ``reject``, ``postpone`` and ``extend`` return True. They raise ``StaleDelivery``, and change

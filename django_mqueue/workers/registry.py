@@ -18,6 +18,7 @@ from ..policy.filters import Filter, filter_of
 from ..protocol.consumer_state import Options
 from ..service.registration import Start, check_names, check_start
 from ..service.subscription import BATCH_MAX, check_count
+from ..service.topics import Topic
 from .kinds import Kinds, Parser, kinds_of
 
 BATCH, IN_FLIGHT = 10, 500
@@ -96,7 +97,7 @@ _handlers: dict[tuple[str, str], Handler] = {}
 
 
 def consumer(
-    topic: str,
+    topic: str | Topic[Any],
     *,
     group: str,
     name: str | None = None,
@@ -120,6 +121,8 @@ def consumer(
     message is acknowledged. When it raises, the message is retried; after ``max_attempts`` failed attempts it is
     dead-lettered. It may raise ``Retry``, ``Reject`` or ``Postpone`` for another outcome.
 
+    - ``topic``: a name, or a declared ``Topic``. If that has a schema, the payload is an instance of it, and a message
+      that does not parse is dead-lettered.
     - ``name``: the handler's name in logs.
     - ``batch_size``: the maximum number of messages of one partition that are in flight; default: 10 with ``batch``,
       otherwise 500. Not used with ``strict``.
@@ -146,6 +149,12 @@ def consumer(
     Raises ``TypeError`` or ``ValueError`` for invalid options, and ``HandlerError`` if the group has another handler
     for the topic.
     """
+    if isinstance(topic, Topic):
+        if topic.schema is not None:
+            if kinds is not None:
+                raise ValueError(f"kinds and the schema of {topic!r} exclude each other: leave out kinds")
+            kinds = {"": topic.schema}
+        topic = topic.name
     check_names(topic, group)
     check_start(start)
     size = (BATCH if batch else IN_FLIGHT) if batch_size is None else batch_size
@@ -205,8 +214,8 @@ def unregister(topic: str, group: str) -> None:
 
 
 def autodiscover() -> None:
-    """Import the module ``consumers`` of every installed app, as Django's admin does with ``admin``."""
-    autodiscover_modules("consumers")
+    """Import ``topics`` and ``consumers`` of every installed app, as Django's admin does with ``admin``."""
+    autodiscover_modules("topics", "consumers")
 
 
 def handlers(chosen: list[str] | None = None) -> list[Handler]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management import call_command
 
-from django_mqueue import Message, consumer
+from django_mqueue import Message, Topic, consumer
 from django_mqueue.models import DeliveryState
 from django_mqueue.workers.registry import unregister
 
@@ -49,14 +49,16 @@ class Seen:
 
 
 @contextmanager
-def registered(topic: str, function: Callable[..., Any], group: str = "g", **options: Any) -> Iterator[None]:
+def registered(
+    topic: str | Topic[Any], function: Callable[..., Any], group: str = "g", **options: Any
+) -> Iterator[None]:
     """Register ``@consumer(topic, …)(function)`` while the block runs."""
     consumer(topic, group=group, **options)(function)
     _registered.append(f"{topic}:{group}")
     try:
         yield
     finally:
-        unregister(topic, group)
+        unregister(str(topic), group)
         _registered.remove(f"{topic}:{group}")
 
 

@@ -20,6 +20,7 @@ from django.db import DatabaseError, connections
 from ... import conf
 from ...checks import server_problems
 from ...exceptions import MQueueError
+from ...service.topics import problem_of
 from ...store.connection import errors, session
 from ...workers.processes.child import Recycling
 from ...workers.processes.reload import run_with_reload
@@ -60,6 +61,7 @@ class Command(BaseCommand):
     requires_system_checks = ["mqueue"]
     _runner: Runner | Supervisor | None = None
     _stopping = False
+    _job_topics: frozenset[str] = frozenset()
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
@@ -143,6 +145,9 @@ class Command(BaseCommand):
             raise CommandError(
                 "no handler is registered: decorate functions in an app's consumers.py with @consumer"
             )
+        for handler in chosen:
+            if handler.topic not in self._job_topics and (text := problem_of(handler.topic)):
+                raise CommandError(f"{handler.name}: {text}")
         alias = conf.database(options["database"])
         if alias not in connections:
             raise CommandError(f"--database {alias!r} is no entry of DATABASES: {', '.join(connections)}")
@@ -166,6 +171,7 @@ class Command(BaseCommand):
         )
 
         known = register_queues()
+        self._job_topics = frozenset(known.values())
         return [] if queues is None else selected(queues, known)
 
     def _run_reloaded(self, options: dict[str, Any]) -> None:
