@@ -1,7 +1,9 @@
 """Publish to a peer, or run its worker. Runs in the peer's environment as ``… -m tests.benchmarks.peers.adapter``.
 
-Usage: ``adapter MODULE prepare | send COUNT | pace RATE SECONDS FILE | work``. MODULE is a module of this folder with
-the functions ``prepare``, ``send`` and ``work``. Its handler calls ``handled``.
+Usage: ``adapter MODULE prepare | send COUNT | send_many COUNT | fill COUNT | look_up COUNT | pace RATE SECONDS FILE |
+work``. MODULE is a module of this folder with the functions ``prepare``, ``send`` and ``work``. A backend of Django's
+Tasks also has ``send_many``, ``fill`` (until there are so many finished jobs), ``finished`` (their ids) and
+``look_up``. Its handler calls ``handled``.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from tests.benchmarks.speed.scenarios import payload
 
 HANDLED = "MQUEUE_BENCH_HANDLED"
 """The environment variable with the file that records handled messages."""
+BULK = 500
+"""The number of jobs that one bulk enqueue stores."""
 _files: dict[int, int] = {}
 
 
@@ -38,10 +42,24 @@ def main(module: str, action: str, *arguments: str) -> None:
         for number in range(int(arguments[0])):
             peer.send(payload(number))
         print(time.perf_counter() - begun)
+    elif action == "send_many":
+        payloads = [payload(number) for number in range(int(arguments[0]))]
+        begun = time.perf_counter()
+        for start in range(0, len(payloads), BULK):
+            peer.send_many(payloads[start : start + BULK])
+        print(time.perf_counter() - begun)
+    elif action == "fill":
+        peer.fill(int(arguments[0]))
+    elif action == "look_up":
+        ids = peer.finished(int(arguments[0]))
+        begun = time.perf_counter()
+        for id in ids:
+            peer.look_up(id)
+        print((time.perf_counter() - begun) / len(ids))
     elif action == "pace":
         _pace(peer, float(arguments[0]), float(arguments[1]), Path(arguments[2]))
     else:
-        raise SystemExit(f"unknown action {action!r}: use prepare, send, pace or work")
+        raise SystemExit(f"unknown action {action!r}")
 
 
 def _pace(peer: Any, rate: float, seconds: float, file: Path) -> None:

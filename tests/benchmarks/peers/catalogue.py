@@ -11,7 +11,8 @@ DATABASE = "database"
 class Peer:
     """``module``: the adapter. ``store``: the database server, or a key of ``brokers.BROKERS``.
 
-    ``count``: the messages of a drain. ``python``: the oldest Python that it supports.
+    ``count``: the messages of a drain. ``has_results``: it keeps finished jobs. ``python``: the oldest Python that it
+    supports.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Peer:
     requirements: tuple[str, ...]
     store: str = DATABASE
     count: int = 2_000
+    has_results: bool = False
     django: str = "5.2"
     python: tuple[int, int] = (3, 11)
 
@@ -28,9 +30,12 @@ DJANGO_TASKS = ("6.0", (3, 12))
 """The first Django with ``django.tasks``, and its oldest Python."""
 
 PEERS = (
-    Peer("dj-queue", "dj_queue", "dj-queue", ("dj-queue>=0.14,<1",), DATABASE, 2_000, *DJANGO_TASKS),
     Peer(
-        "django-tasks-db", "django_tasks_db", "django-tasks-db", ("django-tasks-db>=0.13,<1",), DATABASE, 1_000,
+        "django_mqueue, jobs", "mqueue_jobs", "mqueue-jobs", ("cronsim>=2.7,<3",), DATABASE, 5_000, True, *DJANGO_TASKS
+    ),
+    Peer("dj-queue", "dj_queue", "dj-queue", ("dj-queue>=0.14,<1",), DATABASE, 2_000, True, *DJANGO_TASKS),
+    Peer(
+        "django-tasks-db", "django_tasks_db", "django-tasks-db", ("django-tasks-db>=0.13,<1",), DATABASE, 1_000, True,
         *DJANGO_TASKS,
     ),
     Peer("huey (SqlHuey)", "huey_sql", "huey", ("huey>=3.5,<4", "peewee>=4.5,<5")),

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from .adapter import handled
-from .django_settings import migrate, set_up
+from .django_settings import set_up
 
 set_up("dj_queue", "dj_queue.backend.DjQueueBackend", {"workers": [{"queues": ["*"], "threads": 4}]})
 
-from django.tasks import task  # noqa: E402 - needs the settings
+from .django_jobs import copy_model, look_up, prepare, send, send_many  # noqa: E402 - needs the settings
+
+__all__ = ["fill", "finished", "look_up", "prepare", "send", "send_many", "work"]
 
 
-@task
-def handle(payload: dict[str, Any]) -> None:
-    handled(payload)
+def finished(count: int) -> list[str]:
+    from dj_queue.models import Job
+
+    return [str(id) for id in Job.objects.exclude(finished_at=None).values_list("id", flat=True)[:count]]
 
 
-def prepare() -> None:
-    migrate()
+def fill(count: int) -> None:
+    from dj_queue.models import Job
 
-
-def send(payload: dict[str, Any]) -> None:
-    handle.enqueue(payload)
+    copy_model(Job, count)
 
 
 def work() -> None:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
-from .adapter import handled
-from .django_settings import migrate, set_up
+from .django_settings import set_up
 
 PROCESSES = 4
 
 set_up("django_tasks_db", "django_tasks_db.DatabaseBackend")
 
-from django.tasks import task  # noqa: E402 - needs the settings
+from .django_jobs import copy_model, look_up, prepare, send, send_many  # noqa: E402 - needs the settings
+
+__all__ = ["fill", "finished", "look_up", "prepare", "send", "send_many", "work"]
 
 
-@task
-def handle(payload: dict[str, Any]) -> None:
-    handled(payload)
+def finished(count: int) -> list[str]:
+    from django_tasks_db.models import DBTaskResult
+
+    return [
+        str(id)
+        for id in DBTaskResult.objects.filter(status="SUCCESSFUL").values_list("id", flat=True)[:count]
+    ]
 
 
-def prepare() -> None:
-    migrate()
+def fill(count: int) -> None:
+    from django_tasks_db.models import DBTaskResult
 
-
-def send(payload: dict[str, Any]) -> None:
-    handle.enqueue(payload)
+    copy_model(DBTaskResult, count)
 
 
 def work() -> None:

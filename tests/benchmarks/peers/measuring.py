@@ -30,6 +30,9 @@ from .catalogue import DATABASE, Peer
 SCHEMA = "bench_peer"
 LEAST = 100
 """The smallest number of messages, however small ``size`` is."""
+HISTORY = 1_000_000
+"""The number of finished jobs in the tables of a queue that keeps them."""
+BULK_JOBS, LOOK_UPS = 10_000, 500
 WAIT = 300.0
 """Seconds in which a peer must handle all messages."""
 
@@ -70,7 +73,24 @@ class PeerBench:
             for rate, seconds in RATES.items():
                 waits = self._latency(rate, shortened(seconds, self.size))
                 found |= {f"{name} at {rate}/s": value for name, value in percentiles(waits).items()}
+            if self.peer.has_results:
+                found |= self._with_history(url, cpu)
             return found
+
+    def _with_history(self, url: str | None, cpu: partial[float]) -> Figures:
+        """Measure again with many finished jobs in the tables."""
+        count = max(int(HISTORY * self.size), 10 * LEAST)
+        self._run("fill", str(count))
+        bulk = max(int(BULK_JOBS * self.size), LEAST)
+        look_up = float(self._run("look_up", str(LOOK_UPS)).split()[-1])
+        drain = self._drain(url, cpu)
+        enqueued = bulk / float(self._run("send_many", str(bulk)).split()[-1])
+        return {
+            f"{name}, with history": drain[name] for name in ("messages per second", "enqueued per second")
+        } | {
+            "results per second, with history": 1 / look_up,
+            "enqueued in bulk per second, with history": enqueued,
+        }
 
     @contextmanager
     def _store(self) -> Iterator[tuple[dict[str, str], str | None, partial[float]]]:

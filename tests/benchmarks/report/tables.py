@@ -145,6 +145,19 @@ def peers(figures: Mapping[str, Figures]) -> str:
     return table(["Peer", "messages/s", "enqueued/s", *COSTS.values()], rows)
 
 
+def jobs(figures: Mapping[str, Figures]) -> str:
+    """Return the figures of the job queues that keep results, with a history of finished jobs."""
+    columns = {
+        "jobs/s": f"{RATE}, with history",
+        "enqueued/s": "enqueued per second, with history",
+        "enqueued in bulk/s": "enqueued in bulk per second, with history",
+        "results found/s": "results per second, with history",
+    }
+    names = [peer.name for peer in PEERS if peer.has_results and peer.name in figures]
+    rows = [[name, *_columns(figures[name], tuple(columns.values()))] for name in names]
+    return table(["With a million finished jobs", *columns], rows)
+
+
 def latencies(results: Results, kind: str) -> str:
     """Return the latency of each queue at each rate."""
     own, brokers = results.measured(kind), results.measured(BROKERS)

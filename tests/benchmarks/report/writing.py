@@ -67,6 +67,7 @@ def text(results: Results, images: list[str]) -> str:
             tables.latencies(results, kind),
             tables.idle(figures),
             tables.peers(figures),
+            tables.jobs(figures),
             tables.scales(figures),
         ]
         parts += [f"### {tables.title(results, kind)}", *(each for each in found if each)]
