@@ -95,6 +95,16 @@ def test_for_one_group_or_later(client: Client) -> None:
     assert (first.id, second.id, second.at.isoformat()) == ("b", "c", "2050-01-01T00:00:00+00:00")
 
 
+def test_a_priority_that_a_copy_keeps(client: Client) -> None:
+    asked = {"topic": "orders", "payload_is": "json", "payload": "1", "priority": "50", "id": "a"}
+    confirm(client, URL, asked)
+    (stored,) = messages("orders")
+    assert stored.priority == 50
+    assert filled(client, copy_of=str(stored.offset))["priority"] == "50"
+    assert "priority and key exclude each other" in errors(client, key="k", priority="50")["priority"]
+    assert "less than or equal to 100" in errors(client, priority="101")["priority"]
+
+
 def test_each_error_is_at_its_field(client: Client) -> None:
     """The form shows the error of ``publish`` at the field that causes it."""
     for asked, field, said in (

@@ -91,6 +91,15 @@ class PublishForm(forms.Form):
         gettext_lazy("Headers"), widget=_area(3), help_text=gettext_lazy("A JSON object, or nothing.")
     )
     group = _text(gettext_lazy("For group"), help_text=gettext_lazy("Empty: for all groups."))
+    priority = forms.IntegerField(
+        required=False,
+        min_value=names.PRIORITY_MIN,
+        max_value=names.PRIORITY_MAX,
+        label=gettext_lazy("Priority"),
+        help_text=gettext_lazy(
+            "Messages with a higher priority are delivered first. Not together with a key."
+        ),
+    )
     delay = forms.FloatField(
         required=False, label=gettext_lazy("In … seconds"), help_text=gettext_lazy("Delivered no earlier.")
     )
@@ -120,7 +129,7 @@ class PublishForm(forms.Form):
         """Check the message as ``publish`` does, and that the group is registered. Show each error at its field."""
         outgoing = OutgoingMessage(
             given["payload_value"], key=given["key"] or None, id=given["id"] or None, kind=given["kind"],
-            headers=given["headers_value"], group=given["group"] or None,
+            headers=given["headers_value"], group=given["group"] or None, priority=given["priority"] or 0,
         )  # fmt: skip
         try:
             publish.check(given["topic"], outgoing)
@@ -183,6 +192,7 @@ class PublishMessage(Operation):
             "payload": text,
             "headers": printable(payloads.pretty(message.headers)) if message.headers else "",
             "group": message.target or "",
+            "priority": message.priority or None,
         }
 
     def plan(self, data: Data) -> Plan:
@@ -208,7 +218,8 @@ class PublishMessage(Operation):
             payload = payloads.of_value(value, size)
         facts = [
             (_("Topic"), topic), (_("Key"), outgoing.key or "-"), (_("Id"), outgoing.id or _("a new one")),
-            (_("Kind"), outgoing.kind or "-"), (_("Size"), payloads.size(size)),
+            (_("Kind"), outgoing.kind or "-"), (_("Priority"), str(outgoing.priority or "-")),
+            (_("Size"), payloads.size(size)),
         ]  # fmt: skip
         return Plan(
             _("Publish this message to topic %(topic)s?") % data,
@@ -227,7 +238,8 @@ class PublishMessage(Operation):
             return Result(str(_AGAIN), level=messages.WARNING)
         published = publish.publish(
             topic, outgoing.payload, key=outgoing.key, id=outgoing.id, kind=outgoing.kind, headers=outgoing.headers,
-            group=outgoing.group, delay=data["delay"], at=data["at"], using=conf.database(),
+            group=outgoing.group, delay=data["delay"], at=data["at"], priority=outgoing.priority,
+            using=conf.database(),
         )  # fmt: skip
         self.request.session[PUBLISHED] = [*self._marks(), self._mark(data)][-REMEMBERED:]
         self.published = published.offset

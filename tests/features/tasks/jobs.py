@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -302,6 +303,15 @@ def rests(text: str) -> None:
     """Take ten milliseconds."""
     time.sleep(0.01)
     seen.append(text)
+
+
+@task
+def meets(folder: str, count: int) -> int:
+    """Wait until ``count`` processes have begun such a job. Return the id of this one."""
+    Path(folder, str(os.getpid())).touch()
+    while len(os.listdir(folder)) < count:
+        time.sleep(0.01)
+    return os.getpid()
 
 
 not_a_task = seen

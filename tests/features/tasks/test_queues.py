@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +12,11 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_mqueue import publish
-from django_mqueue.tasks import MQueueBackend
+from django_mqueue.tasks import MQueueBackend, wait_for_result
 from django_mqueue.tasks.compat import BaseTaskBackend, InvalidTask, task_backends
 from django_mqueue.testing import drain, published
 from django_mqueue.workers.registry import handlers
+from tests.support.processes import Workers
 from tests.support.running import Seen, registered, run
 
 from . import jobs
@@ -48,6 +51,20 @@ def test_a_queue_with_a_greater_weight_gets_more_of_the_time() -> None:
     call_command("runconsumer", tasks=["default", "mail=9"], threads=1, drain=True, verbosity=0)
     assert len(jobs.seen) == 80
     assert jobs.seen[:40].count("mail") > 25, jobs.seen
+
+
+def test_child_processes_share_the_jobs(tmp_path: Path) -> None:
+    """Each job waits until the other process has begun one, too."""
+    backend = task_backends["default"]
+    assert isinstance(backend, MQueueBackend)
+    results = backend.enqueue_all([(jobs.meets, [str(tmp_path), 2], {}) for _ in range(20)])
+    with Workers() as workers:
+        arguments = ("--tasks", "default=2", "--processes", "2", "--threads", "2")
+        worker = workers.run(("django", "runconsumer"), *arguments, TEST_TASKS=json.dumps(tasks()))
+        found = [wait_for_result(result, timeout=60) for result in results]
+        assert worker.stop() == 0
+    assert {result.status for result in found} == {"SUCCESSFUL"}
+    assert len({result.return_value for result in found}) == 2
 
 
 @pytest.mark.parametrize("weight", ["0", "x", "1001", ""])
