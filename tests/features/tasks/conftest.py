@@ -3,16 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import django
 import pytest
 from django.test import override_settings
 
 from tests.support.processes import FAST
 
 from . import jobs
-
-collect_ignore = [] if django.VERSION >= (6, 0) else ["test_djangos_own.py"]
-"""Django has Tasks, with tests, since version 6."""
 
 BACKEND = "django_mqueue.tasks.MQueueBackend"
 
