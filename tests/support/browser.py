@@ -20,7 +20,6 @@ from example_project.environment.browser import browser
 
 SECONDS = 30
 WIDE, NARROW = 1500, 360
-LOOKS = 5
 
 
 def start_chrome(profile: Path) -> Chrome:
@@ -77,16 +76,19 @@ class Page:
         self.follow(By.XPATH, path)
 
     def follow(self, by: str, what: str) -> None:
-        """Click the element that Selenium finds (``By``), and wait until another page has loaded."""
+        """Wait for the element that Selenium finds (``By``), click it, and wait until another page has loaded."""
         # While the page changes, the driver may not know whether an element still exists. The new page's window lacks
         # this variable.
         self.driver.execute_script("window.beforeTheClick = true")
-        for _ in range(LOOKS):
-            try:
-                self.driver.find_element(by, what).click()
-                break
-            except StaleElementReferenceException:  # The page has just replaced a part.
-                continue
+
+        def click(driver: Chrome) -> bool:
+            driver.find_element(by, what).click()
+            return True
+
+        # A page that refreshes itself replaces its parts, and shows new groups only after some seconds.
+        WebDriverWait(self.driver, SECONDS, ignored_exceptions=[StaleElementReferenceException]).until(
+            click, f"there is no {what}"
+        )
         WebDriverWait(self.driver, SECONDS, ignored_exceptions=[WebDriverException]).until(
             lambda driver: driver.execute_script(
                 "return !window.beforeTheClick && document.readyState === 'complete'"
