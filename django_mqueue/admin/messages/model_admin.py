@@ -7,8 +7,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 
 from ..base.tables import ReadOnlyAdmin
+from .hurrying import HurryMessage
 from .message_list import MessagesPage
-from .operations import HurryMessage, PublishMessage
+from .publishing import PublishMessage
 from .timeline import MessagePage
 
 

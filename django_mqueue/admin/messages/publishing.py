@@ -1,4 +1,4 @@
-"""The operations that publish a message by hand and deliver a message now."""
+"""The operation that publishes a message by hand."""
 
 from __future__ import annotations
 
@@ -15,22 +15,19 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ... import conf, inspect
-from ...browse.operations import MOVABLE
+from ... import conf
 from ...browse.timeline import groups_of, is_registered
 from ...exceptions import NotRegistered
-from ...inspect import Cut, Inspected
+from ...inspect import Cut
 from ...messages import OutgoingMessage
 from ...models import Message
 from ...policy import names
 from ...policy.durations import due_of
 from ...policy.ids import uuid7
-from ...policy.message_query import SCHEDULED
 from ...service import publish
-from ...service.registration import topic_limit
 from ..base.display import Text, printable
-from ..base.forms import OFFSET_MAX, Moment, name_field
-from ..base.operations import Data, Operation, Plan, Refused, Result, Subject, noticed
+from ..base.forms import Moment
+from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url, may
 from . import payloads
 from .masking import sees_all, shown
@@ -310,69 +307,3 @@ def _when(data: Data, paused: list[bool]) -> list[str]:
     if any(paused):
         return [_("It can be delivered at once, but not to paused groups.")]
     return [_("It can be delivered at once.")]
-
-
-class HurryForm(forms.Form):
-    """``group``: the group that gets the message earlier; empty if the message is scheduled for all groups."""
-
-    topic = name_field("topic", topic_limit(), widget=forms.HiddenInput)
-    group = name_field("group", names.GROUP_MAX, required=False, widget=forms.HiddenInput)
-    offset = forms.IntegerField(min_value=1, max_value=OFFSET_MAX, widget=forms.HiddenInput)
-
-
-class HurryMessage(Operation):
-    """Deliver a message now: a scheduled message becomes due, any other becomes the next message of its key."""
-
-    route, url_name = "hurry", "hurry_message"
-    title = gettext_lazy("Deliver a message now")
-    form_class = HurryForm
-
-    def plan(self, data: Data) -> Plan:
-        if _found(data).status == SCHEDULED:
-            what = _("Deliver message %(offset)s of topic %(topic)s now?")
-            means = [_("The message is due at once, instead of at its time. This cannot be undone.")]
-        else:
-            what = _("Deliver message %(offset)s of topic %(topic)s to group %(group)s now?")
-            means = [
-                _(
-                    "The group receives it as the next message of its key, before all messages that are already due."
-                    " This cannot be undone."
-                ),
-                _("A strict handler keeps the order: for it, only the wait for a retry ends."),
-            ]
-        return Plan(what % data, [*means, noticed(data["topic"])], button=_("Deliver now"))
-
-    def perform(self, data: Data) -> Result:
-        status = _found(data).status
-        moved = inspect.send_to_front(
-            data["topic"], group=data["group"] or None, offset=data["offset"], status=status, limit=1
-        )
-        if not moved:
-            raise Refused(_("The message was already due. Nothing was changed."))
-        text = _(
-            "Message %(offset)s of topic %(topic)s is due now, as the next message of its key for group %(group)s."
-        )
-        if status == SCHEDULED:
-            text = _("Message %(offset)s of topic %(topic)s is due now.")
-        return Result(text % data)
-
-    def subject(self, data: Data) -> Subject:
-        return Subject(Message, str(data["offset"]), f"{data['topic']}@{data['offset']}")
-
-    def back(self, data: Data | None) -> str | None:
-        page = ("message_changelist",) if data is None else ("message_change", data["offset"])
-        return allowed_url(self.request, *page)
-
-
-def _found(data: Data) -> Inspected:
-    """Return the message. Raises ``Refused`` if it cannot be delivered now."""
-    topic, group, offset = data["topic"], data["group"] or None, data["offset"]
-    using = conf.database()
-    if group is not None:
-        for message in inspect.messages(topic, group=group, offset=offset, payload_limit=1, using=using):
-            if message.status in MOVABLE:
-                return message
-    for message in inspect.messages(topic, status=SCHEDULED, offset=offset, payload_limit=1, using=using):
-        if message.target == group:
-            return message
-    raise Refused(_("The message no longer waits: it was delivered, or is done, or does not exist."))
