@@ -132,8 +132,10 @@ class JobContext(TaskContext):
         await sync_to_async(self.progress)(done, total, text)
 
     def is_stopping(self) -> bool:
-        """Return whether ``stop`` was called for this job. It looks once a second. Then clean up, and return or raise
-        ``JobStopped``."""
+        """Return whether ``stop`` was called for this job. It looks once a second.
+
+        A job that is asked to stop cleans up, and then returns or raises ``JobStopped``.
+        """
         return self.notes.asks_to_stop()
 
     async def ais_stopping(self) -> bool:

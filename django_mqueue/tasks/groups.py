@@ -58,17 +58,14 @@ def enqueue_group(calls: Iterable[Call], then: Call) -> tuple[JobGroup, TaskResu
     finds their results by ``context.group``. It starts within a tenth of the time that they took, at most five seconds,
     after their end. Returns the group, and the result of the last job.
 
-    Raises what ``enqueue_all`` raises, ``ValueError`` if the task of ``then`` is unique, and ``TypeError`` for a task
-    of another backend.
+    Raises what ``enqueue_all`` raises, ``ValueError`` if the task of ``then`` is unique, and ``TypeError`` if
+    the tasks have several backends.
     """
     last, args, kwargs = then
     backend = last.get_backend()
     members = list(calls)
-    if not all(
-        isinstance(one.get_backend(), MQueueBackend) for one in (last, *(task for task, _, _ in members))
-    ):
-        raise TypeError("a group has only jobs of MQueueBackend")
-    assert isinstance(backend, MQueueBackend)
+    if not isinstance(backend, MQueueBackend) or {task.backend for task, _, _ in members} - {backend.alias}:
+        raise TypeError(f"all jobs of a group must have the same MQueueBackend, here {last.backend!r}")
     if backend.options_of(last.func).unique is not None:
         raise ValueError(f"the last job of a group cannot be unique, but {last.module_path} is")
     backend.validate_task(last)

@@ -20,8 +20,9 @@ logger = logging.getLogger("django_mqueue")
 
 
 def on_success(options: JobOptions, delivery: Delivery) -> None:
-    """Let the ack of a job enqueue its hook."""
+    """Let the ack of a job enqueue its hook. Raises ``UnknownTask`` if this process does not have the hook."""
     if options.on_success is not None:
+        plain_task(options.on_success)
         event = f"{delivery.id} success {delivery.offset}"
         delivery.status.then = partial(_enqueue, options.on_success, delivery.id, event)
 
@@ -35,18 +36,27 @@ def after_failure(using: str, offset: int, is_final: bool) -> None:
     try:
         backend = backend_named(metadata["headers"].get(BACKEND))
         options = backend.options_of(plain_task(metadata["kind"]).func)
-        path = options.on_failure if is_final else options.on_retry
-        if path is not None:
-            _enqueue(path, row["id"], f"{row['id']} failure {offset} {row['failure_count']}")
-    except UnknownTask as error:
+    except (UnknownTask, ValueError) as error:
         logger.error("hook not enqueued: job %s: %s", row["id"], error)
+        return
+    path = options.on_failure if is_final else options.on_retry
+    if path is not None:
+        _enqueue(path, row["id"], f"{row['id']} failure {offset} {row['failure_count']}")
 
 
 def _enqueue(path: str, job: str, event: str) -> None:
-    """Enqueue a hook once for each event, also if the transaction is tried again after an unknown commit."""
-    task = plain_task(path)
-    backend = backend_named(task.backend)
+    """Enqueue a hook once for each event, also if the transaction is tried again after an unknown commit.
+
+    Only database errors are raised. Any other would prevent the end of the job, and of all jobs that end with it.
+    """
     unique = hashlib.sha256(event.encode()).hexdigest()[:32]
-    id = backend.new_id(task, [job], {}, unique)
-    if publish_once(id.topic, backend.new_message(id, task, [job], {}), id.partition, backend.using).created:
+    try:
+        task = plain_task(path)
+        backend = backend_named(task.backend)
+        id = backend.new_id(task, [job], {}, unique)
+        message = backend.new_message(id, task, [job], {})
+    except Exception as error:  # For example from the function for the key of a limit.
+        logger.error("hook %s not enqueued: job %s: %s: %s", path, job, type(error).__name__, error)
+        return
+    if publish_once(id.topic, message, id.partition, backend.using).created:
         task_enqueued.send_robust(type(backend), task_result=new_result(task, id, [job], {}))

@@ -51,6 +51,8 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
     try:
         result = running_result(delivery, state.holder.name)
         backend = backend_named(result.backend)
+        options = backend.options_of(result.task.func)
+        on_success(options, delivery)
     except UnknownTask as error:
         logger.warning(
             "job postponed for %g s: topic %s, id %s: %s. Restart the worker with the code that enqueued it",
@@ -59,7 +61,7 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
         raise Postpone(POSTPONE_UNKNOWN) from error
     except ValueError as error:
         raise Reject(str(error)) from error
-    task, options = result.task, backend.options_of(result.task.func)
+    task = result.task
     recurring = recurring_job_of(backend, delivery)
     if recurring is not None and not recurring.begin(delivery, moment(state.clock.now())):
         return None
@@ -73,7 +75,6 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
         age = moment(state.clock.now()) - delivery.published_at
         if age > timedelta(seconds=options.expires):
             raise JobExpired(options.expires)
-    on_success(options, delivery)
     task_started.send_robust(type(backend), task_result=result)
     context = JobContext(task_result=result, notes=notes, group=group_of(delivery))
     args = [context, *result.args] if task.takes_context else result.args

@@ -196,7 +196,7 @@ class Completer:
         for subscriber, handler in self.handlers.items():
             soon = subscriber.context.clock.now() + handler.visible_ms * 2 // 3
             aging = [
-                d for d in subscriber.deliveries() if d.status.expires < soon and not handler.limits(d).atomic
+                d for d in subscriber.deliveries() if d.status.expires < soon and not handler.is_atomic(d)
             ]
             if aging:
                 with subscriber.resting_after_lock_wait():

@@ -84,7 +84,7 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
     handler, deliveries = job.handler, list(given)
     argument: Any = list(given.values()) if handler.batch else given[deliveries[0]]
     try:
-        with atomically(deliveries) if handler.limits(deliveries[0]).atomic else nullcontext():
+        with atomically(deliveries) if handler.is_atomic(deliveries[0]) else nullcontext():
             result = handler.function(argument)
             if result is not None and inspect.isawaitable(result):
                 # With asyncio.run, database work would use other threads, whose connections are not checked.

@@ -168,7 +168,7 @@ def verdicts_on(
     the server ended the transaction of an atomic handler, the attempt is not counted.
     """
     deliveries = list(deliveries)
-    undone = deliveries and handler.limits(deliveries[0]).atomic and _ended_by_server(exception)
+    undone = deliveries and handler.is_atomic(deliveries[0]) and _ended_by_server(exception)
     if undone and (again := _uncounted(handler, deliveries, exception)):
         return dict.fromkeys(deliveries, again)
     first_of = {delivery.attempt: delivery for delivery in reversed(deliveries)}

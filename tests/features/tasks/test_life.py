@@ -135,6 +135,30 @@ def test_a_hook_is_enqueued_once_although_the_result_of_a_commit_was_lost() -> N
     assert_enqueued(jobs.note, delivery.id)
 
 
+@pytest.mark.parametrize("failures", [0, 2])
+def test_a_hook_that_cannot_be_enqueued_does_not_hold_back_the_end_of_the_job(
+    failures: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, other = jobs.has_hooks.enqueue(failures), jobs.add.enqueue(1, 2)
+    monkeypatch.setattr(MQueueBackend, "new_id", lambda *args: 1 / 0)
+    drain()
+    assert (refreshed(result).status, refreshed(other).status) == (
+        "FAILED" if failures else "SUCCESSFUL",
+        "SUCCESSFUL",
+    )
+    assert "not enqueued: job " + result.id + ": ZeroDivisionError" in caplog.text
+
+
+def test_a_job_whose_hook_this_worker_does_not_have_waits_for_another_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = jobs.has_hooks.enqueue(0)
+    monkeypatch.setattr(jobs.has_hooks.func, "mqueue_job_options", {"on_success": "shop.tasks.new"})
+    with override_settings(TASKS=tasks()):
+        drain()
+    assert (refreshed(result).status, result.attempts, jobs.seen) == ("READY", 0, [])
+
+
 def test_an_unknown_hook_is_an_error_before_anything_is_enqueued() -> None:
     with pytest.raises(InvalidTask, match="cannot be imported"):
         jobs.hook_is_missing.enqueue()
@@ -189,6 +213,11 @@ def test_a_group_is_enqueued_whole_or_not_at_all() -> None:
         transaction.set_rollback(True)
     with pytest.raises(TypeError):
         enqueue_group([(jobs.add, [1, 2], {}), (jobs.add, [object()], {})], (jobs.adds_up, [1], {}))
+    with (
+        override_settings(TASKS={**tasks(), "other": tasks()["default"]}),
+        pytest.raises(TypeError, match="must have the same MQueueBackend, here 'other'"),
+    ):
+        enqueue_group([(jobs.add, [1, 2], {})], (jobs.adds_up.using(backend="other"), [1], {}))
     with pytest.raises(ValueError, match="cannot be unique"):
         enqueue_group([(jobs.add, [1, 2], {})], (jobs.refresh_prices, ["a"], {}))
     assert not Message.objects.exists()

@@ -90,7 +90,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "only attempts that were rolled back are uncounted",
         "a handler that is not atomic repeats effects that were kept, and no attempt is counted",
         "workers/jobs.py",
-        "handler.limits(deliveries[0]).atomic and _ended",
+        "handler.is_atomic(deliveries[0]) and _ended",
         "_ended",
         f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[plain]",
         f"{_DEADLOCKS}::test_a_lock_wait_timeout_of_another_handler_uses_an_attempt",
