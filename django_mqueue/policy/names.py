@@ -22,7 +22,10 @@ _SPREAD_MARK = " "
 A number follows. Before the number stands the priority with its sign and a blank, if it is not 0: ``" +050 0003"``.
 """
 _ONE_AT_A_TIME = f"{_SPREAD_MARK}="
-"""The beginning of partitions of which one message at a time is in flight, whatever the handler allows."""
+"""The beginning of partitions of which one message at a time is in flight, whatever the handler allows.
+
+At the end may stand a slash and a pause in milliseconds: ``" =name/60000"``.
+"""
 
 
 def check_name(argument: str, value: object, limit: int) -> str:
@@ -108,13 +111,19 @@ def priority_of(partition: str) -> int:
 
 
 def one_at_a_time(name: str) -> str:
-    """Return a partition of which one message at a time is in flight."""
+    """Return a partition of which one message at a time is in flight. ``name`` may end in ``/`` and a pause."""
     return f"{_ONE_AT_A_TIME}{name}"
 
 
 def is_one_at_a_time(partition: str) -> bool:
     """Return whether one message of the partition at a time is in flight."""
     return partition.startswith(_ONE_AT_A_TIME)
+
+
+def pause_of(partition: str) -> int:
+    """Return the milliseconds between the end of a message of the partition and the start of the next one."""
+    pause = partition.rpartition("/")[2] if is_one_at_a_time(partition) else ""
+    return int(pause) if pause.isdecimal() and "/" in partition else 0
 
 
 def key_of(partition: str) -> str | None:

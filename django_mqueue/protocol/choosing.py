@@ -35,7 +35,7 @@ def make_room(context: ConsumerState, acks: Sequence[Delivery]) -> None:
     for delivery in acks:
         partition = context.partitions.get(delivery.status.receipt.partition)
         if partition and context.in_flight.get(delivery.offset) is delivery:
-            partition.in_flight.discard(delivery.offset)
+            partition.ended(delivery.offset, context.clock.now())
             context.touch(partition)
 
 
@@ -80,6 +80,9 @@ def _choose_from(
         del context.ready[name]
         partition = context.partitions.get(name)
         if partition is None or partition.leaving or (batch and partition.in_flight):
+            continue
+        if partition.free_at > now:
+            context.set_timer(name, partition.free_at)
             continue
         if strict and partition.more and not partition.fresh:
             # A waiting message may have been sent to the front, past messages that are not read yet.

@@ -175,7 +175,7 @@ class ConsumerState:
         del self.in_flight[receipt.offset]
         partition = self.partitions.get(receipt.partition)
         if partition:
-            partition.in_flight.discard(receipt.offset)
+            partition.ended(receipt.offset, self.clock.now())
         return partition
 
     def quarantine(self, receipt: Receipt, alone: bool, failures: int) -> None:

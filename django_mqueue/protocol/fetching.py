@@ -10,7 +10,7 @@ from functools import partial
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.batching import PER_STATEMENT, batches
-from ..policy.names import priority_of
+from ..policy.names import pause_of, priority_of
 from ..store import delivery_state, log, offsets
 from ..store.connection import session
 from ..store.delivery_state import Receipt
@@ -51,7 +51,11 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
         if before:
             # Reading is no activity: a partition that is often read again must still become idle.
             new.idle_since, new.uncounted = before.idle_since, before.uncounted
+            new.free_at = before.free_at
             known.update(one.receipt for one in before.quarantined)
+        if pause := pause_of(name):
+            last = delivery_state.last_activity(context.using, context.group, context.topic, name)
+            new.pause, new.free_at = pause, max(new.free_at, last + pause)
         context.partitions[name] = new
         context.has_priorities |= bool(priority_of(name))
     news: list[int] = []

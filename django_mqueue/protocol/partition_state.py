@@ -37,6 +37,7 @@ class Partition:
       due before ``horizon``.
     - ``timer``: the time when the partition becomes ready.
     - ``uncounted``: by offset, the attempts that were not counted, because the server ended their transaction.
+    - ``pause``: milliseconds without delivery after the end of each message. ``free_at``: the end of the pause.
     - ``dirty``: the watermark may move. ``leaving``: the lease will be released to another subscriber.
     """
 
@@ -58,6 +59,14 @@ class Partition:
     dirty: bool = False
     leaving: bool = False
     idle_since: float = 0.0
+    pause: int = 0
+    free_at: int = 0
+
+    def ended(self, offset: int, now: int) -> None:
+        """Note that a delivery is no longer in flight."""
+        self.in_flight.discard(offset)
+        if self.pause:
+            self.free_at = now + self.pause
 
     def arrived(self, offset: int) -> bool:
         """Add a message that the tailer reports. Return whether it can be delivered from memory now."""
@@ -150,6 +159,8 @@ class Partition:
 
     def has_due(self, now: int, *, strict: bool) -> bool:
         """Return whether a message of the partition can be delivered now."""
+        if self.free_at > now:
+            return False
         if strict and self.waiting:
             due, offset = self._head()
             return due <= now or bool(self.fresh and self.fresh[0] < offset)

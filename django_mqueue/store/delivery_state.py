@@ -14,6 +14,9 @@ from .connection import session
 from .connection.dialect import NOW_MS, flat, marks, numbers, union
 from .connection.session import Row
 
+NEWEST = 100
+"""The number of messages of a partition that ``last_activity`` reads."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -193,3 +196,18 @@ def waiting(
     )
     params = flat([group, topic, partition] for partition in partitions)
     return session.fetch(using, union(branch, len(partitions)), params)
+
+
+def last_activity(using: str, group: str, topic: str, partition: str) -> int:
+    """Return when a message of the partition was last delivered or finished, in epoch milliseconds; 0 if never.
+
+    It reads the newest ``NEWEST`` messages. Only retries may be older.
+    """
+    rows = session.fetch(
+        using,
+        "SELECT delivered_at, acked_at FROM queue_delivery_state FORCE INDEX (PRIMARY)"
+        " WHERE consumer_group = %s AND topic = %s AND partition_key = %s"
+        f" ORDER BY message_offset DESC LIMIT {NEWEST}",
+        [group, topic, partition],
+    )
+    return max((max(delivered or 0, finished or 0) for delivered, finished in rows), default=0)

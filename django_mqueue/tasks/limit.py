@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 from zlib import crc32
 
+from ..policy.durations import to_ms
 from ..service.subscription import check_count
 from .job_ids import LIMITED, SLOT
 
@@ -22,6 +24,9 @@ RUNNING_MAX = 1000
 class Limit:
     """The option ``limit`` of a task: at most ``running`` jobs with the same key run at the same time.
 
+    ``every``: seconds or a ``timedelta`` between the end of a job and the start of the next one in its place. So at
+    most ``running`` jobs start in each such time. None: no pause.
+
     ``key``: a string, which several tasks may share, or a function that returns one. The function is called with the
     job's arguments. None: all jobs of the task have the same key.
 
@@ -31,9 +36,12 @@ class Limit:
     running: int
     _: KW_ONLY
     key: Callable[..., str] | str | None = None
+    every: float | timedelta | None = None
 
     def __post_init__(self) -> None:
         check_count("running", self.running, RUNNING_MAX)
+        if self.every is not None:
+            to_ms("every", self.every, least=0.001)
         if not isinstance(self.key, str | None) and not callable(self.key):
             raise TypeError(
                 f"key must be a string or a function that returns one, not {type(self.key).__name__}"
@@ -50,4 +58,5 @@ class Limit:
     def part_of_id(self, key: str, unique: str) -> str:
         """Return the last part of an id. It chooses one of the partitions of the key by ``unique``."""
         digest = sha256(key.encode()).hexdigest()[:32]
-        return f"{LIMITED}{digest}-{crc32(unique.encode()) % self.running}{SLOT}{unique}"
+        pause = "" if self.every is None else f"/{to_ms('every', self.every)}"
+        return f"{LIMITED}{digest}-{crc32(unique.encode()) % self.running}{pause}{SLOT}{unique}"

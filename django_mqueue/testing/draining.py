@@ -71,14 +71,15 @@ def drain(
     found = [handler for handler in handlers(chosen) if group in (None, handler.group)]
     alias = conf.database(using)
     if until is None:
-        return _drain(found, alias)
+        return _drain(found, alias)[0]
     now = now_ms(alias)
     end = now + to_ms("until", until) if isinstance(until, timedelta) else moment_ms("until", until)
     handled: list[Message] = []
     with moved_clock(alias) as move:
         while True:
-            handled += (more := _drain(found, alias))
-            due = _next_due(found, alias)
+            more, free_at = _drain(found, alias)
+            handled += more
+            due = min((at for at in (_next_due(found, alias), free_at) if at is not None), default=None)
             if (
                 due is None or due > end or (due <= now and not more)
             ):  # What is left cannot run: its group is paused.
@@ -88,10 +89,11 @@ def drain(
                 move(now)
 
 
-def _drain(chosen: Sequence[Handler], using: str) -> list[Message]:
+def _drain(chosen: Sequence[Handler], using: str) -> tuple[list[Message], int | None]:
+    """Return the delivered messages, and when the first of those is deliverable that a rate holds back."""
     run = _Drain(chosen, using)
     try:
-        return run()
+        return run(), run.free_at
     finally:
         run.stop()
 
@@ -161,6 +163,11 @@ class _Drain:
                 for subscriber in self.handlers:
                     subscriber.find_work()
         return handled
+
+    @property
+    def free_at(self) -> int | None:
+        partitions = [p for one in self.handlers for p in one.context.partitions.values()]
+        return min((p.free_at for p in partitions if p.pause and p.fresh), default=None)
 
     def stop(self) -> None:
         for subscriber in self.handlers:

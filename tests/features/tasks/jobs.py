@@ -314,4 +314,10 @@ def meets(folder: str, count: int) -> int:
     return os.getpid()
 
 
+@job_options(limit=Limit(2, key="api", every=timedelta(minutes=1)))
+@task
+def call_api(number: int) -> None:
+    seen.append(number)
+
+
 not_a_task = seen

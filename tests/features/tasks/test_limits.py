@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,43 @@ def test_a_job_that_a_dead_worker_may_still_run_holds_its_permit() -> None:
         assert engine_of(first).claiming.claim_batch(50, 50) == []
 
 
+def later(subscription: Subscription, seconds: float) -> None:
+    """Let the subscriber's estimate of the database's time be ahead."""
+    clock = engine_of(subscription).context.clock
+    clock.set(clock.now() + int(seconds * 1000))
+
+
+def test_a_rate() -> None:
+    """Two jobs start a minute, also if each takes no time, and if another worker takes over."""
+    backend = task_backends["default"]
+    assert isinstance(backend, MQueueBackend)
+    backend.enqueue_all([(jobs.call_api, [number], {}) for number in range(20)])
+    assert len(partitions()) == 2
+    with Subscription("tasks.default", "tasks", batch_size=50) as first:
+        one, two = gather(first.poll, 2, "two jobs")
+        one.ack()
+        two.ack()
+        assert polled(first) == []
+        later(first, 59)
+        assert first.poll() == []
+    with Subscription("tasks.default", "tasks", batch_size=50) as second:
+        assert polled(second) == []
+        later(second, 61)
+        found = gather(second.poll, 2, "two more")
+        assert second.poll() == []
+        second.ack(found)
+        assert second.poll() == []
+
+
+def test_drain_leaves_what_a_rate_holds_back_and_moves_its_clock() -> None:
+    for number in range(5):
+        jobs.call_api.enqueue(number)
+    drain()
+    assert 0 < len(jobs.seen) <= 2
+    drain(until=timedelta(minutes=10))
+    assert sorted(jobs.seen) == [0, 1, 2, 3, 4]
+
+
 def test_one_statement_enqueues_a_job() -> None:
     with CaptureQueriesContext(
         connection,
@@ -139,6 +177,7 @@ def test_hooks_groups_firings_and_scheduled_jobs_are_limited() -> None:
     [
         (lambda: Limit(0), ValueError, "running must be at least 1"),
         (lambda: Limit(True), TypeError, "running must be an int"),
+        (lambda: Limit(2, every=0), ValueError, "every"),
         (lambda: Limit(2, key=3), TypeError, "key must be a string or a function"),  # type: ignore[arg-type]
         (lambda: job_options(limit=3), TypeError, "limit must be django_mqueue.tasks.Limit"),  # type: ignore[arg-type]
     ],

@@ -205,4 +205,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "permits = 1",
         f"{_LIMITS}::test_a_job_that_a_dead_worker_may_still_run_holds_its_permit",
     ),
+    mutation(
+        "after a job of a rate, its partition rests",
+        "more jobs of a key start in a minute than its rate allows",
+        "protocol/choosing.py",
+        "        if partition.free_at > now:\n",
+        "        if False:\n",
+        f"{_LIMITS}::test_a_rate",
+    ),
+    mutation(
+        "a worker that takes over a partition of a rate knows when its last job ran",
+        "a restart of workers exceeds a rate",
+        "protocol/fetching.py",
+        "max(new.free_at, last + pause)",
+        "new.free_at",
+        f"{_LIMITS}::test_a_rate",
+    ),
 )
