@@ -63,8 +63,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "with strict order, the next message is delivered while the other delivery runs",
         "protocol/choosing.py",
         "        if partition and context.in_flight.get(delivery.offset) is delivery:\n"
-        "            partition.in_flight.discard(delivery.offset)\n",
-        "        if partition:\n            partition.in_flight.discard(delivery.offset)\n",
+        "            partition.ended(delivery.offset, context.clock.now())\n",
+        "        if partition:\n            partition.ended(delivery.offset, context.clock.now())\n",
         f"{_STRICT}::test_a_late_ack_of_a_message_that_is_delivered_again[nack]",
         f"{_STRICT}::test_a_late_ack_of_a_message_that_is_delivered_again[postpone]",
     ),
