@@ -8,6 +8,8 @@ import django
 from django.db.models import Sum
 from django.utils import timezone
 
+from django_mqueue.tasks import Limit, job_options
+
 from . import outside
 from .models import Invoice, Mail, Order
 
@@ -17,9 +19,10 @@ else:
     from django_tasks import TaskContext, task
 
 
+@job_options(limit=Limit(2))
 @task(queue_name="mail", takes_context=True)
 def send_mail(context: TaskContext[..., str], mail: int) -> str:
-    """Send a mail, and return its text. If the mail server is busy, the job is retried.
+    """Send a mail, and return its text. If the mail server is busy, the job is retried. It takes two mails at a time.
 
     A job that runs again after a crash finds the mail sent. Only if its worker dies between the mail server's answer
     and the commit, the mail is sent twice.
