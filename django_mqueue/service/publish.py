@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from asgiref.sync import sync_to_async
 from django.db.backends.utils import CursorWrapper
@@ -32,6 +32,26 @@ from .storing import (
 )
 
 OnDuplicate = Literal["ignore", "error", "replace"]
+
+
+class TopicOptions(TypedDict, total=False):
+    """The options of ``publish`` that a declared ``Topic`` does not give."""
+
+    key: str | None
+    id: str | None
+    headers: Any
+    delay: float | timedelta | None
+    at: datetime | None
+    group: str | None
+    priority: int
+    on_duplicate: OnDuplicate
+    using: str | None
+
+
+class PublishOptions(TopicOptions, total=False):
+    """The options of ``publish``."""
+
+    kind: str
 
 
 @tracing.sending
@@ -87,30 +107,13 @@ def publish(
     return _publish(topic, row, due, id is not None, on_duplicate, conf.database(using))
 
 
-async def apublish(
-    topic: str,
-    payload: Any,
-    *,
-    key: str | None = None,
-    id: str | None = None,
-    kind: str = "",
-    headers: Any = None,
-    delay: float | timedelta | None = None,
-    at: datetime | None = None,
-    group: str | None = None,
-    priority: int = 0,
-    on_duplicate: OnDuplicate = "ignore",
-    using: str | None = None,
-) -> Published:
+async def apublish(topic: str, payload: Any, **options: Unpack[PublishOptions]) -> Published:
     """Do the same as ``publish``, for asynchronous callers. It runs in the thread of Django's synchronous code.
 
     It commits at once, unless that thread is in a transaction. To publish together with other writes, call a function
     with ``transaction.atomic()`` by ``sync_to_async``.
     """
-    return await sync_to_async(publish)(
-        topic, payload, key=key, id=id, kind=kind, headers=headers, delay=delay, at=at, group=group,
-        priority=priority, on_duplicate=on_duplicate, using=using,
-    )  # fmt: skip
+    return await sync_to_async(publish)(topic, payload, **options)
 
 
 @tracing.sending

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, is_dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, Generic, TypedDict, Unpack
+from typing import Any, Generic, Unpack
 
 from .. import conf
 from ..exceptions import MQueueError
 from ..messages import OutgoingMessage, Payload, Published
 from ..policy import names
 from ..policy.durations import to_ms
-from .publish import OnDuplicate, apublish, publish, publish_many
-
-
-class PublishOptions(TypedDict, total=False):
-    """The options of ``publish`` that a declared topic does not give."""
-
-    key: str | None
-    id: str | None
-    headers: Any
-    delay: float | timedelta | None
-    at: datetime | None
-    group: str | None
-    priority: int
-    on_duplicate: OnDuplicate
-    using: str | None
-
+from .publish import TopicOptions, apublish, publish, publish_many
 
 _declared: dict[str, Topic[Any]] = {}
 
@@ -75,14 +60,14 @@ class Topic(Generic[Payload]):
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"
 
-    def publish(self, payload: Payload, **options: Unpack[PublishOptions]) -> Published:
+    def publish(self, payload: Payload, **options: Unpack[TopicOptions]) -> Published:
         """Publish a payload, in the caller's transaction. ``options``: as for ``django_mqueue.publish``.
 
         Raises ``TypeError`` for a payload of another type, and what ``django_mqueue.publish`` raises.
         """
         return publish(self.name, self._encoded(payload), **self._with_key(payload, options))
 
-    async def apublish(self, payload: Payload, **options: Unpack[PublishOptions]) -> Published:
+    async def apublish(self, payload: Payload, **options: Unpack[TopicOptions]) -> Published:
         """Do the same as ``publish``, for asynchronous callers."""
         return await apublish(self.name, self._encoded(payload), **self._with_key(payload, options))
 
@@ -105,7 +90,7 @@ class Topic(Generic[Payload]):
             return payload.model_dump(mode="json")
         return asdict(payload)  # type: ignore[call-overload]
 
-    def _with_key(self, payload: Payload, options: PublishOptions) -> PublishOptions:
+    def _with_key(self, payload: Payload, options: TopicOptions) -> TopicOptions:
         return options if self.key is None or "key" in options else {**options, "key": self.key(payload)}
 
 

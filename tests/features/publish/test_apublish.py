@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import inspect
 from datetime import timedelta
+from typing import get_type_hints
 
 import pytest
 
 from django_mqueue import DuplicateMessage, apublish, publish, scheduled
 from django_mqueue.models import Message
+from django_mqueue.service.publish import PublishOptions
 from django_mqueue.testing import published
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_it_has_the_arguments_of_publish() -> None:
-    assert inspect.signature(apublish) == inspect.signature(publish)
+    parameters = inspect.signature(publish).parameters.values()
+    assert set(get_type_hints(PublishOptions)) == {
+        one.name for one in parameters if one.kind is one.KEYWORD_ONLY
+    }
 
 
 def test_it_stores_the_message_with_all_its_values() -> None:
