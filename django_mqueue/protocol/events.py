@@ -64,10 +64,14 @@ class EventQueue(threading.local):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a delivery. ``again_in``: milliseconds until the message is delivered again; None: never."""
+    """The outcome of a delivery. ``again_in``: milliseconds until the message is delivered again; None: never.
+
+    ``failures``: the failed attempts of a dead letter.
+    """
 
     error: str | None = None
     again_in: int | None = None
+    failures: int = 0
 
 
 def after_commit(using: str, events: Sequence[Event]) -> None:
@@ -149,9 +153,8 @@ def ended(context: ConsumerState, deliveries: Iterable[Delivery], end: Outcome) 
             continue
         _put_delivery(context, signals.failed, delivery, **again, error=clip(end.error))
         if end.again_in is None:
-            failures = delivery.status.failures + 1
             _put_dead_lettered(
-                context, delivery.offset, failures, end.error, id=delivery.id, key=delivery.key
+                context, delivery.offset, end.failures, end.error, id=delivery.id, key=delivery.key
             )
     context.outbox.send()
 

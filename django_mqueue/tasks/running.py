@@ -16,6 +16,7 @@ from ..messages import Message
 from ..policy.durations import moment
 from ..protocol.delivery import Delivery
 from ..store.failures import WORKER_DIED
+from ..workers.jobs import Exhausted
 from ..workers.registry import Limits
 from .backend import MQueueBackend, backend_named
 from .compat import (
@@ -70,7 +71,7 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
     notes = Notes(delivery)
     wait_for_others(delivery, notes, moment(state.clock.now()))
     if delivery.status.failures >= options.max_attempts:
-        raise Reject(WORKER_DIED)
+        raise Exhausted(WORKER_DIED)
     if options.expires is not None and delivery.attempt == 1:
         age = moment(state.clock.now()) - delivery.published_at
         if age > timedelta(seconds=options.expires):

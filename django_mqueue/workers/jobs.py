@@ -35,13 +35,21 @@ UNCOUNTED_WAIT = ExponentialBackoff(first=0.05, factor=2, max=10, jitter=0.5)
 """Seconds until such an attempt is repeated. The jitter separates handlers that have blocked each other."""
 
 
+class Exhausted(Reject):
+    """Earlier runs of the message have used all its attempts. This run is none."""
+
+
 class Verdict(NamedTuple):
-    """How to settle a delivery: ack, nack, reject or postpone. ``unread``: the handler's filter did not match."""
+    """How to settle a delivery: ack, nack, reject or postpone.
+
+    ``unread``: the handler's filter did not match. ``counted``: a rejected run is a failed attempt.
+    """
 
     verb: str
     delay: float = 0.0
     error: str = ""
     unread: bool = False
+    counted: bool = True
 
     def settle(self, delivery: Delivery) -> None:
         if self.verb == "ack":
@@ -49,7 +57,7 @@ class Verdict(NamedTuple):
         elif self.verb == "nack":
             delivery.nack(delay=self.delay, error=self.error)
         elif self.verb == "reject":
-            delivery.reject(self.error)
+            delivery.status.acknowledger.reject(delivery, self.error, counted=self.counted)
         else:
             delivery.postpone(self.delay)
 
@@ -144,7 +152,7 @@ def _verdict_on(handler: Handler, delivery: Delivery, exception: BaseException, 
     if isinstance(exception, Postpone):
         return Verdict("postpone", _seconds(exception.delay))
     if isinstance(exception, Reject):
-        return Verdict("reject", 0.0, str(exception))
+        return Verdict("reject", 0.0, str(exception), counted=not isinstance(exception, Exhausted))
     limits = handler.limits(delivery)
     if isinstance(exception, Retry):
         error = str(exception)

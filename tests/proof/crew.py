@@ -68,6 +68,7 @@ class Crew:
                 "orders:billing",
                 "orders:stock",
                 "ledger",
+                "--tasks",
                 f"--threads={self.threads}",
                 f"--name={subscriber}",
             ),

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.proof.history import Registered, Writer
 
-ORDERS, LEDGER = "orders", "ledger"
+ORDERS, LEDGER, JOBS = "orders", "ledger", "tasks.default"
 KEYS = [f"customer-{n}" for n in range(40)]
 LEDGER_KEYS = 6
 """The number of strict keys of each publisher. A strict key has one publisher, so its order is known."""
@@ -34,8 +34,9 @@ class Group:
 BILLING, HAND, BOOKS = Group(ORDERS, "billing"), Group(ORDERS, "hand"), Group(LEDGER, "books", strict=True)
 STOCK = Group(ORDERS, "stock")
 TAXES, AUDIT = Group(LEDGER, "taxes", atomic=True), Group(LEDGER, "audit", atomic=True)
-GROUPS = (BILLING, HAND, STOCK, BOOKS, TAXES, AUDIT)
-TOPICS = (ORDERS, LEDGER)
+WORK = Group(JOBS, "tasks")
+GROUPS = (BILLING, HAND, STOCK, BOOKS, TAXES, AUDIT, WORK)
+TOPICS = (ORDERS, LEDGER, JOBS)
 STORED = (*TOPICS, *(f"{topic}_scheduled" for topic in TOPICS))
 """The topics, and where their scheduled messages wait."""
 SMALL_BACKLOG = 5

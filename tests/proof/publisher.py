@@ -22,12 +22,16 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 django.setup()
 
 from django_mqueue import OutgoingMessage, publish, publish_many  # noqa: E402
+from django_mqueue.tasks.backend import backend_named  # noqa: E402
 from tests.proof.history import Closed, Ignored, Sent, Writer, now  # noqa: E402
-from tests.proof.plan import KEYS, LEDGER, LEDGER_KEYS, ORDERS, my_name, my_writer, wish  # noqa: E402
+from tests.proof.plan import JOBS, KEYS, LEDGER, LEDGER_KEYS, ORDERS, my_name, my_writer, wish  # noqa: E402
+from tests.proof.plant.tasks import work  # noqa: E402
 
 BURST = 500
 SCHEDULED = 0.05
 """The share of scheduled messages."""
+A_JOB = 0.1
+"""The share of jobs of Django's Tasks."""
 
 _pause = threading.Event()
 
@@ -66,7 +70,12 @@ class Publisher:
     def many(self) -> None:
         topic = self._topic()
         with self.atomic() as name:
-            publish_many(topic, [self._message(name, topic) for _ in range(self.dice.randrange(20, 120))])
+            count = self.dice.randrange(20, 120)
+            if topic == JOBS:
+                payloads = [self._sent(name, JOBS, None, None) for _ in range(count)]
+                backend_named("default").enqueue_all([(work, [payload], {}) for payload in payloads])
+            else:
+                publish_many(topic, [self._message(name, topic) for _ in range(count)])
 
     def few(self) -> None:
         with self.atomic() as name:
@@ -127,6 +136,8 @@ class Publisher:
         return f"{self.name}-t{self._transactions}"
 
     def _topic(self) -> str:
+        if self.dice.random() < A_JOB:
+            return JOBS
         return LEDGER if self.ledger and self.dice.random() < 0.15 else ORDERS
 
     def _key(self, topic: str) -> str | None:
@@ -152,6 +163,9 @@ class Publisher:
     def _publish(
         self, name: str, topic: str, *, id: str | None = None, key: str | None = None, fill: str = ""
     ) -> None:
+        if topic == JOBS:
+            work.enqueue(self._sent(name, JOBS, None, None))
+            return
         key, delay = key or self._key(topic), self._delay() if id is None else None
         payload = self._sent(name, topic, key, delay)
         content = {**payload, "fill": fill} if fill else payload

@@ -134,10 +134,10 @@ class Acknowledger:
             return self._dead_letter(delivery, "nack", error)
         return self.put_back([delivery], delay, error)
 
-    def reject(self, delivery: Delivery, reason: str) -> bool:
-        """Dead-letter a message."""
+    def reject(self, delivery: Delivery, reason: str, *, counted: bool = True) -> bool:
+        """Dead-letter a message. ``counted``: this delivery is a failed attempt."""
         _check_text("reason", reason)
-        return self._dead_letter(delivery, "reject", reason)
+        return self._dead_letter(delivery, "reject", reason, counted=counted)
 
     def put_back(self, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None) -> bool:
         """Nack (with ``error``) or postpone deliveries. Raises ``StaleDelivery`` with the stale ones."""
@@ -238,10 +238,10 @@ class Acknowledger:
             events.buried(self.context, receipt, failures, error)
         return done
 
-    def _dead_letter(self, delivery: Delivery, verb: str, error: str) -> bool:
-        failures = delivery.status.failures + 1
-        change = partial(self._move_to_dead_letters, error=error, failures=failures)
-        settled = self._settle([delivery], verb, Outcome(error), change, is_final=True)
+    def _dead_letter(self, delivery: Delivery, verb: str, error: str, *, counted: bool = True) -> bool:
+        outcome = Outcome(error, failures=delivery.status.failures + counted)
+        change = partial(self._move_to_dead_letters, error=error, failures=outcome.failures)
+        settled = self._settle([delivery], verb, outcome, change, is_final=True)
         delivery.status.dead_lettered = True
         return settled
 
