@@ -129,12 +129,15 @@ _worker.join()
 """,
     "docs/how-to/move-to-jobs.md": """
 import sys
-sys.modules["docs_example"].charge = charge
 assert result.status == "READY" and result.task.run_after == in_five_minutes, result
 from django_mqueue.testing import drain
 drain(until=timedelta(minutes=6))
 result.refresh()
 assert result.return_value is True, result
+thanked.refresh(), greeted.refresh()
+assert (thanked.return_value, greeted.return_value) == ("Thank you, ada.", "Hello, ada.")
+from django_mqueue.testing import assert_enqueued
+assert_enqueued(note, thanked.id)
 """,
     "docs/how-to/run-jobs.md": """
 from django.core.management import call_command
