@@ -83,6 +83,20 @@ def test_the_first_signal_finishes_and_acks_what_runs_and_exits_0(send: Callable
     assert_settled_and_left(2)
 
 
+def test_a_child_that_gets_sigterm_twice_finishes_what_runs() -> None:
+    """The supervisor sends it, and a service manager sends it. Between the two, the child handles the first."""
+    with Workers() as workers:
+        worker = started(workers)
+        worker.send(signal.SIGTERM)
+        assert goes_on(worker), "the first signal does not wait"
+        for pid in children(worker):
+            os.kill(pid, signal.SIGTERM)
+        assert goes_on(worker), "it does not wait for its handlers"
+        Door.objects.create(name="exit")
+        assert worker.wait() == 0
+    assert_settled_and_left(2)
+
+
 @pytest.mark.parametrize(
     "send", [to_supervisor(signal.SIGTERM), to_group(signal.SIGINT)], ids=["SIGTERM", "Ctrl-C"]
 )

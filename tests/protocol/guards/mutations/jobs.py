@@ -62,14 +62,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_CONTRACT}::test_a_job_that_is_redriven_runs_again_with_its_id",
     ),
     mutation(
-        "only a task is called",
-        "a message names any function of the project, and the worker calls it",
-        "tasks/results.py",
-        "    if not isinstance(found, Task):\n",
-        "    if False:\n",
-        f"{_CONTRACT}::test_an_unknown_task_waits_for_a_worker_that_knows_it",
-    ),
-    mutation(
         "a firing has the same id in all workers",
         "each worker fires a recurring job for itself",
         "tasks/recurring.py",

@@ -23,7 +23,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         _CHILD,
         "        asked.set()\n",
         "        if asked.is_set():\n            os._exit(1)\n        asked.set()\n",
-        f"{_FIRST_SIGNAL}[SIGTERM-to-all]",
+        "features/processes/test_signals.py::test_a_child_that_gets_sigterm_twice_finishes_what_runs",
     ),
     mutation(
         "only the supervisor keeps open the pipe whose end tells that it has ended",
