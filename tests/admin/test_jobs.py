@@ -16,6 +16,8 @@ from django.test import Client, override_settings
 from django.utils import timezone
 
 from django_mqueue import Subscription, subscribe
+from django_mqueue.admin.base.row_ids import encode
+from django_mqueue.models import DeliveryState
 from django_mqueue.tasks.context import Notes
 from tests.features.tasks import jobs
 from tests.features.tasks.conftest import tasks
@@ -135,6 +137,24 @@ def test_arguments_and_return_values_are_masked() -> None:
         assert re.search(r"jobs\.add \"hidden\" successful 1 masked", row), row
         (row,) = rows(staff("view_message", "unmask_message", name="other"))
         assert re.search(r"1, 2 successful 1 3$", row), row
+
+
+def test_progress_is_masked_on_both_pages() -> None:
+    """Its text may hold what the mask hides."""
+    masked: dict[str, Any] = {"TOPICS": {"tasks.default": {"MASK": "tests.admin.test_jobs.mask"}}}
+    jobs.reports.enqueue()
+    with Subscription("tasks.default", "tasks") as subscription:
+        (delivery,) = gather(subscription.poll, 1, "the job")
+        Notes(delivery).write({"done": 3, "total": 10, "text": "card 5105"})
+        state = DeliveryState.objects.get()
+        page = url_of("deliverystate_change", encode(state.pk))
+        with override_settings(MQUEUE=masked):
+            viewer = staff("view_message", "view_deliverystate")
+            assert re.search(r" runs 1 masked$", rows(viewer)[0])
+            assert "card 5105" not in html_of(viewer, page)
+            seeing = staff("view_message", "view_deliverystate", "unmask_message", name="other")
+            assert "3 of 10: card 5105" in rows(seeing)[0]
+            assert "3 of 10: card 5105" in html_of(seeing, page)
 
 
 def mask(message: Any) -> Any:

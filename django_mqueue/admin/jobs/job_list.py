@@ -26,6 +26,7 @@ from ..base.urls import NAVIGATION, allowed_url, page_url
 from ..base.views import QueueView
 from ..messages import payloads
 from ..messages.masking import sees_all, shown
+from ..messages.message_list import MASKED_IN_LIST
 
 STATES = {
     PENDING: ("waiting", pgettext_lazy("job", "waits")),
@@ -111,7 +112,7 @@ class Jobs(QueueView):
             limit=ROWS,
             start=self.request.GET.get("start") or None,
             scan_limit=LOOKED_AT,
-            payload_limit=None if not sees_all(self.request, topic) else payloads.HEAD_BYTES,
+            payload_limit=payloads.HEAD_BYTES if sees_all(self.request, topic) else MASKED_IN_LIST,
         )
 
     def _results(self, jobs: Page) -> dict[int, bytes]:
@@ -146,16 +147,13 @@ class Jobs(QueueView):
 
         if job.status == PENDING and (limit := job.headers.get(LIMIT)):
             return cell(_("limit of %(key)s") % {"key": limit})
-
         if (job.errors and job.status != DONE) or job.outcome == REMOVED:
             return cell(first_line(job.errors[-1].error))
         if result is None or (is_note(result) and job.status == DONE):
             return EMPTY
-        if is_note(result):
-            return cell(str(progress_in(result) or ""))
-        return (
-            cell(result.decode(errors="replace")) if sees_all(self.request, job.topic) else quiet(_("masked"))
-        )
+        if not sees_all(self.request, job.topic):
+            return quiet(_("masked"))
+        return cell(str(progress_in(result) or "") if is_note(result) else result.decode(errors="replace"))
 
     def _tools(self, job: Inspected) -> list[tuple[str, str | None]]:
         """Return (title, URL) of what may be done with the job; the URL is None if this user may not."""

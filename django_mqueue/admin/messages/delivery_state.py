@@ -122,11 +122,13 @@ class DeliveryStateAdmin(GroupTable):
     def returned(self, row: Any) -> str:
         if row.result is None:
             return EMPTY
+        if _is_masked(row):
+            return quiet(_("masked"))
         from ...tasks.context import is_note, progress_in
 
         if is_note(row.result):
             return cell(str(progress_in(row.result) or ""))
-        return quiet(_("masked")) if _is_masked(row) else block(bytes(row.result).decode(errors="replace"))
+        return block(bytes(row.result).decode(errors="replace"))
 
     @admin.display(description=gettext_lazy("last error"))
     def last_error(self, row: Any) -> str:
