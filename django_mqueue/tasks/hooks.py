@@ -20,9 +20,8 @@ logger = logging.getLogger("django_mqueue")
 
 
 def on_success(options: JobOptions, delivery: Delivery) -> None:
-    """Let the ack of a job enqueue its hook. Raises ``UnknownTask`` if this process does not have the hook."""
+    """Let the ack of a job enqueue its hook."""
     if options.on_success is not None:
-        plain_task(options.on_success)
         event = f"{delivery.id} success {delivery.offset}"
         delivery.status.then = partial(_enqueue, options.on_success, delivery.id, event)
 

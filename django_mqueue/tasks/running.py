@@ -53,7 +53,8 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
         result = running_result(delivery, state.holder.name)
         backend = backend_named(result.backend)
         options = backend.options_of(result.task.func)
-        on_success(options, delivery)
+        for hook in options.hooks:
+            plain_task(hook)
     except UnknownTask as error:
         logger.warning(
             "job postponed for %g s: topic %s, id %s: %s. Restart the worker with the code that enqueued it",
@@ -76,6 +77,7 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
         age = moment(state.clock.now()) - delivery.published_at
         if age > timedelta(seconds=options.expires):
             raise JobExpired(options.expires)
+    on_success(options, delivery)
     task_started.send_robust(type(backend), task_result=result)
     context = JobContext(task_result=result, notes=notes, group=group_of(delivery))
     args = [context, *result.args] if task.takes_context else result.args

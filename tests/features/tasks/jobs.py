@@ -320,4 +320,10 @@ def call_api(number: int) -> None:
     seen.append(number)
 
 
+@task
+@job_options(unique=Unique(key=lambda article: article, on_conflict="replace"), on_success=note)
+def index_and_tell(article: str) -> None:
+    seen.append(article)
+
+
 not_a_task = seen

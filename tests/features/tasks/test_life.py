@@ -159,6 +159,15 @@ def test_a_job_whose_hook_this_worker_does_not_have_waits_for_another_worker(
     assert (refreshed(result).status, result.attempts, jobs.seen) == ("READY", 0, [])
 
 
+def test_a_job_that_is_replaced_enqueues_no_hook() -> None:
+    jobs.index_and_tell.enqueue("tea")
+    newest = jobs.index_and_tell.enqueue("tea")
+    drain()
+    assert jobs.seen.count("tea") == 1
+    assert_enqueued(jobs.note, newest.id)
+    assert_enqueued(jobs.note, count=1)
+
+
 def test_an_unknown_hook_is_an_error_before_anything_is_enqueued() -> None:
     with pytest.raises(InvalidTask, match="cannot be imported"):
         jobs.hook_is_missing.enqueue()
