@@ -29,6 +29,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "django_mqueue",
+    "django_mqueue.worklists",
 ]
 if importlib.util.find_spec("tests.support") and importlib.util.find_spec("tests.support.shop"):
     INSTALLED_APPS.append("tests.support.shop")

@@ -35,6 +35,7 @@ LEVELS = [
         "admin",
         "tasks",
         "spark",
+        "worklists",
         "__init__",
     },
     {"templatetags"},

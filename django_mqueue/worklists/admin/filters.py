@@ -1,0 +1,84 @@
+"""Filters of the list of items: one worklist, and a view of it. Each view is a range of an index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from ...admin.base.display import Text
+from ...policy.durations import moment
+from ...store.queries.group_rows import now_ms
+from .. import states
+from ..models import WorkItem
+from ..rights import visible
+from .display import state_text
+
+MINE, TEAM, UNASSIGNED, OPEN, OVERDUE, ENDED = "mine", "team", "unassigned", "open", "overdue", "ended"
+VIEWS: dict[str, Text] = {
+    MINE: _("My items"),
+    UNASSIGNED: _("Unassigned"),
+    TEAM: _("Items of my teams"),
+    OPEN: _("All open items"),
+    OVERDUE: _("Overdue"),
+    ENDED: _("Ended"),
+}
+
+
+class _Chosen(admin.SimpleListFilter):
+    """A filter that always has a value: there is no choice "All"."""
+
+    def value(self) -> str:
+        names = [name for name, _text in self.lookup_choices]
+        given = super().value()
+        return given if given in names else (names[0] if names else "")
+
+    def has_output(self) -> bool:
+        return len(self.lookup_choices) > 1
+
+    def choices(self, changelist: Any) -> Any:
+        for name, text in self.lookup_choices:
+            query = changelist.get_query_string({self.parameter_name: name}, ["p"])
+            yield {"selected": self.value() == name, "query_string": query, "display": text}
+
+
+class WorklistFilter(_Chosen):
+    title = _("worklist")
+    parameter_name = "worklist"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(worklist.name, worklist.name) for worklist in visible(request.user)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[WorkItem]) -> QuerySet[WorkItem]:
+        return queryset.filter(worklist=self.value())
+
+
+class ViewFilter(_Chosen):
+    """Which items of the worklist are listed, and in which order."""
+
+    title = _("items")
+    parameter_name = "view"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Text]]:
+        declared = {name for worklist in visible(request.user) for name in worklist.options.states}
+        more = [(name, state_text(name)) for name in (states.DELAYED, states.AUTOMATED, *sorted(declared))]
+        return [*list(VIEWS.items())[:-1], *more, (ENDED, VIEWS[ENDED])]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[WorkItem]) -> QuerySet[WorkItem]:
+        chosen = self.value()
+        if chosen == ENDED:
+            return queryset.filter(ended_at__isnull=False).order_by("-ended_at")
+        ordered = queryset.order_by("due_at")
+        if chosen == MINE:
+            return ordered.filter(assignee=request.user.pk, is_open=True)
+        if chosen == TEAM:
+            teams = list(request.user.groups.values_list("pk", flat=True))
+            return ordered.filter(team__in=teams, is_open=True)
+        if chosen == OPEN:
+            return ordered.filter(is_open=True)
+        if chosen == OVERDUE:
+            return ordered.filter(is_open=True, due_at__lt=moment(now_ms(queryset.db)))
+        return ordered.filter(state=chosen)

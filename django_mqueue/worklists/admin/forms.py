@@ -1,0 +1,119 @@
+"""The forms of steps: a comment, and what each verb needs in addition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
+from django.db.models import Q
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ...admin.base.forms import Moment
+from .. import states
+from ..models import WorkItem
+from ..registry import Worklist
+from ..steps import COMMENT_MAX
+from .display import state_text
+
+
+class StepForm(forms.Form):
+    """A step without further input. ``arguments``: what the verb of ``WorkItem`` takes in addition."""
+
+    comment = forms.CharField(
+        required=False,
+        max_length=COMMENT_MAX,
+        label=gettext_lazy("Comment"),
+        widget=forms.Textarea({"rows": 3}),
+    )
+
+    def __init__(self, data: Any, worklist: Worklist, items: list[WorkItem]) -> None:
+        super().__init__(data)
+        self.worklist, self.items = worklist, items
+
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
+
+class AssignForm(StepForm):
+    user: Any = forms.ModelChoiceField(None, required=False, label=gettext_lazy("User"))
+    team: Any = forms.ModelChoiceField(None, required=False, label=gettext_lazy("Team"))
+    field_order = ("user", "team", "comment")
+
+    def __init__(self, data: Any, worklist: Worklist, items: list[WorkItem]) -> None:
+        super().__init__(data, worklist, items)
+        app, _dot, codename = worklist.permission("take").partition(".")
+        holds = {"content_type__app_label": app, "codename": codename}
+        users: Any = get_user_model()._default_manager
+        of_user = {f"user_permissions__{name}": value for name, value in holds.items()}
+        of_group = {f"groups__permissions__{name}": value for name, value in holds.items()}
+        may_take = Q(**of_user) | Q(**of_group) | Q(is_superuser=True)
+        self.fields["user"].queryset = users.filter(may_take, is_active=True).distinct()  # type: ignore[attr-defined]
+        teams = Group.objects.filter(**{f"permissions__{name}": value for name, value in holds.items()})
+        self.fields["team"].queryset = teams  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if bool(data.get("user")) == bool(data.get("team")) and not self.errors:
+            raise ValidationError(_("Give a user or a team, and not both."))
+        return data
+
+    def arguments(self) -> dict[str, Any]:
+        return {"to": self.cleaned_data["user"] or self.cleaned_data["team"]}
+
+
+class DelayForm(StepForm):
+    until = Moment(label=gettext_lazy("Until"))
+    field_order = ("until", "comment")
+
+    def arguments(self) -> dict[str, Any]:
+        return {"until": self.cleaned_data["until"]}
+
+
+class FinishForm(StepForm):
+    result = forms.CharField(
+        required=False,
+        max_length=COMMENT_MAX,
+        label=gettext_lazy("Result"),
+        help_text=gettext_lazy("Empty: the result of the worklist's own work."),
+    )
+    field_order = ("result", "comment")
+
+    def arguments(self) -> dict[str, Any]:
+        return {"result": self.cleaned_data["result"] or None}
+
+
+class MoveForm(StepForm):
+    state = forms.ChoiceField(label=gettext_lazy("State"))
+    field_order = ("state", "comment")
+
+    def __init__(self, data: Any, worklist: Worklist, items: list[WorkItem]) -> None:
+        super().__init__(data, worklist, items)
+        declared = worklist.options.states
+        possible = {name: None for item in items for name in states.moves(declared, item.state)}
+        self.fields["state"].choices = [(name, state_text(name)) for name in possible]  # type: ignore[attr-defined]
+
+    def arguments(self) -> dict[str, Any]:
+        return {"state": self.cleaned_data["state"]}
+
+
+class CommentForm(StepForm):
+    def __init__(self, data: Any, worklist: Worklist, items: list[WorkItem]) -> None:
+        super().__init__(data, worklist, items)
+        self.fields["comment"].required = True
+
+
+FORMS: dict[str, type[StepForm]] = {
+    states.ASSIGN: AssignForm,
+    states.DELAY: DelayForm,
+    states.FINISH: FinishForm,
+    states.MOVE: MoveForm,
+    states.COMMENT: CommentForm,
+}
+
+
+def form_of(verb: str) -> type[StepForm]:
+    return FORMS.get(verb, StepForm)

@@ -1,0 +1,218 @@
+"""The list of items, and the URLs of their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext_lazy as _
+
+from ... import conf
+from ...admin.base.display import moment
+from ...admin.base.tables import BoundedPaginator
+from .. import states
+from ..models import WorkAttribute, WorkItem
+from ..registry import worklist_of
+from ..rights import has, visible
+from . import display
+from .filters import ViewFilter, WorklistFilter
+from .pages import FiguresPage, ItemPage, StepPage, get_item
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[WorkItem]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+FOUND_MAX = 500
+IN_BULK = (
+    states.TAKE,
+    states.ASSIGN,
+    states.UNASSIGN,
+    states.FINISH,
+    states.DELAY,
+    states.MOVE,
+    states.CANCEL,
+    states.COMMENT,
+)
+
+
+class WorkItemAdmin(ModelAdmin):
+    """Work items: people change them by steps only. The list's cost does not depend on the number of items."""
+
+    list_display = ("title", "shown_state", "kind", "shown_assignee", "shown_due", "shown_created")
+    list_filter = (WorklistFilter, ViewFilter)
+    search_fields = ("pk",)
+    search_help_text = _(
+        "The number of an item, the id of its message or its linked object, or the value of an attribute"
+    )
+    list_select_related = ("assignee", "team")
+    list_per_page = 50
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    sortable_by = ()
+    change_list_template = "admin/mqueue_worklists/workitem/change_list.html"
+
+    @admin.display(description=_("state"))
+    def shown_state(self, item: WorkItem) -> str:
+        return display.state_badge(item)
+
+    @admin.display(description=_("assigned to"))
+    def shown_assignee(self, item: WorkItem) -> str:
+        return display.assignee(item)
+
+    @admin.display(description=_("due"))
+    def shown_due(self, item: WorkItem) -> str:
+        return display.due(item)
+
+    @admin.display(description=_("created"))
+    def shown_created(self, item: WorkItem) -> str:
+        return moment(item.created_at, short=True)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return bool(visible(request.user))
+
+    def has_view_permission(self, request: HttpRequest, obj: WorkItem | None = None) -> bool:
+        if obj is None:
+            return bool(visible(request.user))
+        return obj.worklist in {worklist.name for worklist in visible(request.user)}
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: WorkItem | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: WorkItem | None = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[WorkItem]:
+        """Return the items of the worklists that the user may view, without an order: the view's filter sets it."""
+        seen = [worklist.name for worklist in visible(request.user)]
+        rows = WorkItem.objects.using(conf.database()).filter(worklist__in=seen)
+        return rows.select_related("assignee", "team", "linked_type")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[WorkItem], search_term: str
+    ) -> tuple[QuerySet[WorkItem], bool]:
+        """Find items by values that indexes serve, in all views of all worklists that the user may view."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        seen = self.get_queryset(request).order_by()
+        found = set(seen.filter(message_id=term).values_list("pk", flat=True)[:FOUND_MAX])
+        if term.isdecimal() and len(term) < 19:
+            found |= set(seen.filter(pk=int(term)).values_list("pk", flat=True))
+        for worklist in visible(request.user):
+            for name in worklist.options.attributes:
+                rows = WorkAttribute.objects.using(seen.db).filter(
+                    worklist=worklist.name, name=name, value=term
+                )
+                found |= set(rows.order_by("-item").values_list("item", flat=True)[:FOUND_MAX])
+        types = seen.exclude(linked_type=None).values_list("linked_type", flat=True).distinct()
+        found |= set(
+            seen.filter(linked_type__in=list(types), linked_id=term).values_list("pk", flat=True)[:FOUND_MAX]
+        )
+        return seen.filter(pk__in=found).order_by("-pk"), False
+
+    def get_paginator(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[Any],
+        per_page: int,
+        orphans: int = 0,
+        allow_empty_first_page: bool = True,
+    ) -> BoundedPaginator:
+        return BoundedPaginator(queryset, per_page, rows=self.get_queryset(request))
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        return ()
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return a bulk step for each verb that the user may use on some worklist. Each asks for input first."""
+        needs = {
+            states.ASSIGN: "assign",
+            states.UNASSIGN: "assign",
+            states.CANCEL: "assign",
+            states.COMMENT: "view",
+        }
+        worklists = visible(request.user)
+        found = {}
+        for verb in IN_BULK:
+            rights = [needs[verb]] if verb in needs else ["take", "assign", "review"]
+            if any(has(request.user, worklist, right) for worklist in worklists for right in rights):
+                found[verb] = (_action(verb), verb, display.VERB_TEXTS[verb])
+        return found
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        worklists = visible(request.user)
+        names = [worklist.name for worklist in worklists]
+        chosen = request.GET.get("worklist")
+        name = chosen if chosen in names else (names[0] if names else "")
+        url = (
+            reverse("admin:mqueue_worklists_figures", args=(name,), current_app=self.admin_site.name)
+            if name
+            else None
+        )
+        return super().changelist_view(
+            request, {"figures_url": url, "title": _("Work items"), **(extra_context or {})}
+        )
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        return ItemPage.as_view(model_admin=self)(request, object_id=object_id)
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """Redirect to the item: its page has the history."""
+        return HttpResponseRedirect(self.item_url(self.item_of(request, object_id)))
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the pages of steps and figures. They run without ``ATOMIC_REQUESTS``: each step is a transaction."""
+        from django.conf import settings
+
+        def page(view: Callable[..., Any], route: str, name: str) -> URLPattern:
+            for alias in settings.DATABASES:
+                view = transaction.non_atomic_requests(using=alias)(view)
+            return path(route, self.admin_site.admin_view(view), name=f"mqueue_worklists_{name}")
+
+        return [
+            page(StepPage.as_view(model_admin=self), "step/<slug:verb>/", "step"),
+            page(FiguresPage.as_view(model_admin=self), "figures/<slug:worklist>/", "figures"),
+            *super().get_urls(),
+        ]
+
+    def item_of(self, request: HttpRequest, object_id: str) -> WorkItem:
+        return get_item(self.get_queryset(request), object_id)
+
+    def item_url(self, item: WorkItem) -> str:
+        return reverse(
+            "admin:mqueue_worklists_workitem_change", args=(item.pk,), current_app=self.admin_site.name
+        )
+
+    def list_url(self, worklist: str) -> str:
+        url = reverse("admin:mqueue_worklists_workitem_changelist", current_app=self.admin_site.name)
+        return f"{url}?{_query(worklist=worklist_of(worklist).name)}"
+
+    def step_url(self, verb: str, items: Sequence[WorkItem]) -> str:
+        url = reverse("admin:mqueue_worklists_step", args=(verb,), current_app=self.admin_site.name)
+        query = QueryDict(mutable=True)
+        query.setlist("id", [str(item.pk) for item in items])
+        return f"{url}?{query.urlencode()}"
+
+
+def _query(**given: str) -> str:
+    query = QueryDict(mutable=True)
+    query.update(given)
+    return query.urlencode()
+
+
+def _action(verb: str) -> Callable[[WorkItemAdmin, HttpRequest, QuerySet[WorkItem]], HttpResponse]:
+    def ask(page: WorkItemAdmin, request: HttpRequest, queryset: QuerySet[WorkItem]) -> HttpResponse:
+        return HttpResponseRedirect(page.step_url(verb, list(queryset)))
+
+    return ask

@@ -1,0 +1,237 @@
+"""The page of one item, the page of a step, and the page of figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db import DatabaseError
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+from django.views.generic import TemplateView
+
+from ...admin.base.display import Text, duration, printable
+from ...admin.messages import payloads
+from ...admin.messages.masking import masked, sees_all
+from ...exceptions import MQueueError
+from ...policy.message_query import Inspected
+from .. import figures, states
+from ..models import WorkItem, WorkStep
+from ..registry import Worklist, worklist_of
+from ..rights import has, verbs_for
+from ..states import WorklistError
+from . import display
+from .forms import StepForm, form_of
+
+if TYPE_CHECKING:
+    from .model_admin import WorkItemAdmin
+
+ITEMS_MAX = 500
+"""Maximum number of items that one step changes. The list has no more on its pages."""
+ONE_CLICK = (states.TAKE, states.HAND_BACK, states.UNASSIGN)
+"""Verbs that need no input: their buttons take the step at once."""
+
+
+class WorklistView(TemplateView):
+    """A page of worklists in the admin."""
+
+    model_admin: WorkItemAdmin = None  # type: ignore[assignment]
+    """``as_view`` sets it."""
+    title: Text = ""
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        self.request.current_app = self.model_admin.admin_site.name
+        context = self.model_admin.admin_site.each_context(self.request)
+        own = {"opts": self.model_admin.opts, "media": self.model_admin.media, "title": self.title}
+        return super().get_context_data(**{**context, **own, **kwargs})
+
+
+class Change(NamedTuple):
+    """A step of the history, as the page shows it."""
+
+    step: WorkStep
+    text: Text
+    details: list[tuple[str, str]]
+
+
+class ItemPage(WorklistView):
+    """One item: its message, its linked object, its history, and the steps that the user may take now."""
+
+    template_name = "admin/mqueue_worklists/workitem/item.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        item = self.model_admin.item_of(self.request, self.kwargs["object_id"])
+        message = _message(self.request, item)
+        return super().get_context_data(
+            item=item,
+            title=printable(item.title),
+            state=display.state_badge(item),
+            due=display.due(item),
+            assignee=display.assignee(item),
+            linked=display.linked(self.request, self.model_admin.admin_site, item),
+            payload=payloads.body(message),
+            headers=payloads.document(message.headers or None),
+            result=None if item.result is None else self._result(item),
+            attributes=item.attributes.order_by("name"),
+            history=[self._change(item, step) for step in item.history.reverse()],
+            buttons=self._buttons(item),
+            list_url=self.model_admin.list_url(item.worklist),
+            **kwargs,
+        )
+
+    def _result(self, item: WorkItem) -> str:
+        return payloads.document(item.result) if sees_all(self.request, item.topic) else _("masked")
+
+    def _change(self, item: WorkItem, step: WorkStep) -> Change:
+        details = []
+        if step.before and step.before != step.after:
+            details.append((_("State"), str(display.state_text(step.after))))
+        if step.data.get("assignee") and step.step in ("assigned", "returned"):
+            details.append((_("User"), step.data["assignee"]))
+        if step.data.get("team") and step.step == "assigned" and not step.data.get("assignee"):
+            details.append((_("Team"), step.data["team"]))
+        if step.data.get("error"):
+            details.append((_("Error"), step.data["error"]))
+        return Change(step, display.STEP_TEXTS.get(step.step, step.step), details)
+
+    def _buttons(self, item: WorkItem) -> list[dict[str, Any]]:
+        return [
+            {
+                "verb": verb,
+                "text": display.VERB_TEXTS[verb],
+                "url": self.model_admin.step_url(verb, [item]),
+                "at_once": verb in ONE_CLICK,
+            }
+            for verb in verbs_for(item, self.request.user)
+        ]
+
+
+def _message(request: HttpRequest, item: WorkItem) -> Inspected:
+    """Return the message of an item, as this user may see it."""
+    message = Inspected(
+        offset=item.message_offset, id=item.message_id, topic=item.rules.options.source, key=None, kind=item.kind,
+        payload=item.payload, published_at=item.created_at, available_at=item.created_at, headers=item.headers,
+        size=len(payloads.compact(item.payload)),
+    )  # fmt: skip
+    return message if sees_all(request, message.topic) else masked(message)
+
+
+class StepPage(WorklistView):
+    """Take a step with one item, or with several: ``?id=1&id=2``. A GET asks for input, and changes nothing."""
+
+    template_name = "admin/mqueue_worklists/workitem/step.html"
+
+    def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().setup(request, *args, **kwargs)
+        self.verb = kwargs["verb"]
+        if self.verb not in states.VERBS:
+            raise Http404
+        ids = [one for one in request.GET.getlist("id") if one.isdecimal()][:ITEMS_MAX]
+        self.items = list(self.model_admin.get_queryset(request).filter(pk__in=ids).order_by("pk"))
+        if not self.items or len({item.worklist for item in self.items}) > 1:
+            raise Http404
+        self.title = display.VERB_TEXTS[self.verb]
+
+    @property
+    def worklist(self) -> Worklist:
+        return self.items[0].rules
+
+    def form(self, data: Any = None) -> StepForm:
+        return form_of(self.verb)(data, self.worklist, self.items)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        kwargs.setdefault("form", self.form())
+        return super().get_context_data(
+            items=self.items,
+            items_count=len(self.items),
+            version=self.request.GET.get("version", ""),
+            back=self._back(),
+            **kwargs,
+        )
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        form = self.form(request.POST)
+        if not form.is_valid():
+            return self.render_to_response(self.get_context_data(form=form), status=400)
+        refused: list[str] = []
+        for item in self.items:
+            try:
+                self._take(item, form, request.POST.get("version", ""))
+            except (MQueueError, ValueError) as problem:
+                refused.append(str(problem))
+            except DatabaseError:
+                raise
+            except Exception as problem:  # The worklist's own work failed, and nothing was changed.
+                refused.append(f"{type(problem).__name__}: {problem}")
+        if refused and len(self.items) == 1:
+            form.add_error(None, printable(refused[0]))
+            return self.render_to_response(self.get_context_data(form=form, refused=True), status=409)
+        self._report(refused)
+        return HttpResponseRedirect(self._back())
+
+    def _take(self, item: WorkItem, form: StepForm, version: str) -> None:
+        """Take the step. ``version``: of the item that the user saw, so that no step is based on an old page."""
+        if version.isdecimal():
+            item.version = int(version)
+        arguments = {**form.arguments(), "by": self.request.user}
+        comment = form.cleaned_data["comment"]
+        if self.verb == states.COMMENT:
+            item.comment(comment, by=self.request.user)
+        else:
+            getattr(item, self.verb)(**arguments, comment=comment)
+
+    def _report(self, refused: list[str]) -> None:
+        changed = len(self.items) - len(refused)
+        if changed:
+            text = ngettext("%(count)s item: %(step)s.", "%(count)s items: %(step)s.", changed)
+            messages.success(self.request, text % {"count": changed, "step": self.title})
+        for problem in refused[:10]:
+            messages.error(self.request, printable(problem))
+        if len(refused) > 10:
+            messages.error(self.request, _("%(count)s more were refused.") % {"count": len(refused) - 10})
+
+    def _back(self) -> str:
+        if len(self.items) == 1:
+            return self.model_admin.item_url(self.items[0])
+        return self.model_admin.list_url(self.items[0].worklist)
+
+
+class FiguresPage(WorklistView):
+    """The figures of one worklist: open items by state, and what was finished by week and kind."""
+
+    template_name = "admin/mqueue_worklists/workitem/figures.html"
+    title = gettext_lazy("Figures")
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        try:
+            worklist = worklist_of(self.kwargs["worklist"])
+        except WorklistError as problem:
+            raise Http404(str(problem)) from problem
+        if not has(self.request.user, worklist, "view"):
+            raise PermissionDenied
+        found = figures.open_items(worklist.name, list(worklist.options.states))
+        weeks = figures.finished(worklist.name)
+        return super().get_context_data(
+            name=worklist.name,
+            open=[(display.state_text(state), _counted(count)) for state, count in found.by_state.items()],
+            overdue=_counted(found.overdue),
+            oldest=found.oldest,
+            weeks=[(row, f"{row.share:.0%}", duration(row.mean)) for row in weeks],
+            list_url=self.model_admin.list_url(worklist.name),
+            **kwargs,
+        )
+
+
+def _counted(count: int) -> str:
+    return f"{count:,}" if count < figures.COUNTED else f"{count:,}+"
+
+
+def get_item(queryset: Any, object_id: str) -> WorkItem:
+    """Return the item of a URL. Raises ``Http404`` if there is none that the user may see."""
+    if not object_id.isdecimal():
+        raise Http404
+    found: WorkItem = get_object_or_404(queryset, pk=object_id)
+    return found

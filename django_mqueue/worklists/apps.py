@@ -1,0 +1,33 @@
+"""Django's app configuration of worklists. It imports the declarations, and prepares the database after ``migrate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+
+class WorklistsConfig(AppConfig):
+    name = "django_mqueue.worklists"
+    label = "mqueue_worklists"
+    verbose_name = _("Worklists")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from . import checks  # noqa: F401
+
+        autodiscover_modules("worklists")
+        post_migrate.connect(_prepare, sender=self, dispatch_uid="mqueue_worklists.prepare")
+
+
+def _prepare(*, using: str, **kwargs: Any) -> None:
+    """Create the permissions of the declared worklists, and register their groups.
+
+    From then on, no message of a source is deleted before it is an item.
+    """
+    from .preparing import prepare
+
+    prepare(using)

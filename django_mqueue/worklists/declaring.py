@@ -1,0 +1,114 @@
+"""The decorator ``@worklist``: it checks the options, and registers the handlers of a worklist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+from ..messages import Message
+from ..policy.backoff import ExponentialBackoff, RetryPolicy, policy_of
+from ..policy.durations import to_ms
+from ..protocol.delivery import Delivery
+from ..service.registration import check_names
+from ..service.subscription import check_count
+from ..service.topics import Topic
+from ..workers.registry import IN_FLIGHT, Handler
+from ..workers.registry import add as add_handler
+from . import automation, intake, registry, steps
+from .registry import Options, Worklist
+from .states import State, declared
+
+Class = TypeVar("Class", bound=type[Worklist])
+HANDLER_ATTEMPTS = 1000
+"""Maximum of ``max_attempts``."""
+
+
+def worklist(
+    name: str,
+    *,
+    source: str | Topic,
+    states: Sequence[State | str] = (),
+    due: float | timedelta | None = None,
+    remind: float | timedelta | None = None,
+    escalate_to: str = "",
+    attributes: Sequence[str] = (),
+    max_attempts: int = 3,
+    retry: RetryPolicy | Sequence[float | timedelta] | None = ExponentialBackoff(),  # noqa: B008
+    visibility_timeout: float | timedelta = 60,
+    max_runtime: float | timedelta | None = None,
+) -> Callable[[Class], Class]:
+    """Declare a worklist, in a module ``worklists.py`` of an installed app. Then run ``migrate`` for its permissions.
+
+    ``runconsumer`` makes an item from each message of ``source``.
+
+    - ``name``: lower-case letters, digits and underscores. Each step is published to the topic ``worklist.<name>``.
+    - ``source``: the topic whose messages become items.
+    - ``states``: further states of its items, as ``State`` or as names, such as ``"review"``.
+    - ``due``: seconds (or a ``timedelta``) after which an item is overdue; ``Worklist.due`` can differ by message.
+    - ``remind``: seconds (or a ``timedelta``) before that, when the step ``reminded`` is published.
+    - ``escalate_to``: the name of the group of users that gets overdue items; ``Worklist.escalate`` can do otherwise.
+    - ``attributes``: names of values by which ``find`` finds items.
+    - ``max_attempts``, ``retry``, ``visibility_timeout``, ``max_runtime``: for ``work`` of automated items, as for
+      ``@consumer``. After the last failed attempt, the item is unassigned, with the error.
+
+    Raises ``TypeError`` or ``ValueError`` for invalid options, ``WorklistError`` if another class has the name, and
+    ``HandlerError`` if the source has another handler for the group ``worklist.<name>``.
+    """
+    registry.check_name(name)
+    topic = registry.topic_of(name)
+    check_names(str(source), topic)
+    check_count("max_attempts", max_attempts)
+    if max_attempts > HANDLER_ATTEMPTS:
+        raise ValueError(f"max_attempts must be at most {HANDLER_ATTEMPTS}, not {max_attempts}")
+    if remind is not None and due is None:
+        raise ValueError("remind counts from the due date: give due as well")
+    if isinstance(attributes, str) or not all(isinstance(one, str) and one for one in attributes):
+        raise TypeError(f"attributes must be a sequence of names, not {attributes!r}")
+    options = Options(
+        source=str(source),
+        states=declared(states),
+        due_ms=None if due is None else to_ms("due", due),
+        remind_ms=None if remind is None else to_ms("remind", remind),
+        escalate_to=escalate_to,
+        attributes=tuple(attributes),
+        max_attempts=max_attempts,
+        retry=policy_of(retry),
+        visible_ms=to_ms("visibility_timeout", visibility_timeout, least=0.001),
+        max_runtime=None if max_runtime is None else to_ms("max_runtime", max_runtime, least=0.001) / 1000,
+    )
+
+    def declare(cls: Class) -> Class:
+        if not (isinstance(cls, type) and issubclass(cls, Worklist)):
+            raise TypeError(f"@worklist needs a subclass of Worklist, not {cls!r}")
+        cls.name, cls.options = name, options
+        instance = cls()
+        registry.add(instance)
+
+        def make(delivery: Delivery) -> None:
+            intake.make_item(instance, delivery)
+
+        def react(delivery: Delivery) -> None:
+            automation.handle(instance, delivery)
+
+        limits = automation.TIMER_LIMITS
+        of_source = Handler(
+            make, options.source, topic, f"worklist {name}: its source", IN_FLIGHT, None, False, limits.max_attempts,
+            limits.retry, options.visible_ms, "earliest", atomic=True,
+        )  # fmt: skip
+        of_items = Handler(
+            react, topic, topic, f"worklist {name}: its items", IN_FLIGHT, None, False, HANDLER_ATTEMPTS,
+            limits.retry, options.visible_ms, "earliest", atomic=True, max_runtime=options.max_runtime,
+            filter=_is_own, limits_of=partial(automation.limits_of, instance),
+            after_failure=partial(automation.after_failure, instance),
+        )  # fmt: skip
+        add_handler(of_source)
+        add_handler(of_items)
+        return cls
+
+    return declare
+
+
+def _is_own(message: Message) -> bool:
+    return message.kind in steps.TIMERS

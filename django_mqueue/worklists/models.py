@@ -1,0 +1,199 @@
+"""The three tables of worklists: items, their attributes, and their history.
+
+A comment at each index names what uses it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.contrib.contenttypes.fields import GenericForeignKey
+from django.contrib.contenttypes.models import ContentType
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from .. import conf
+from ..models import key_column
+from . import registry, states, steps
+from .fields import MomentField
+
+if TYPE_CHECKING:
+    from .registry import Worklist
+
+
+class WorkItem(models.Model):
+    """A work item: one message of a worklist's source, until a person or a handler has finished it.
+
+    Each method that changes the item is one transaction, and a savepoint inside the caller's. ``by`` is the user who
+    does it; None: the program. The methods raise ``TransitionNotAllowed`` if the state or the user's permissions do not
+    allow it, and ``ItemChanged`` if another step has changed the item since this object was read. Nothing is changed
+    then.
+    """
+
+    worklist = key_column(registry.NAME_MAX, verbose_name=_("worklist"))
+    state = key_column(states.NAME_MAX, verbose_name=_("state"))
+    kind = key_column(191, blank=True, verbose_name=_("kind"))
+    title = models.CharField(_("title"), max_length=200)
+    assignee = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, db_index=False, related_name="+",
+        verbose_name=_("assigned to"),
+    )  # fmt: skip
+    team = models.ForeignKey(
+        "auth.Group", models.SET_NULL, null=True, blank=True, db_index=False, related_name="+", verbose_name=_("team")
+    )  # fmt: skip
+    linked_type = models.ForeignKey(ContentType, models.SET_NULL, null=True, db_index=False, related_name="+")
+    linked_id = key_column(191, null=True)
+    linked = GenericForeignKey("linked_type", "linked_id")
+    message_id = key_column(191, help_text=_("The id of the message that the item was made from."))
+    message_offset = models.BigIntegerField(help_text=_("The offset of that message in the log."))
+    payload = models.JSONField(encoder=DjangoJSONEncoder, null=True)
+    headers = models.JSONField(encoder=DjangoJSONEncoder, default=dict)
+    result = models.JSONField(_("result"), encoder=DjangoJSONEncoder, null=True)
+    error = models.TextField(_("error"), blank=True, help_text=_("Why the handler gave the item to people."))
+    is_open = models.BooleanField(_("open"), default=True)
+    is_automated = models.BooleanField(_("automated"), default=False, help_text=_("A handler finished it."))
+    version = models.PositiveIntegerField(default=1, help_text=_("The number of its steps that changed it."))
+    created_at = MomentField(_("created"))
+    due_at = MomentField(_("due"), null=True)
+    delayed_until = MomentField(_("delayed until"), null=True)
+    ended_at = MomentField(_("ended"), null=True)
+
+    class Meta:
+        db_table = "worklist_items"
+        verbose_name = _("work item")
+        verbose_name_plural = _("work items")
+        default_permissions = ()
+        constraints = [
+            # intake: a message becomes one item, also if its group is reset.
+            models.UniqueConstraint(fields=["worklist", "message_offset"], name="worklist_items_message"),
+        ]
+        indexes = [
+            # find: open items by due date, by age, and by kind and age.
+            models.Index(fields=["worklist", "is_open", "due_at"], name="worklist_items_due"),
+            models.Index(fields=["worklist", "is_open", "created_at"], name="worklist_items_age"),
+            models.Index(fields=["worklist", "kind", "is_open", "created_at"], name="worklist_items_kind"),
+            # find: items in one state, by due date.
+            models.Index(fields=["worklist", "state", "due_at"], name="worklist_items_state"),
+            # find: items of a user, of a group of users, of an object, of a message.
+            models.Index(fields=["assignee", "is_open", "due_at"], name="worklist_items_assignee"),
+            models.Index(fields=["team", "is_open", "due_at"], name="worklist_items_team"),
+            models.Index(fields=["linked_type", "linked_id", "created_at"], name="worklist_items_linked"),
+            models.Index(fields=["message_id"], name="worklist_items_source"),
+            # figures: covering.
+            models.Index(
+                fields=["worklist", "ended_at", "kind", "is_automated", "state", "created_at"],
+                name="worklist_items_ended",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def using(self) -> str:
+        return self._state.db or conf.database()
+
+    @property
+    def topic(self) -> str:
+        """The topic to which the item's steps are published."""
+        return registry.topic_of(self.worklist)
+
+    @property
+    def rules(self) -> Worklist:
+        """The declared worklist. Raises ``WorklistError`` if the project no longer declares it."""
+        return registry.worklist_of(self.worklist)
+
+    @property
+    def history(self) -> models.QuerySet[WorkStep]:
+        """The steps of the item, oldest first."""
+        return self.steps.using(self.using).order_by("pk")
+
+    def take(self, *, by: Any, comment: str = "") -> None:
+        """Assign the item to ``by``. Needs the permission ``take``."""
+        steps.take(self, by, comment)
+
+    def assign(self, *, to: Any, by: Any = None, comment: str = "") -> None:
+        """Assign the item to a user, or to a group of users: it is then unassigned, among the group's items.
+
+        Needs the permission ``assign``. Raises ``TypeError`` if ``to`` is neither.
+        """
+        steps.assign(self, to, by, comment)
+
+    def unassign(self, *, by: Any = None, comment: str = "") -> None:
+        """Take the item from its assignee, or from the handler. Needs the permission ``assign``."""
+        steps.unassign(self, by, comment)
+
+    def hand_back(self, *, by: Any, comment: str = "") -> None:
+        """Give the item back, so that others can take it. Only the assignee may do so."""
+        steps.hand_back(self, by, comment)
+
+    def finish(self, *, by: Any = None, result: Any = None, comment: str = "") -> None:
+        """Do the item's ``work`` and finish it, in one transaction.
+
+        ``result``: a JSON value that is stored; None: what ``work`` returns. The assignee may do so, and users with
+        ``assign``; in a declared state, users with ``review``. Raises what ``work`` raises.
+        """
+        steps.finish(self, by, result, comment)
+
+    def delay(self, *, until: datetime | timedelta | float, by: Any = None, comment: str = "") -> None:
+        """Put the item aside until an aware datetime, or for a ``timedelta`` or seconds, by the database's clock.
+
+        Then it is assigned or unassigned again, as before. Raises ``ValueError`` if ``until`` is not in the future.
+        """
+        steps.delay(self, until, by, comment)
+
+    def move(self, state: str, *, by: Any = None, comment: str = "") -> None:
+        """Move the item into another state that the worklist's declarations allow."""
+        steps.move(self, state, by, comment)
+
+    def cancel(self, *, by: Any = None, comment: str = "") -> None:
+        """End the item without its work. Needs the permission ``assign``."""
+        steps.cancel(self, by, comment)
+
+    def comment(self, text: str, *, by: Any = None) -> None:
+        """Add a comment to the item's history. Needs the permission ``view``."""
+        steps.comment(self, text, by)
+
+
+class WorkAttribute(models.Model):
+    """The value of an attribute that the worklist declares."""
+
+    item = models.ForeignKey(WorkItem, models.CASCADE, related_name="attributes")
+    worklist = key_column(registry.NAME_MAX)
+    name = key_column(64)
+    value = key_column(registry.VALUE_MAX)
+
+    class Meta:
+        db_table = "worklist_attributes"
+        default_permissions = ()
+        indexes = [
+            # find: items by an attribute.
+            models.Index(fields=["worklist", "name", "value", "item"], name="worklist_attributes_value"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}"
+
+
+class WorkStep(models.Model):
+    """One step in the history of an item. ``actor_name`` remains if the user is deleted; '' is the program."""
+
+    item = models.ForeignKey(WorkItem, models.CASCADE, related_name="steps")
+    step = key_column(32)
+    before = key_column(states.NAME_MAX, blank=True)
+    after = key_column(states.NAME_MAX)
+    actor = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")
+    actor_name = models.CharField(max_length=150, blank=True)
+    comment = models.TextField(blank=True)
+    data = models.JSONField(encoder=DjangoJSONEncoder, default=dict)
+    at = MomentField()
+
+    class Meta:
+        db_table = "worklist_steps"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.step} by {self.actor_name or 'the program'}"

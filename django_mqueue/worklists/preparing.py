@@ -1,0 +1,34 @@
+"""Prepare a database for the declared worklists: permissions, and the registrations of their consumer groups."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import Permission
+from django.contrib.contenttypes.models import ContentType
+from django.db import connections, router
+
+from .. import conf
+from ..models import Offset
+from ..service.registration import subscribe
+from .models import WorkItem
+from .registry import PERMISSIONS, worklists
+
+
+def prepare(using: str) -> None:
+    """Create what is missing. Does nothing on other databases than the queue's."""
+    if using != conf.database() or not router.allow_migrate_model(using, WorkItem):
+        return
+    with connections[using].cursor() as cursor:
+        there = connections[using].introspection.table_names(cursor)
+    needed = {model._meta.db_table for model in (WorkItem, Permission, Offset)}
+    if not needed <= set(there):
+        return
+    content_type = ContentType.objects.db_manager(using).get_for_model(WorkItem)
+    for worklist in worklists():
+        for right, text in PERMISSIONS.items():
+            Permission.objects.using(using).update_or_create(
+                content_type=content_type,
+                codename=f"{right}_{worklist.name}",
+                defaults={"name": text % worklist.name},
+            )
+        subscribe(worklist.options.source, worklist.topic, using=using)
+        subscribe(worklist.topic, worklist.topic, using=using)

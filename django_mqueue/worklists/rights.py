@@ -1,0 +1,73 @@
+"""Which steps a user may take: by the worklist's permissions, and by the person to whom the item is assigned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .registry import PERMISSIONS, Worklist, worklists
+from .states import (
+    ASSIGN,
+    ASSIGNED,
+    CANCEL,
+    COMMENT,
+    DELAY,
+    FINISH,
+    HAND_BACK,
+    MOVE,
+    TAKE,
+    UNASSIGN,
+    VERBS,
+    is_allowed,
+)
+
+if TYPE_CHECKING:
+    from .models import WorkItem
+
+ALL_MAY = {TAKE: "take", ASSIGN: "assign", UNASSIGN: "assign", CANCEL: "assign"}
+"""The permission for verbs that do not depend on the assignee."""
+
+
+def has(user: Any, worklist: Worklist, right: str) -> bool:
+    """Return whether the user has a permission on a worklist. Each of the permissions includes ``view``."""
+    wanted = PERMISSIONS if right == "view" else (right,)
+    return any(user.has_perm(worklist.permission(one)) for one in wanted)
+
+
+def visible(user: Any) -> list[Worklist]:
+    """Return the worklists whose items the user may view."""
+    return [worklist for worklist in worklists() if has(user, worklist, "view")]
+
+
+def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
+    """Return why the user may not take this step, whatever the item's state allows; None if the user may."""
+    worklist = item.rules
+    state = worklist.options.states.get(item.state)
+    is_own = item.assignee_id is not None and item.assignee_id == user.pk
+    if verb == COMMENT:
+        right = "view"
+    elif verb in ALL_MAY:
+        right = ALL_MAY[verb]
+    elif verb in (MOVE, FINISH) and state is not None:
+        right = "review"
+        if is_own and not state.own and has(user, worklist, right):
+            return f"state {state.name!r} needs another user: the item is assigned to you"
+    elif verb == HAND_BACK:
+        if has(user, worklist, "take") and not is_own:
+            return "only the user to whom the item is assigned may hand it back"
+        right = "take"
+    else:  # Finish, delay or move an item that is assigned to somebody, or delay an item that is not.
+        mine = is_own or (verb == DELAY and item.state != ASSIGNED)
+        if has(user, worklist, "assign") or (mine and has(user, worklist, "take")):
+            return None
+        if has(user, worklist, "take"):
+            return "the item is not assigned to you"
+        right = "take"
+    return None if has(user, worklist, right) else f"it needs the permission {worklist.permission(right)!r}"
+
+
+def verbs_for(item: WorkItem, user: Any) -> list[str]:
+    """Return the verbs that the item's state and the user's permissions allow now."""
+    states = item.rules.options.states
+    return [
+        verb for verb in VERBS if is_allowed(states, verb, item.state) and refusal(item, verb, user) is None
+    ]

@@ -1,0 +1,98 @@
+"""Find work items by indexes: by state, user, age, due date, kind, object, message and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.contenttypes.models import ContentType
+from django.db import models
+
+from .. import conf
+from ..policy.durations import moment, to_ms
+from ..store.queries.group_rows import now_ms
+from .intake import checked_attributes
+from .models import WorkAttribute, WorkItem
+from .registry import worklist_of
+from .states import BUILT_IN, WorklistError
+
+
+def find(
+    worklist: str | None = None,
+    *,
+    state: str | Sequence[str] | None = None,
+    open: bool | None = None,
+    assignee: Any = None,
+    team: Any = None,
+    kind: str | None = None,
+    overdue: bool = False,
+    due_before: datetime | None = None,
+    older_than: float | timedelta | None = None,
+    linked: models.Model | None = None,
+    message_id: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    using: str | None = None,
+) -> models.QuerySet[WorkItem]:
+    """Return the items that match all arguments, as a queryset, so that the caller can order, count and slice them.
+
+    - ``worklist``: its name. Needed unless ``assignee``, ``team``, ``linked`` or ``message_id`` is given: an index
+      begins with each of these.
+    - ``state``: one state, or several. ``open``: True for items that have not ended, False for the others.
+    - ``assignee``: a user. ``team``: a group of users.
+    - ``overdue``: open items whose due date has passed. ``due_before``: open items that are due before this time.
+    - ``older_than``: seconds (or a ``timedelta``) since the item was made, by the database's clock.
+    - ``linked``: the model instance that the items are about. ``message_id``: the id of their message.
+    - ``attributes``: values of declared attributes. Needs ``worklist``.
+
+    Raises ``ValueError`` or ``WorklistError`` for a state, an attribute or a worklist that is not declared, and if no
+    index serves the arguments.
+    """
+    alias = conf.database(using)
+    found = WorkItem.objects.using(alias)
+    if worklist is None and assignee is None and team is None and linked is None and message_id is None:
+        raise ValueError(
+            "give worklist, assignee, team, linked or message_id: no index serves a search without"
+        )
+    if worklist is not None:
+        found = found.filter(worklist=worklist)
+        if state is not None:
+            _check_states(worklist, state)
+    if state is not None:
+        found = found.filter(state__in=[state] if isinstance(state, str) else list(state))
+    if overdue or due_before is not None:
+        open = True
+    if open is not None:
+        found = found.filter(is_open=open)
+    if overdue:
+        found = found.filter(due_at__lt=moment(now_ms(alias)))
+    if due_before is not None:
+        found = found.filter(due_at__lt=due_before)
+    if older_than is not None:
+        found = found.filter(created_at__lte=moment(now_ms(alias) - to_ms("older_than", older_than)))
+    equal = {"assignee": assignee, "team": team, "kind": kind, "message_id": message_id}
+    found = found.filter(**{name: value for name, value in equal.items() if value is not None})
+    if linked is not None:
+        type_ = ContentType.objects.db_manager(alias).get_for_model(linked)
+        found = found.filter(linked_type=type_, linked_id=str(linked.pk))
+    return found if attributes is None else _with_attributes(found, worklist, attributes, alias)
+
+
+def _with_attributes(
+    found: models.QuerySet[WorkItem], worklist: str | None, attributes: Mapping[str, Any], alias: str
+) -> models.QuerySet[WorkItem]:
+    if worklist is None:
+        raise ValueError("attributes need worklist: each worklist declares its own")
+    for name, value in checked_attributes(worklist_of(worklist), attributes).items():
+        rows = WorkAttribute.objects.using(alias).filter(worklist=worklist, name=name, value=value)
+        found = found.filter(pk__in=rows.values("item"))
+    return found
+
+
+def _check_states(worklist: str, state: str | Sequence[str]) -> None:
+    known = [*BUILT_IN, *worklist_of(worklist).options.states]
+    for one in [state] if isinstance(state, str) else state:
+        if one not in known:
+            raise WorklistError(
+                f"worklist {worklist!r} has no state {one!r}; its states are {', '.join(known)}"
+            )

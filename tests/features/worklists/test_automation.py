@@ -1,0 +1,76 @@
+"""Automated items: a handler finishes them, or gives them to people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_mqueue import Reject
+from django_mqueue.testing import drain, published
+from django_mqueue.worklists import WorkItem, Worklist
+
+from .conftest import Declare
+from .lists import an_item, fails, newest, refunded, steps_of, user
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_handler_finishes_an_automated_item(refunds: type[Worklist]) -> None:
+    item = an_item(10)
+    assert (item.state, item.is_automated, item.result) == ("finished", True, {"refunded": 10})
+    assert refunded() == [10]
+    assert steps_of(item) == ["created", "finished"]
+    assert published("worklist.refunds")[-1].payload["automated"] is True
+
+
+def test_a_failed_attempt_is_retried(declare: Declare) -> None:
+    declare(retry=[0, 0])
+    fails.append(RuntimeError("busy"))
+    item = an_item(10)
+    assert item.state == "finished"
+    assert refunded() == [10]
+
+
+def test_after_the_last_attempt_people_get_the_item(declare: Declare) -> None:
+    declare(retry=[0, 0], max_attempts=3)
+    fails.extend([RuntimeError("busy"), RuntimeError("busy"), RuntimeError("closed")])
+    item = an_item(10)
+    assert (item.state, item.error) == ("unassigned", "RuntimeError: closed")
+    assert refunded() == []
+    assert steps_of(item) == ["created", "failed"]
+    ann = user("ann", "take")
+    item.take(by=ann)
+    item.finish(by=ann)
+    assert (newest().is_automated, newest().error, refunded()) == (False, "", [10])
+
+
+def test_reject_gives_the_item_to_people_at_once(refunds: type[Worklist]) -> None:
+    fails.append(Reject("the account is closed"))
+    item = an_item(10)
+    assert (item.state, item.error) == ("unassigned", "the account is closed")
+
+
+def test_a_result_that_is_no_json_gives_the_item_to_people(declare: Declare) -> None:
+    class Wrong(Worklist):
+        def automate(self, message: Any) -> bool:
+            return True
+
+        def work(self, item: WorkItem) -> Any:
+            return {1, 2}
+
+    declare(Wrong, max_attempts=1)
+    assert "the result of work must be a JSON value" in an_item(10).error
+
+
+def test_the_handler_leaves_an_item_that_a_person_took_from_it(refunds: type[Worklist]) -> None:
+    from .lists import SOURCE, request
+
+    request(10)
+    drain(SOURCE)
+    item = newest()
+    assert item.state == "automated"
+    item.unassign(by=user("boss", "assign"))
+    drain()
+    assert newest().state == "unassigned"
+    assert refunded() == []

@@ -1,0 +1,101 @@
+"""A message becomes one item, or a dead letter with the reason."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_mqueue import publish, reset
+from django_mqueue.testing import drain, published
+from django_mqueue.worklists import WorkItem, Worklist
+from tests.support.shop.models import Sale
+
+from .conftest import Declare
+from .lists import SOURCE, an_item, dead_reason, newest, request, steps_of
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_message_becomes_an_item(refunds: type[Worklist]) -> None:
+    sale = Sale.objects.create(number=7)
+    item = an_item(50, sale=7)
+    assert (item.worklist, item.state, item.kind, item.is_open) == ("refunds", "unassigned", "refund", True)
+    assert item.payload == {"amount": 50, "sale": 7}
+    assert item.linked == sale
+    assert item.title == "7"
+    assert steps_of(item) == ["created"]
+
+
+def test_the_first_step_is_a_message_of_the_worklists_topic(refunds: type[Worklist]) -> None:
+    item = an_item()
+    (message,) = published("worklist.refunds")
+    assert (message.kind, message.key) == ("created", str(item.pk))
+    assert message.payload["after"] == "unassigned"
+
+
+def test_a_message_that_is_delivered_again_makes_no_second_item(refunds: type[Worklist]) -> None:
+    an_item()
+    reset(SOURCE, "worklist.refunds", to="earliest")
+    drain()
+    assert WorkItem.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        ({"amount": 50, "sale": 404}, "Sale matching query does not exist"),
+        ({"price": 50}, "KeyError: 'amount'"),
+    ],
+)
+def test_a_message_that_does_not_fit_is_a_dead_letter(
+    refunds: type[Worklist], payload: dict[str, int], reason: str
+) -> None:
+    publish(SOURCE, payload)
+    drain()
+    assert "cannot become an item of worklist 'refunds'" in dead_reason()
+    assert reason in dead_reason()
+    assert not WorkItem.objects.exists()
+
+
+def test_bytes_are_a_dead_letter(refunds: type[Worklist]) -> None:
+    publish(SOURCE, b"\x00")
+    drain()
+    assert "its payload is bytes, and a work item needs JSON" in dead_reason()
+
+
+def test_due_dates_count_from_the_item(declare: Declare) -> None:
+    declare(due=timedelta(days=2))
+    item = an_item()
+    assert item.due_at is not None
+    assert item.due_at - item.created_at == timedelta(days=2)
+
+
+def test_a_due_date_can_differ_by_message(declare: Declare) -> None:
+    class Urgent(Worklist):
+        def due(self, message):  # type: ignore[no-untyped-def]
+            return timedelta(hours=1) if message.payload["amount"] > 100 else None
+
+    declare(Urgent)
+    assert an_item(50).due_at is None
+    assert an_item(150).due_at is not None
+
+
+def test_attributes_that_are_not_declared_are_refused(declare: Declare) -> None:
+    class Wrong(Worklist):
+        def attributes(self, message):  # type: ignore[no-untyped-def]
+            return {"country": "DE"}
+
+    declare(Wrong, attributes=["city"])
+    request(50)
+    drain()
+    assert "has no attribute 'country'; its declaration names: city" in dead_reason()
+
+
+def test_two_worklists_can_have_one_source(declare: Declare) -> None:
+    declare()
+    declare(Worklist, "checks")
+    request(50)
+    drain()
+    assert sorted(WorkItem.objects.values_list("worklist", flat=True)) == ["checks", "refunds"]
+    assert newest().history.count() == 1

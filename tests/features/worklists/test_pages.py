@@ -1,0 +1,302 @@
+"""The pages of work items in Django's admin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from html import unescape
+from importlib import reload
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.test import Client, override_settings
+from django.urls import clear_url_caches, reverse
+
+import tests.urls
+from django_mqueue.worklists import State, WorkItem, Worklist
+from django_mqueue.worklists.admin import WorkItemInline
+from tests.support.shop.models import Sale
+
+from .conftest import Declare
+from .lists import an_item, fails, newest, refunded, steps_of, team, user
+
+pytestmark = pytest.mark.django_db
+
+LIST = "admin:mqueue_worklists_workitem_changelist"
+
+
+def client_of(who: User) -> Client:
+    client = Client()
+    client.force_login(who)
+    return client
+
+
+def listed(client: Client, **query: str) -> list[str]:
+    """Return the titles in the list, in order."""
+    response = client.get(reverse(LIST), query)
+    assert response.status_code == 200
+    return [item.title for item in response.context["cl"].result_list]
+
+
+def page_of(client: Client, item: WorkItem) -> str:
+    response = client.get(reverse("admin:mqueue_worklists_workitem_change", args=(item.pk,)))
+    assert response.status_code == 200
+    return unescape(response.content.decode())
+
+
+def press(client: Client, verb: str, *items: WorkItem, follow: bool = True, **data: object) -> str:
+    """Send the form of a step. Return the page that follows."""
+    url = reverse("admin:mqueue_worklists_step", args=(verb,))
+    query = "&".join(f"id={item.pk}" for item in items)
+    assert client.get(f"{url}?{query}").status_code == 200
+    response = client.post(f"{url}?{query}", {"comment": "", **data}, follow=follow)
+    return unescape(response.content.decode())
+
+
+def buttons(client: Client, item: WorkItem) -> list[str]:
+    response = client.get(reverse("admin:mqueue_worklists_workitem_change", args=(item.pk,)))
+    return [button["verb"] for button in response.context["buttons"]]
+
+
+class TestList:
+    def test_my_items_are_first(self, refunds: type[Worklist]) -> None:
+        ann = user("ann", "take")
+        mine, _other = an_item(50), an_item(60)
+        mine.take(by=ann)
+        assert listed(client_of(ann)) == [mine.title]
+
+    def test_the_views(self, declare: Declare) -> None:
+        declare(states=["review"], due=60)
+        ann, accounting = user("ann", "take"), team("accounting")
+        ann.groups.add(accounting)
+        free, reviewed, teams, ended, late = [an_item(100 + number, kind=str(number)) for number in range(5)]
+        reviewed.assign(to=ann)
+        reviewed.move("review")
+        teams.assign(to=accounting)
+        ended.cancel()
+        WorkItem.objects.filter(pk=late.pk).update(due_at=late.created_at)
+        client = client_of(ann)
+        assert listed(client, view="unassigned") == [late.title, free.title, teams.title]
+        assert listed(client, view="team") == [teams.title]
+        assert listed(client, view="review") == [reviewed.title]
+        assert listed(client, view="ended") == [ended.title]
+        assert listed(client, view="overdue") == [late.title]
+        assert listed(client, view="open") == [one.title for one in (late, free, reviewed, teams)]
+
+    def test_the_worklists_that_the_user_may_view(self, declare: Declare) -> None:
+        declare()
+        declare(Worklist, "checks", source="checks-wanted")
+        an_item()
+        client = client_of(user("cleo", "take", worklist="checks"))
+        assert listed(client, view="open") == []
+        assert listed(client, view="open", worklist="refunds") == []
+        assert listed(client_of(user("ann", "take")), view="open", worklist="refunds") == [newest().title]
+
+    def test_users_without_permission_see_nothing(self, refunds: type[Worklist]) -> None:
+        item, client = an_item(), client_of(user("eve"))
+        assert client.get(reverse(LIST)).status_code == 403
+        assert (
+            client.get(reverse("admin:mqueue_worklists_workitem_change", args=(item.pk,))).status_code == 404
+        )
+        assert (
+            client.get(f"{reverse('admin:mqueue_worklists_step', args=('take',))}?id={item.pk}").status_code
+            == 404
+        )
+        assert "Work items" not in client.get(reverse("admin:index")).content.decode()
+
+    def test_search_by_number_message_object_and_attribute(self, declare: Declare) -> None:
+        declare(attributes=["country"])
+        Sale.objects.create(pk=77, number=7)
+        item, _other = an_item(50, sale=7, country="DE"), an_item(60, country="FR")
+        client = client_of(user("ann", "view"))
+        for term in (str(item.pk), item.message_id, "77", "DE"):
+            assert listed(client, q=term) == [item.title], term
+
+    def test_many_items_at_once(self, refunds: type[Worklist]) -> None:
+        ann, bob = user("ann", "take"), user("bob", "take")
+        first, second, third = an_item(), an_item(), an_item()
+        second.take(by=bob)
+        data = {"action": "take", "_selected_action": [first.pk, second.pk, third.pk]}
+        response = client_of(ann).post(f"{reverse(LIST)}?view=open", data)
+        assert response.status_code == 302
+        page = (
+            client_of(ann)
+            .post(response.headers["Location"], {"comment": "for today"}, follow=True)
+            .content.decode()
+        )
+        assert "2 items: Take." in page
+        assert "is assigned: take is allowed in unassigned, delayed" in page
+        assert list(WorkItem.objects.order_by("pk").values_list("assignee__username", flat=True)) == [
+            "ann",
+            "bob",
+            "ann",
+        ]
+
+
+class TestItem:
+    def test_it_shows_message_object_and_history(self, declare: Declare, admin_client: Client) -> None:
+        declare(attributes=["country"])
+        Sale.objects.create(number=7)
+        item = an_item(50, sale=7, country="DE")
+        item.comment("the customer called")
+        page = page_of(admin_client, item)
+        for text in ('"amount": 50', "Sale: 7", "country", "the customer called", "commented", "created"):
+            assert text in page, text
+
+    def test_the_buttons_of_each_user(self, refunds: type[Worklist]) -> None:
+        ann, boss, rita = user("ann", "take"), user("boss", "assign"), user("rita", "review")
+        item = an_item()
+        assert buttons(client_of(ann), item) == ["take", "delay", "comment"]
+        assert buttons(client_of(boss), item) == ["assign", "delay", "cancel", "comment"]
+        assert buttons(client_of(rita), item) == ["comment"]
+        item.take(by=ann)
+        assert buttons(client_of(ann), item) == ["hand_back", "finish", "delay", "move", "comment"]
+        item.move("review", by=ann)
+        assert buttons(client_of(rita), item) == ["finish", "move", "comment"]
+        assert buttons(client_of(ann), item) == ["comment"]
+
+    def test_a_masked_topic(self, refunds: type[Worklist]) -> None:
+        item = an_item(50, secret="hidden-card-number")
+        mask = {"refund-requests": {"MASK": "tests.features.worklists.test_pages.mask"}}
+        with override_settings(MQUEUE={"TOPICS": mask}):
+            assert "hidden-card-number" not in page_of(client_of(user("ann", "take")), item)
+
+    def test_what_the_handler_could_not_do(self, declare: Declare) -> None:
+        declare(max_attempts=1)
+        fails.append(RuntimeError("the bank is closed"))
+        page = page_of(client_of(user("ann", "take")), an_item(10))
+        assert "The handler gave this item to people: RuntimeError: the bank is closed" in page
+
+
+def mask(message: Any) -> Any:
+    return replace(message, payload={"amount": "***"})
+
+
+class TestSteps:
+    def test_take_with_one_click(self, refunds: type[Worklist]) -> None:
+        ann, item = user("ann", "take"), an_item()
+        page = press(client_of(ann), "take", item, version=item.version)
+        assert "1 item: Take." in page
+        assert newest().assignee == ann
+
+    def test_a_page_that_is_out_of_date_changes_nothing(self, refunds: type[Worklist]) -> None:
+        ann, bob = user("ann", "take"), user("bob", "take", "assign")
+        item = an_item()
+        seen = item.version
+        item.take(by=bob)
+        item.unassign()
+        page = press(client_of(ann), "take", item, version=seen)
+        assert "was changed meanwhile: it is unassigned; nothing was changed" in page
+        assert newest().assignee is None
+
+    def test_assign_to_a_user_or_a_team(self, refunds: type[Worklist]) -> None:
+        boss, ann, accounting = user("boss", "assign"), user("ann", "take"), team("accounting")
+        accounting.permissions.set(ann.user_permissions.all())
+        item = an_item()
+        page = press(client_of(boss), "assign", item, user=ann.pk, team=accounting.pk)
+        assert "Give a user or a team, and not both." in page
+        press(client_of(boss), "assign", item, user=ann.pk)
+        assert newest().assignee == ann
+        press(client_of(boss), "assign", item, team=accounting.pk)
+        assert (newest().assignee, newest().team) == (None, accounting)
+
+    def test_only_users_who_may_take_items_are_offered(self, refunds: type[Worklist]) -> None:
+        boss, _ann, _eve = user("boss", "assign"), user("ann", "take"), user("eve", "view")
+        url = reverse("admin:mqueue_worklists_step", args=("assign",))
+        page = client_of(boss).get(f"{url}?id={an_item().pk}").content.decode()
+        assert ">ann</option>" in page
+        assert ">eve</option>" not in page
+
+    def test_delay(self, refunds: type[Worklist]) -> None:
+        ann, item = user("ann", "take"), an_item()
+        press(client_of(ann), "delay", item, until="2099-01-02T03:04:05")
+        delayed = newest().delayed_until
+        assert delayed is not None
+        assert (newest().state, delayed.isoformat()) == ("delayed", "2099-01-02T03:04:05+00:00")
+        page = press(client_of(ann), "delay", an_item(), until="2001-01-01T00:00:00")
+        assert "until must lie in the future" in page
+
+    def test_finish_with_a_result(self, refunds: type[Worklist]) -> None:
+        ann, item = user("ann", "take"), an_item()
+        item.take(by=ann)
+        press(client_of(ann), "finish", item, result="sent by post", comment="done")
+        assert (newest().state, newest().result) == ("finished", "sent by post")
+        assert "sent by post" in page_of(client_of(ann), item)
+
+    def test_work_that_fails_is_shown(self, refunds: type[Worklist]) -> None:
+        ann, item = user("ann", "take"), an_item()
+        item.take(by=ann)
+        fails.append(RuntimeError("the bank is closed"))
+        page = press(client_of(ann), "finish", item)
+        assert "Nothing was changed." in page
+        assert "RuntimeError: the bank is closed" in page
+        assert (newest().state, refunded()) == ("assigned", [])
+
+    def test_review(self, declare: Declare) -> None:
+        declare(states=[State("review", required=True, own=False)])
+        ann, rita, item = user("ann", "take", "review"), user("rita", "review"), an_item()
+        item.take(by=ann)
+        press(client_of(ann), "move", item, state="review")
+        assert "another user" in press(client_of(ann), "finish", item)
+        press(client_of(rita), "finish", item)
+        assert steps_of(item) == ["created", "taken", "moved", "finished"]
+
+    def test_a_step_that_is_not_permitted(self, refunds: type[Worklist]) -> None:
+        page = press(client_of(user("eve", "view")), "take", an_item())
+        assert "it needs the permission" in page
+        assert newest().state == "unassigned"
+
+    def test_cancel_and_comment(self, refunds: type[Worklist]) -> None:
+        boss, item = client_of(user("boss", "assign")), an_item()
+        assert "This field is required." in press(boss, "comment", item)
+        press(boss, "comment", item, comment="a duplicate?")
+        press(boss, "cancel", item, comment="a duplicate")
+        assert steps_of(item) == ["created", "commented", "cancelled"]
+
+
+class TestFigures:
+    def test_open_items_and_what_was_finished(self, declare: Declare) -> None:
+        declare(due=timedelta(days=1))
+        an_item(10), an_item(11), an_item(60)
+        an_item(50).cancel()
+        page = client_of(user("ann", "view")).get(
+            reverse("admin:mqueue_worklists_figures", args=("refunds",))
+        )
+        assert page.context["weeks"][0][1] == "100%"
+        assert page.context["open"][0] == ("unassigned", "1")
+
+    def test_it_needs_the_permission(self, refunds: type[Worklist]) -> None:
+        url = reverse("admin:mqueue_worklists_figures", args=("refunds",))
+        assert client_of(user("eve")).get(url).status_code == 403
+        assert client_of(user("ann", "view")).get(url.replace("refunds", "returns")).status_code == 404
+
+
+@pytest.fixture
+def sale_admin() -> Iterator[None]:
+    """Register an admin of ``Sale`` with the inline."""
+
+    class SaleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+        inlines = [WorkItemInline]
+
+    admin.site.register(Sale, SaleAdmin)
+    reload(tests.urls)
+    clear_url_caches()
+    yield
+    admin.site.unregister(Sale)
+    reload(tests.urls)
+    clear_url_caches()
+
+
+def test_everything_about_an_object_on_its_own_page(
+    refunds: type[Worklist], sale_admin: None, admin_client: Client
+) -> None:
+    sale = Sale.objects.create(number=7)
+    item, other = an_item(50, sale=7), an_item(60)
+    page = admin_client.get(reverse("admin:shop_sale_change", args=(sale.pk,)))
+    assert page.status_code == 200
+    html = page.content.decode()
+    assert reverse("admin:mqueue_worklists_workitem_change", args=(item.pk,)) in html
+    assert reverse("admin:mqueue_worklists_workitem_change", args=(other.pk,)) not in html
