@@ -172,7 +172,7 @@ def test_pages_go_on_where_the_last_one_ended(client: Client, asked: dict[str, s
 
 def test_it_says_how_far_it_has_looked(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next page continues there and skips nothing."""
-    monkeypatch.setattr(message_list, "LOOKED_AT", 100)
+    monkeypatch.setattr(message_list, "SCAN_LIMIT", 100)
     publish_many(TOPIC, [OutgoingMessage({"n": n}, id=f"id-{n}") for n in range(250)])
     asked = {"topic": TOPIC, "path": "n", "value": "3"}
     html, pages = html_of(client, list_url("message"), asked), 1

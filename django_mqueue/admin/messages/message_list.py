@@ -154,7 +154,7 @@ class SearchForm(forms.Form):
 
 
 ROWS = 100
-LOOKED_AT = 2_000
+SCAN_LIMIT = 2_000
 """Maximum number of messages that a page reads if no index serves the filter."""
 MASKED_IN_LIST = 16_384
 """Maximum bytes of a payload that the list reads in order to mask it."""
@@ -222,7 +222,7 @@ class MessagesPage(QueueView):
             filter=None if test is None else as_seen(self.request, test),
             limit=ROWS,
             start=start,
-            scan_limit=LOOKED_AT,
+            scan_limit=SCAN_LIMIT,
             payload_limit=payload_limit,
         )
 
@@ -286,7 +286,7 @@ def _counts(topic: str, group: str, key_: str) -> dict[str, Figure]:
         figures = inspect.group_figures([(topic, group)], max_age=KEPT)[topic, group]
         return {status: getattr(figures, status) for status in statuses} if figures.registered else {}
     try:
-        counts = inspect.counts(topic, group=group, key=key_, cap=COUNTED, scan_limit=LOOKED_AT)
+        counts = inspect.counts(topic, group=group, key=key_, cap=COUNTED, scan_limit=SCAN_LIMIT)
     except MQueueError:  # The group is not registered, but may have dead letters.
         return {}
     return {
