@@ -15,9 +15,9 @@ from django.core.management import call_command
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from django_mqueue import Subscription, subscribe
+from django_mqueue import Subscription, conf, purge, redrive, subscribe
 from django_mqueue.admin.base.row_ids import encode
-from django_mqueue.models import DeliveryState
+from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks.context import Notes
 from tests.features.tasks import jobs
 from tests.features.tasks.conftest import tasks
@@ -67,6 +67,29 @@ def test_each_state_with_what_may_be_done(admin_client: Client) -> None:
     )
     assert re.search(r"jobs\.fail \"bad news\" failed 1 ValueError: bad news Retry", others[1])
     assert re.search(r"jobs\.add .*1, 2 successful 1 3$", others[2])
+
+
+def test_a_job_that_is_done_was_not_always_successful(admin_client: Client) -> None:
+    with override_settings(TASKS=tasks(max_attempts=2, backoff=[7200], retry_on=OSError)):
+        jobs.number_of_attempt.enqueue(), jobs.fail.enqueue("purged"), jobs.fail.enqueue("redriven")
+        work()
+    purged, redriven = Message.objects.filter(topic=conf.dead_letter_topic("tasks.default")).order_by("offset")
+    assert (redrive("tasks.default", ids=[redriven.original_id]), purge("tasks.default")) == (1, 1)
+    again, third, second, first = rows(admin_client)
+    assert re.search(r'"redriven" waits', again), again
+    assert re.search(r'"redriven" redriven 1 ValueError: redriven$', third), third
+    assert re.search(r'"purged" failed 1 ValueError: purged$', second), second
+    assert re.search(r"number_of_attempt .* parked 1 OSError: attempt 1$", first), first
+
+
+def test_a_mask_may_remove_the_errors_of_a_cancelled_job() -> None:
+    result = jobs.add.enqueue(1, 2)
+    subscribe("tasks.default", "tasks", "earliest")
+    press(staff(*ALL), result.id)
+    masked: dict[str, Any] = {"TOPICS": {"tasks.default": {"MASK": "tests.admin.test_jobs.mask_all"}}}
+    with override_settings(MQUEUE=masked):
+        (row,) = rows(staff("view_message", name="other"))
+    assert row.endswith('"hidden" cancelled - -'), row
 
 
 def test_the_form_selects_by_queue_state_task_and_time(admin_client: Client) -> None:
@@ -159,3 +182,7 @@ def test_progress_is_masked_on_both_pages() -> None:
 
 def mask(message: Any) -> Any:
     return replace(message, payload="hidden")
+
+
+def mask_all(message: Any) -> Any:
+    return replace(message, payload="hidden", errors=())

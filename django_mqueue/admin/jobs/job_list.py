@@ -18,7 +18,7 @@ from ...inspect import Inspected, Page
 from ...models import DeliveryState
 from ...policy import names
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
-from ...policy.outcomes import REMOVED
+from ...policy.outcomes import DEAD_LETTERED, HANDLED, REMOVED
 from ..base.display import EMPTY, badge, cell, first_line, printable, quiet
 from ..base.forms import Moment
 from ..base.jobs import backends
@@ -26,22 +26,25 @@ from ..base.urls import NAVIGATION, allowed_url, page_url
 from ..base.views import QueueView
 from ..messages import payloads
 from ..messages.masking import sees_all, shown
-from ..messages.message_list import MASKED_IN_LIST
+from ..messages.message_list import BY_DUE_TIME, MASKED_IN_LIST, OUTCOMES, SCAN_LIMIT
 
 STATES = {
     PENDING: ("waiting", pgettext_lazy("job", "waits")),
     IN_FLIGHT: ("good", pgettext_lazy("job", "runs")),
     WAITING: ("waiting", gettext_lazy("waits for a retry")),
     SCHEDULED: ("waiting", gettext_lazy("scheduled")),
-    DONE: ("over", pgettext_lazy("job", "successful")),
+    DONE: ("over", gettext_lazy("done")),
     DEAD: ("bad", pgettext_lazy("job", "failed")),
 }
 """The kind and the text of the badge of each state."""
-BY_DUE_TIME = (IN_FLIGHT, WAITING)
-"""States whose jobs are listed by time, and not newest first."""
+ENDS = {
+    **{outcome: ("over", text) for outcome, text in OUTCOMES.items()},
+    HANDLED: ("over", pgettext_lazy("job", "successful")),
+    DEAD_LETTERED: STATES[DEAD],
+    REMOVED: ("bad", pgettext_lazy("job", "cancelled")),
+}
+"""The same for jobs with an outcome. A job that is done was not always successful."""
 ROWS = 50
-LOOKED_AT = 2_000
-"""Maximum number of jobs that a page reads if no index serves the form."""
 
 
 class JobsForm(forms.Form):
@@ -111,7 +114,7 @@ class Jobs(QueueView):
             newest_first=state not in BY_DUE_TIME,
             limit=ROWS,
             start=self.request.GET.get("start") or None,
-            scan_limit=LOOKED_AT,
+            scan_limit=SCAN_LIMIT,
             payload_limit=payloads.HEAD_BYTES if sees_all(self.request, topic) else MASKED_IN_LIST,
         )
 
@@ -147,7 +150,7 @@ class Jobs(QueueView):
 
         if job.status == PENDING and (limit := job.headers.get(LIMIT)):
             return cell(_("limit of %(key)s") % {"key": limit})
-        if (job.errors and job.status != DONE) or job.outcome == REMOVED:
+        if job.errors and job.outcome != HANDLED:
             return cell(first_line(job.errors[-1].error))
         if result is None or (is_note(result) and job.status == DONE):
             return EMPTY
@@ -189,5 +192,4 @@ def _arguments(job: Inspected) -> str:
 def _state(job: Inspected) -> str:
     if job.status is None:
         return EMPTY
-    kind, text = STATES[job.status]
-    return badge("bad", pgettext_lazy("job", "cancelled")) if job.outcome == REMOVED else badge(kind, text)
+    return badge(*ENDS.get(job.outcome or "", STATES[job.status]))
