@@ -12,7 +12,7 @@ from django.db import transaction
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, redrive, subscribe, unsubscribe
-from django_mqueue.browse import bulk_redrive
+from django_mqueue.browse import bulk_redrive, dead_letters
 from django_mqueue.models import Message
 from tests.support.subscribers import QUICK, consume_rest, poll_until
 from tests.support.threads import Background
@@ -243,6 +243,19 @@ def test_steps_that_find_nothing_go_on(client: Client, monkeypatch: pytest.Monke
     assert "0 dead letters were redriven so far; 2 were examined" in pages[1]
     assert pages[-1] == "1 dead letter was redriven: topic orders (error KeyError)."
     assert len(left()) == 9
+
+
+def test_a_match_that_was_not_counted_can_be_redriven(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan counts the oldest dead letters only."""
+    give_up(*outgoing(9))
+    give_up(OutgoingMessage(9, id="last"), error="KeyError: x")
+    monkeypatch.setattr(dead_letters, "SEARCH_ROWS", 2)
+    monkeypatch.setattr(dead_letters, "CHUNK", 2)
+    shown = client.get(url_of("redrive_matching"), {"topic": TOPIC, "error": "KeyError"}).content.decode()
+    assert "Redrive 0+ dead letters?" in shown
+    assert 'value="Redrive"' in shown
 
 
 def test_gently(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,14 +124,16 @@ class _DeadLetterOperation(Operation):
             means.append(_missing(missing))
         chosen = dead_letters.Count(groups, found.is_more)
         what = self.question % {
-            "number": chosen.number + chosen.is_more, "count": chosen, "filter": capfirst(words(data, ids_of(query))),
-        }  # fmt: skip
+            "number": chosen.number + 2 * chosen.is_more,
+            "count": chosen,
+            "filter": capfirst(words(data, ids_of(query))),
+        }
         return Plan(
             what,
             [*means, *self.means],
             button=self.button,
             is_destructive=not self.redrives,
-            is_empty=not groups,
+            is_empty=not groups and not found.is_more,
             ask=("typed",) if "typed" in self.form_class.base_fields else (),
             fixed={"up_to": str(up_to)} if "up_to" in self.form_class.base_fields else {},
         )
