@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_mqueue.admin.base import display
+from django_mqueue.admin.topics.charts import PER_MINUTE
 from django_mqueue.drawing.charts import Line, chart, described, runs, sparkline
 from django_mqueue.drawing.scales import COUNT, TIME, count, duration, moments, short_count
 
@@ -179,6 +180,20 @@ def test_marks_of_numbers_are_whole(top: float, marks: list[float]) -> None:
 )
 def test_marks_of_times_are_what_people_count_by(top: float, marks: list[str]) -> None:
     assert [TIME.say(one) for one in TIME.marks(top)] == marks
+
+
+@pytest.mark.parametrize(
+    ("top", "marks"),
+    [
+        (0, ["0", "1"]),
+        (1 / 15, ["0", "0.02", "0.04", "0.06", "0.08"]),
+        (2 / 15, ["0", "0.05", "0.1", "0.15"]),
+        (3, ["0", "1", "2", "3"]),
+        (30_000, ["0", "10k", "20k", "30k"]),
+    ],
+)
+def test_marks_of_rates_have_the_decimals_they_need(top: float, marks: list[str]) -> None:
+    assert [PER_MINUTE.say(one) for one in PER_MINUTE.marks(top)] == marks
 
 
 @given(st.floats(0, 1e16), st.sampled_from([COUNT, TIME]))

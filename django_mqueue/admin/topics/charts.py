@@ -57,10 +57,10 @@ def span_of(name: str | None) -> Span:
 
 def rate_step(top: float, most: int) -> float:
     """Return the step of the axis. Rates may be fractions of 1."""
-    return count_step(top, most) if top > most else count_step(top * 100, most) / 100
+    return count_step(top * 100, most) / 100 if 0 < top <= most else count_step(top, most)
 
 
-PER_MINUTE = Unit(rate_step, short_count)
+PER_MINUTE = Unit(rate_step, lambda rate: f"{rate:.3g}" if rate < 10 else short_count(rate))
 TIME = Unit(time_step, lambda ms: duration(timedelta(milliseconds=ms)))
 
 
