@@ -137,6 +137,8 @@ def test_each_error_is_at_its_field(client: Client) -> None:
         ({"payload": "0", "payload_is": "hex"}, "payload", "This is not hexadecimal"),
         ({"payload_is": "xml"}, "payload_is", "not one of the available choices"),
         ({"delay": "-1"}, "delay", "delay must be at least"),
+        ({"payload": "1e-9999999999999999999"}, "payload", "cannot be kept exactly"),
+        ({"headers": '{"a": -1e9999999999999999999}'}, "headers", "cannot be kept exactly"),
         ({"delay": "nan"}, "delay", "Enter a number"),
         ({"delay": "1", "at": "2050-01-01T00:00"}, "delay", "delay and at exclude each other"),
         ({"at": "tomorrow"}, "at", "Enter a valid date/time"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from base64 import b64decode
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -91,7 +91,11 @@ def _no_constant(name: str) -> Any:
 
 def _exact(text: str) -> float:
     found = float(text)
-    if found in (float("inf"), float("-inf")) or Decimal(repr(found)) != Decimal(text):
+    try:
+        is_exact = Decimal(repr(found)) == Decimal(text)
+    except InvalidOperation:  # The exponent has too many digits.
+        is_exact = False
+    if not is_exact:
         problem = _("The number %(number)s cannot be kept exactly: write it as a text.")
         raise ValidationError(problem % {"number": text[:40]})
     return found
