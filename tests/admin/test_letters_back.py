@@ -105,15 +105,17 @@ def test_the_ticked_are_deleted(client: Client) -> None:
 def test_what_cannot_be_ticked(client: Client) -> None:
     (letter,) = give_up(1)
     page = "purge_selected"
-    for offsets, status in (
-        ([], 400),
-        (["x"], 400),
-        ([-1], 400),
-        (list(range(501)), 400),
-        ([letter.pk + 10], 200),
+    for offsets, status, problem in (
+        ([], 400, "No dead letter is selected."),
+        (["x"], 400, "offsets: Dead letters are identified by the numbers of their rows"),
+        ([-1], 400, "offsets: Dead letters are identified by the numbers of their rows"),
+        (list(range(501)), 400, "offsets: At most 500 dead letters at once"),
+        ([letter.pk + 10], 200, ""),
     ):
         response = client.post(url_of(page), {"topic": TOPIC, "offsets": offsets})
         assert response.status_code == status, offsets
+        assert problem in response.content.decode()
+        assert "is selected" in problem or "is selected" not in response.content.decode()
     assert "1 of the selected dead letters no longer exist" in text(response.content.decode())
     assert "Yes" not in response.content.decode()
     assert client.post(url_of(page), {"topic": TOPIC}).status_code == 400

@@ -31,7 +31,7 @@ class SelectedForm(DeadLettersForm):
     was = forms.CharField(required=False, max_length=4_000, strip=False, widget=forms.HiddenInput)
 
     def clean(self) -> dict[str, Any]:
-        if not self.cleaned_data.get("offsets"):
+        if not self.cleaned_data.get("offsets") and "offsets" not in self.errors:
             raise ValidationError(
                 _("No dead letter is selected. Go back to the list and select one or more.")
             )
