@@ -15,8 +15,8 @@ from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartb
 from tests.factories import LeaseFactory
 from tests.support.subscribers import QUICK, poll_until
 
-from .looking import text
-from .operating import staff, url_of
+from .looking import html_of, text
+from .operating import hidden, staff, url_of
 from .rows import heartbeat
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -180,6 +180,12 @@ def shown_and_led_to(client: Client, name: str) -> None:
         assert len(found) > 3
         assert {client.get(unescape(href)).status_code for href in found} == {200}
     assert SubscriberHeartbeat.objects.count() == 1
+
+
+def test_the_search_keeps_names_that_are_shown_escaped(client: Client) -> None:
+    of = {"topic": "orders\u202e", "group": "billing\u202e"}
+    subscribe(of["topic"], of["group"])
+    assert hidden(html_of(client, url_of("group_partitions"), of)) == of
 
 
 def test_rows_of_the_tables_lead_there_by_right() -> None:
