@@ -47,7 +47,10 @@ def rows(client: Client, **query: str) -> list[str]:
 
 def press(client: Client, id: str) -> str:
     """Confirm the operation on a job. Return the page that follows."""
-    assert client.get(url_of("stop_job"), {"id": id}).status_code == 200
+    shown = client.get(url_of("stop_job"), {"id": id})
+    assert shown.status_code == 200
+    assert f'href="{url_of("jobs")}" aria-current="page"' in shown.content.decode()
+    assert shown.context["crumbs"][-2] == ("Jobs", url_of("jobs"))
     return client.post(url_of("stop_job"), {"id": id, "confirmed": "yes"}, follow=True).content.decode()
 
 
@@ -73,7 +76,7 @@ def test_a_job_that_is_done_was_not_always_successful(admin_client: Client) -> N
     with override_settings(TASKS=tasks(max_attempts=2, backoff=[7200], retry_on=OSError)):
         jobs.number_of_attempt.enqueue(), jobs.fail.enqueue("purged"), jobs.fail.enqueue("redriven")
         work()
-    purged, redriven = Message.objects.filter(topic=conf.dead_letter_topic("tasks.default")).order_by("offset")
+    redriven = Message.objects.filter(topic=conf.dead_letter_topic("tasks.default")).latest("offset")
     assert (redrive("tasks.default", ids=[redriven.original_id]), purge("tasks.default")) == (1, 1)
     again, third, second, first = rows(admin_client)
     assert re.search(r'"redriven" waits', again), again

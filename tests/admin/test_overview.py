@@ -117,6 +117,14 @@ def test_the_fragment_is_marked_and_is_no_page(admin_client: Client) -> None:
     )
 
 
+def test_the_page_of_the_overview_is_the_current_one(admin_client: Client) -> None:
+    """A site with its own landing page opens it at its own URL."""
+    html = html_of(admin_client, url_of("overview"))
+    assert re.findall(r'href="([^"]+)" aria-current="page"', html.partition("mqueue-navigation")[2]) == [
+        url_of("overview")
+    ]
+
+
 def test_dead_letters_are_no_alarm_and_not_nothing(admin_client: Client) -> None:
     with Subscription("orders", GROUP, "worker-1"):
         assert "Nothing needs attention." in text(html_of(admin_client, LANDING))

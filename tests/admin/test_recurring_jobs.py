@@ -60,6 +60,9 @@ def press(client: Client, page: str) -> str:
     which = {"backend": "default", "name": "sums"}
     shown = client.get(url_of(page), which)
     assert shown.status_code == 200
+    navigation = shown.content.decode().partition("mqueue-navigation")[2]
+    assert re.findall(r'href="([^"]+)" aria-current="page"', navigation) == [url_of("recurring_jobs")]
+    assert shown.context["crumbs"][-2] == ("Recurring jobs", url_of("recurring_jobs"))
     return client.post(url_of(page), {**which, "confirmed": "yes"}, follow=True).content.decode()
 
 

@@ -113,7 +113,7 @@ def navigation(request: HttpRequest) -> list[tuple[Text, str, bool]]:
     here, landing = request.path, overview_url(request)
     found: list[tuple[Text, str]] = []
     if may_open(request, "overview"):
-        found.append((_("Overview"), landing))
+        found.append((_("Overview"), here if here == page_url(request, "overview") else landing))
     for page, title in NAVIGATION.items():
         if (page == "jobs" and not backends()) or (page == "recurring_jobs" and not recurring_jobs()):
             continue

@@ -21,13 +21,15 @@ class QueueView(PermissionRequiredMixin, TemplateView):
     """A page of the queue in the admin.
 
     ``url_name``: the end of its URL's name, and its key in ``PERMISSIONS``. ``route``: the path below the path of its
-    model. ``is_list``: its breadcrumbs have no parent except the overview.
+    model. ``parent``: the page before it in the breadcrumbs, if it is not the list of its model. ``is_list``: its
+    breadcrumbs have no parent except the overview.
     """
 
     model_admin: ReadOnlyAdmin = None  # type: ignore[assignment]
     """The ModelAdmin to whose URLs the view belongs. ``as_view`` sets it."""
     route: ClassVar[str]
     url_name: ClassVar[str]
+    parent: ClassVar[str] = ""
     is_list: ClassVar[bool] = False
     title: Text = ""
     crumb: Text = ""
@@ -57,6 +59,6 @@ class QueueView(PermissionRequiredMixin, TemplateView):
 
     def parents(self) -> list[tuple[Text, str | None]]:
         """Return (title, URL) of the breadcrumbs between the overview and this page."""
-        page = f"{self.model_admin.opts.model_name}_changelist"
+        page = self.parent or f"{self.model_admin.opts.model_name}_changelist"
         url = allowed_url(self.request, page)
         return [(NAVIGATION[page], url)] if url else []

@@ -79,6 +79,7 @@ class JobForm(forms.Form):
 
 
 class _JobOperation(Operation):
+    parent = "recurring_jobs"
     form_class = JobForm
 
     def perform(self, data: Data) -> Result:
@@ -101,7 +102,7 @@ class _JobOperation(Operation):
 
 
 class PauseJob(_JobOperation):
-    route, url_name = "pause-job", "pause_job"
+    route, url_name = "recurring-jobs/pause", "pause_job"
     title = gettext_lazy("Pause a recurring job")
 
     def plan(self, data: Data) -> Plan:
@@ -119,7 +120,7 @@ class PauseJob(_JobOperation):
 
 
 class ResumeJob(_JobOperation):
-    route, url_name = "resume-job", "resume_job"
+    route, url_name = "recurring-jobs/resume", "resume_job"
     title = gettext_lazy("Resume a recurring job")
 
     def plan(self, data: Data) -> Plan:
@@ -132,7 +133,7 @@ class ResumeJob(_JobOperation):
 
 
 class RunJob(_JobOperation):
-    route, url_name = "run-job", "run_job"
+    route, url_name = "recurring-jobs/run", "run_job"
     title = gettext_lazy("Run a recurring job now")
 
     def plan(self, data: Data) -> Plan:

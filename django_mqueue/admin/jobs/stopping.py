@@ -23,7 +23,7 @@ class StopForm(forms.Form):
 class StopJob(Operation):
     """Cancel a job that waits, or ask a running one to stop."""
 
-    route, url_name = "stop-job", "stop_job"
+    route, url_name, parent = "jobs/stop", "stop_job", "jobs"
     title = gettext_lazy("Cancel or stop a job")
     form_class = StopForm
 
