@@ -11,6 +11,7 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import Subscription, publish, redrive, subscribe
+from django_mqueue.admin.messages import timeline
 from django_mqueue.inspect import remove
 from django_mqueue.models import DeliveryState, Message, Offset
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
@@ -180,6 +181,15 @@ def test_for_a_group_that_is_not_there(client: Client) -> None:
     subscribe("orders", GROUP)
     html = text(html_of(client, page(offset)))
     assert "It is only for group gone, which is not registered." in html
+
+
+def test_for_a_group_that_the_page_does_not_list(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "GROUPS", 1)
+    subscribe("orders", "a")
+    subscribe("orders", GROUP)
+    html = html_of(client, page(message(consumer_group=GROUP).offset))
+    assert "There are more groups." in html
+    assert "not registered" not in html
 
 
 @with_workers

@@ -11,6 +11,7 @@ import pytest
 from django.test import Client, override_settings
 
 from django_mqueue import pause, publish, scheduled, subscribe
+from django_mqueue.admin.messages import publishing
 from django_mqueue.inspect import Inspected, messages
 from django_mqueue.models import Message
 
@@ -257,6 +258,17 @@ def test_nobody_gets_it() -> None:
     ).content.decode()
     assert "No group is registered for the topic. No group receives the message" in html
     assert "delivered" not in html.partition("No group receives the message")[2].partition("<form")[0]
+
+
+def test_a_paused_group_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group is not among the first groups by name."""
+    monkeypatch.setattr(publishing, "GROUPS", 1)
+    subscribe("orders", "billing")
+    subscribe("orders", "stock")
+    pause("orders", "stock")
+    asked = {"topic": "orders", "payload_is": "json", "payload": "1", "group": "stock"}
+    html = staff("publish_message").post(url_of(URL), asked).content.decode()
+    assert "It is not delivered while the group is paused." in html
 
 
 def test_it_says_when_it_is_delivered_to_whom() -> None:

@@ -25,7 +25,8 @@ from ...policy import names
 from ...policy.durations import due_of
 from ...policy.ids import uuid7
 from ...service import publish
-from ..base.display import Text, printable
+from ...store import offsets
+from ..base.display import Text, printable, time_of
 from ..base.forms import Moment
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url, may
@@ -196,9 +197,11 @@ class PublishMessage(Operation):
         outgoing, topic = data["outgoing"], data["topic"]
         if self._mark(data) in self._marks():
             return Plan(str(_AGAIN), is_empty=True)
-        groups = groups_of(conf.database(), topic, GROUPS)
         if outgoing.group:
-            groups = [(outgoing.group, dict(groups).get(outgoing.group, False))]
+            found = offsets.registration(conf.database(), outgoing.group, topic)
+            groups = [(outgoing.group, found is not None and found.paused)]
+        else:
+            groups = groups_of(conf.database(), topic, GROUPS)
         undo = _("The message is stored in the topic. This cannot be undone.")
         if data["delay"] or data["at"]:
             undo = _(

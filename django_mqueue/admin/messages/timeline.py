@@ -82,7 +82,7 @@ class MessagePage(QueueView):
             dead_letter_url=allowed_url(request, "deadletter", offset=offset),
             is_scheduled=found.message.status == SCHEDULED,
             is_masked=not sees_all(request, found.stored_in),
-            for_nobody=bool(found.message.target) and not any(one.is_for for one in found.stands),
+            has_no_receiver=not found.more_groups and not any(one.is_for for one in found.stands),
             topic_url=allowed_url(request, "topic", topic=found.topic),
         )
         return self.render_to_response(context)
