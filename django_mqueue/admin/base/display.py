@@ -170,6 +170,6 @@ def time_of(seconds: float) -> str:
     """Return a setting in seconds for a sentence: ``1 second``, ``0.5 seconds``, ``2 minutes``."""
     if seconds >= 120 and seconds % 60 == 0:
         minutes = int(seconds // 60)
-        return ngettext("%(number)s minute", "%(number)s minutes", minutes) % {"number": f"{minutes:g}"}
+        return ngettext("%(number)s minute", "%(number)s minutes", minutes) % {"number": f"{minutes:,}"}
     whole = int(seconds) if seconds == int(seconds) else 2  # A fraction needs a plural form.
-    return ngettext("%(number)s second", "%(number)s seconds", whole) % {"number": f"{seconds:g}"}
+    return ngettext("%(number)s second", "%(number)s seconds", whole) % {"number": f"{seconds:,.15g}"}

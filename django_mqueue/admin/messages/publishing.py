@@ -292,8 +292,8 @@ def _receivers(groups: list[tuple[str, bool]]) -> str:
 def _when(data: Data, paused: list[bool]) -> list[str]:
     """Return the sentences about the time of delivery. ``paused``: for each group of the message, if it is paused."""
     if data["delay"]:
-        text = _("It is delivered no earlier than %(seconds)s seconds after it was published.")
-        return [text % {"seconds": f"{data['delay']:g}"}]
+        text = _("It is delivered no earlier than %(time)s after it was published.")
+        return [text % {"time": time_of(data["delay"])}]
     if data["at"]:
         text = _("It is delivered no earlier than %(time)s.")
         return [text % {"time": f"{data['at']:%Y-%m-%d %H:%M:%S %Z}"}]
