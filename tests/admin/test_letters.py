@@ -391,6 +391,13 @@ def test_without_a_topic(client: Client) -> None:
         assert client.get(url_of(page)).status_code == 200
 
 
+def test_the_page_of_errors_names_the_invalid_field(client: Client) -> None:
+    query = {"topic": TOPIC, "after": "yesterday"}
+    html = html_of(client, url_of("deadletter_errors"), query)
+    assert '<ul class="errorlist"><li>after<ul' in html
+    assert "Enter a valid date/time." in html
+
+
 IMPOSSIBLE: list[dict[str, str]] = [
     {"after": "x"},
     {"path": "a..b"},
