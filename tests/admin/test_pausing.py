@@ -32,15 +32,17 @@ def test_a_group_is_paused_and_resumed() -> None:
     assert paused() == {"billing"}
     assert told(response) == ["Group billing on topic orders is paused."]
     assert response.redirect_chain[0][0] == f"{url_of('group')}?topic=orders&group=billing"
-    assert told(confirm(client, "pause_group", BILLING)) == [
-        "Group billing on topic orders was paused already."
-    ]
+    again = confirm(client, "pause_group", BILLING)
+    assert told(again) == ["Group billing on topic orders was paused already."]
+    assert '<li class="warning">' in again.content.decode()
     assert told(confirm(client, "resume_group", BILLING)) == ["Group billing on topic orders is resumed."]
+    assert '<li class="warning">' in confirm(client, "resume_group", BILLING).content.decode()
     assert paused() == set()
     assert written_down() == [
         ("operator", "billing on orders", "Group billing on topic orders is paused."),
         ("operator", "billing on orders", "Group billing on topic orders was paused already."),
         ("operator", "billing on orders", "Group billing on topic orders is resumed."),
+        ("operator", "billing on orders", "Group billing on topic orders was not paused."),
     ]
 
 

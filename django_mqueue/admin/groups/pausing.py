@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from django.contrib import messages
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
@@ -52,7 +53,7 @@ class PauseGroup(GroupOperation):
         if group_positions.pause(data["topic"], data["group"], using=conf.database()):
             return Result(_("Group %(group)s on topic %(topic)s is paused.") % data)
         was_paused = _("Group %(group)s on topic %(topic)s was paused already.") % data
-        return Result(_cannot_pause(data) or was_paused)
+        return Result(_cannot_pause(data) or was_paused, level=messages.WARNING)
 
 
 class ResumeGroup(GroupOperation):
@@ -66,7 +67,8 @@ class ResumeGroup(GroupOperation):
     def perform(self, data: Data) -> Result:
         if group_positions.resume(data["topic"], data["group"], using=conf.database()):
             return Result(_("Group %(group)s on topic %(topic)s is resumed.") % data)
-        return Result(_("Group %(group)s on topic %(topic)s was not paused.") % data)
+        text = _("Group %(group)s on topic %(topic)s was not paused.") % data
+        return Result(text, level=messages.WARNING)
 
 
 class _TopicOperation(Operation):
