@@ -95,7 +95,7 @@ class TestMessagesInABrowser(BrowserCase):
         page.save_all_ways("messages-by-payload")
         page.type("#id_value", " ")
         page.click("#mqueue-ask input[type=submit]")
-        assert "Give the value at this path" in page.text_of("#mqueue-main")
+        assert "Give the value: a number" in page.text_of("#mqueue-main")
         page.save_all_ways("messages-error")
 
     def publish_a_copy(self, offset: int) -> None:

@@ -117,7 +117,7 @@ class _DeadLetterOperation(Operation):
             self.of_group % {"count": f"{count:,}", "group": group} for group, count in groups.items()
         ]
         if found.is_more:
-            means.append(_("More dead letters match than were counted: the operation also finds these."))
+            means.append(_("Not all matching dead letters were counted. The operation includes all of them."))
         means += [_left_out(group, count) for group, count in left_out.items()]
         missing = len(data.get("offsets") or ()) - found.number
         if missing > 0:

@@ -156,7 +156,7 @@ class GroupPage(QueueView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = GroupForm(self.request.GET)
         if not form.is_valid():
-            raise Http404("no names of a topic and a group")
+            raise Http404("The query needs a topic and a group.")
         topic, group = form.cleaned_data["topic"], form.cleaned_data["group"]
         self.title = printable(group_title(topic, group))
         tools = group_tools(self.request, topic, group)

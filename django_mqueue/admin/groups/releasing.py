@@ -63,9 +63,9 @@ class ReleaseLeases(GroupOperation):
     def plan(self, data: Data) -> Plan:
         held = releasing.held(**_arguments(data))
         if not held:
-            what = _("The leases of %(subscriber)s: no longer held by the subscribers that the page showed.")
+            what = _("%(subscriber)s no longer holds the leases that the page showed.")
             if data["partition"]:
-                what = _("The lease on %(key)s: no longer held by the subscribers that the page showed.")
+                what = _("The subscriber that the page showed no longer holds the lease on %(key)s.")
             why = _("Since the page was shown, the lease was freed, or another subscriber has taken it.")
             return Plan(what % {**data, "key": _key(data["partition"])}, [why], is_empty=True)
         owners = sorted({one.owner for one in held})
@@ -111,10 +111,9 @@ def _consequences(topic: str, group: str, owners: list[str], partitions: set[str
     texts = [_("Other subscribers can take the partitions at once. A release cannot be undone.")]
     if in_flight:
         again = ngettext(
-            "%(count)s message in flight: delivered again at once, one at a time, to the next subscriber that takes the"
-            " partition.",
-            "%(count)s messages in flight: delivered again at once, one at a time, to the next subscriber that takes"
-            " the partition.",
+            "%(count)s message is in flight. The next owner of the partition receives it again at once.",
+            "%(count)s messages are in flight. The next owner of each partition receives them again at once, one at a"
+            " time.",
             len(in_flight),
         )
         texts += [
@@ -136,7 +135,7 @@ def _consequences(topic: str, group: str, owners: list[str], partitions: set[str
                 " or pause the group."
             )
         texts.append(text % {"subscriber": printable(name)})
-    end = _("No message is lost. They can no longer acknowledge the messages received before.")
+    end = _("No message is lost. The subscribers can no longer acknowledge the messages received before.")
     if len(owners) == 1:
         end = _("No message is lost. %(subscriber)s can no longer acknowledge the messages received before.")
     return [*texts, end % {"subscriber": printable(owners[0])}]
@@ -158,9 +157,7 @@ def _message(data: Data, released: Released) -> str:
         )
         sentences.append(text % {"keys": listed([_key(one) for one in released.locked])})
     if changed := len(released.changed):
-        text = ngettext(
-            "%(count)s had a new holder meanwhile.", "%(count)s had a new holder meanwhile.", changed
-        )
+        text = ngettext("%(count)s lease has a new holder.", "%(count)s leases have new holders.", changed)
         sentences.append(text % {"count": f"{changed:,}"})
     return " ".join(sentences) or _(
         "Nothing was released: the subscribers that the page showed held nothing."

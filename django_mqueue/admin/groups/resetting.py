@@ -26,7 +26,7 @@ EARLIEST, LATEST, TIME, OFFSET = "earliest", "latest", "time", "offset"
 POSITIONS = (
     (EARLIEST, gettext_lazy("All messages that the log still holds")),
     (LATEST, gettext_lazy("Only messages published from now on")),
-    (TIME, gettext_lazy("Messages published at a time or later")),
+    (TIME, gettext_lazy("Messages published since a time")),
     (OFFSET, gettext_lazy("A message by its offset, and all later messages")),
 )
 

@@ -107,9 +107,7 @@ class PauseJob(_JobOperation):
 
     def plan(self, data: Data) -> Plan:
         means = (
-            gettext_lazy(
-                "No firing runs until you undo the pause with Resume, also none that is scheduled already."
-            ),
+            gettext_lazy("No firing runs until you click Resume, not even one that is already scheduled."),
             gettext_lazy("A job that runs now finishes."),
         )
         return Plan(_("Pause recurring job %(name)s?") % data, means, button=_("Pause"))

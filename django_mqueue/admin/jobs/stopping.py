@@ -31,8 +31,7 @@ class StopJob(Operation):
         means = (
             gettext_lazy("If it waits, it does not run, and ends as cancelled."),
             gettext_lazy(
-                "If it runs, it is asked to stop. Only a task that looks for this request stops; any other runs to its"
-                " end."
+                "If it runs, it is asked to stop. A task that does not check for this request runs to its end."
             ),
         )
         return Plan(_("Cancel or stop job %(id)s?") % data, means, button=_("Cancel or stop"))

@@ -44,7 +44,7 @@ class HurryMessage(Operation):
                     "The group receives it as the next message of its key, before all messages that are already due."
                     " This cannot be undone."
                 ),
-                _("A strict handler keeps the order: for it, only the wait for a retry ends."),
+                _("A strict handler keeps the order: only the wait for a retry ends."),
             ]
         return Plan(what % data, [*means, noticed(data["topic"])], button=_("Deliver now"))
 

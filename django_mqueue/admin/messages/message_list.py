@@ -86,7 +86,7 @@ class SearchForm(forms.Form):
     after = Moment(required=False, label=gettext_lazy("Published from"))
     before = Moment(required=False, label=gettext_lazy("Published before"))
     path = _text(gettext_lazy("Path in the payload"), 18, {"placeholder": "customer.id"}, strip=False)
-    value = _text(gettext_lazy("holds"), 12)
+    value = _text(gettext_lazy("is"), 12)
     header = _text(gettext_lazy("Header"), 14, strip=False)
     header_value = _text(gettext_lazy("is"), 12)
 
@@ -109,7 +109,7 @@ class SearchForm(forms.Form):
             if given.get(field) and not given.get(value):
                 self.add_error(
                     value,
-                    _('Give the value at this path: a number, true, false, null, or a text; "" for none.'),
+                    _('Give the value: a number, true, false, null or a text. "" is an empty text.'),
                 )
             elif given.get(value) and not given.get(field) and field not in self.errors:
                 self.add_error(field, _("Give the path or the header that has this value."))

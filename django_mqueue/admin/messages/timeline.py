@@ -41,7 +41,7 @@ MASKED_WHOLE = 4 * 1_048_576
 EXPLANATIONS = {
     SKIPPED: gettext_lazy("The handler's filter excluded it: no handler received it."),
     DEAD_LETTERED: gettext_lazy(
-        "It became a dead letter. The dead letter was purged, or was redriven and later deleted."
+        "It became a dead letter, which was purged, or was redriven as a message that is now deleted."
     ),
     REDRIVEN: gettext_lazy("It became a dead letter, and was redriven."),
     REMOVED: gettext_lazy("It was removed by hand: no handler received it after that."),

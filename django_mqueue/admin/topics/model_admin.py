@@ -34,7 +34,7 @@ class TopicPage(QueueView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = TopicForm(self.request.GET)
         if not form.is_valid():
-            raise Http404("no name of a topic")
+            raise Http404("The query needs a topic.")
         topic = form.cleaned_data["topic"]
         self.title = printable(topic)
         tools = topic_tools(self.request, topic)
