@@ -75,12 +75,12 @@ def mqueue_first_line(error: str) -> str:
 
 
 @register.filter
-def mqueue_state(state: str, text: str = "") -> SafeString:
-    """Return the badge of a lease's or a subscriber's state. ``text`` replaces the state's name."""
-    kind, name = STATES.get(state, ("over", state))
-    return display.badge(kind, text or name)
+def mqueue_state(state: str) -> SafeString:
+    """Return the badge of a lease's or a subscriber's state."""
+    return display.badge(*STATES.get(state, ("over", state)))
 
 
+register.filter("mqueue_badge", display.badge)
 register.filter("mqueue_block", display.block)
 register.filter("mqueue_key", display.key)
 register.filter("mqueue_name", display.name)

@@ -90,7 +90,7 @@ class TestDeadLettersInABrowser(BrowserCase):
     def send_the_ticked_back(self) -> None:
         page = self.page
         page.open(f"/admin/django_mqueue/deadletter/list/?topic={TOPIC}&group=billing")
-        for box in page.all(".mqueue-tick")[:2]:
+        for box in page.all(".mqueue-select")[:2]:
             box.click()
         page.click_link("Redrive selected")
         page.save_all_ways("letters-redrive")

@@ -116,7 +116,7 @@ class ErrorsPage(_TopicPage):
             )
         return {
             "errors": errors,
-            "looked": found.examined,
+            "examined": found.examined,
             "then": found.next and self.url(self.url_name, below=found.next),
             "all_url": self.url("deadletter_list"),
         }
@@ -152,7 +152,7 @@ class ListPage(_TopicPage):
         topics = {"topic": data["topic"], "dead": data["dead"] or None}
         return {
             "rows": rows,
-            "looked": found.examined,
+            "examined": found.examined,
             "then": found.next and self.url(self.url_name, below=found.next),
             "first_url": self.url(self.url_name),
             "was": urlencode(dict(self.request.GET.items()), errors="replace"),

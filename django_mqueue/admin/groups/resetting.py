@@ -97,7 +97,7 @@ class ResetGroup(GroupOperation):
             fixed={"generation": str(preview.life)},
             context={
                 "preview": preview,
-                "stretches": [
+                "ranges": [
                     (_("Delivered again"), _("done before, or skipped"), preview.replayed),
                     (_("Skipped"), _("not done, and will never be delivered"), preview.skipped),
                     (_("Delivered in any case"), _("not done yet"), preview.coming),

@@ -52,12 +52,12 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
         "refresh_url": page_url(request, "overview", fragment=1, **query),
     }
     try:
-        return {**context, "standing": status.overview(max(page, 1), find, sort)}
+        return {**context, "overview": status.overview(max(page, 1), find, sort)}
     except NotMigrated as problem:
-        return {**context, "standing": None, "problem": f"{capfirst(str(problem))}."}
+        return {**context, "overview": None, "problem": f"{capfirst(str(problem))}."}
     except DatabaseError:
         logger.exception("the overview could not be read")
-        return {**context, "standing": None}
+        return {**context, "overview": None}
 
 
 class OverviewPage(QueueView):
@@ -72,7 +72,7 @@ class OverviewPage(QueueView):
         if "fragment" not in request.GET:
             return super().get(request, *args, **kwargs)
         context = context_of(request)
-        if context["standing"] is None:
+        if context["overview"] is None:
             text = context.get("problem", _("The queue's database did not answer."))
             return HttpResponse(text, status=503, content_type="text/plain")
         self.template_name = "admin/django_mqueue/overview_fragment.html"

@@ -107,7 +107,7 @@ def totals(rows: Sequence[TopicRow]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Overview:
     """One page of the overview.
 
     ``page``: its number, from 1 to ``pages``. ``totals``, ``bad`` and ``notes``: over all pages. ``at``: the time of
@@ -117,7 +117,6 @@ class Standing:
     rows: list[TopicRow]
     page: int
     pages: int
-    sort: str
     at: datetime | None
     bad: int
     notes: int
@@ -134,7 +133,7 @@ def late_after(topic: str) -> timedelta:
 
 
 @session.cached_queries()
-def overview(page: int, find: str, sort: str) -> Standing:
+def overview(page: int, find: str, sort: str) -> Overview:
     """Return a page of the topics whose names contain ``find``, with up to ``GROUPS_OF_A_TOPIC`` groups each.
 
     The order is computed over all topics, not over the page.
@@ -152,7 +151,7 @@ def overview(page: int, find: str, sort: str) -> Standing:
     at = min((moment for row in rows for moment in row.counted_at), default=None)
     bad, notes = sum(row.bad for row in rows), sum(row.notes for row in rows)
     unseen = len(every) - len(counted)
-    return Standing(_with_rates(rows[here]), page, pages, sort, at, bad, notes, totals(rows), unseen)
+    return Overview(_with_rates(rows[here]), page, pages, at, bad, notes, totals(rows), unseen)
 
 
 def _all_topics(find: str) -> Iterator[KnownTopic]:
