@@ -1,1 +1,1 @@
-"""Charts as SVG, drawn from numbers only. The admin's pages and the reports use the same functions."""
+"""Charts as SVG, and text that is safe on pages and terminals, for the admin, reports and commands."""

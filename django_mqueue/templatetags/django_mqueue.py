@@ -58,7 +58,7 @@ def mqueue_navigation(context: dict[str, Any]) -> dict[str, Any]:
 
 @register.filter
 def mqueue_moment(when: datetime | int | None, form: str = "short") -> str:
-    """Return a datetime, or epoch milliseconds, as text in the current time zone. ``form``: "short" or "long"."""
+    """Return a datetime, or epoch milliseconds, as HTML in the current time zone. ``form``: "short" or "long"."""
     return display.moment(when, short=form == "short")
 
 

@@ -1,4 +1,4 @@
 """Parts that all pages of the admin share: lists, links, permissions, operations with confirmation, display of values.
 
-It imports ``stats``, ``browse``, ``service`` and lower layers.
+It imports ``tasks``, ``stats``, ``service`` and lower layers.
 """

@@ -90,7 +90,7 @@ def moment_columns(field: str, description: Text) -> tuple[Column, Column]:
 
 
 def column(field: str, description: Text) -> Column:
-    """Return a column with a shorter name than the model's field."""
+    """Return a column that shows ``field`` under another name."""
 
     @admin.display(description=description)
     def show(page: Any, row: Model) -> Any:

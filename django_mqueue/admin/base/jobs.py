@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def backends() -> list[MQueueBackend]:
     """Return the backends for jobs.
 
-    Without ``TASKS`` there are none: on Django 5.2, ``django_mqueue.tasks`` needs one more package.
+    Without ``TASKS`` it does not import ``tasks``, because on Django 5.2 that needs another package.
     """
     if not getattr(settings, "TASKS", None):
         return []

@@ -119,7 +119,7 @@ def navigation(request: HttpRequest) -> list[tuple[Text, str, bool]]:
             continue
         if url := allowed_url(request, page):
             found.append((title, url))
-    # A page below several of them belongs to the nearest; every page is below the overview.
+    # The longest URL that matches is current. The landing page would match every page.
     current = max(
         (url for _title, url in found if url != landing and here.startswith(url)), key=len, default=here
     )

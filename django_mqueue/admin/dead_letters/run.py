@@ -17,10 +17,10 @@ class Run:
     """The state of an operation between its steps.
 
     ``ids``: the selection, for the messages. ``up_to``: later dead letters are not affected. ``total``: the number of
-    dead letters of the topic. ``first``: the oldest offset, if they are too many to count. ``step_at``: the time of
-    the last step. ``position``: the next step continues above this offset; None at the end. ``moved``, ``locked`` and
-    ``unregistered``: dead letters that were redriven or purged, were locked by another process, or stay because their
-    group is not registered.
+    dead letters of the topic. ``first``: the oldest offset, if not all dead letters were counted. ``step_at``: the
+    time of the last step. ``position``: the next step continues above this offset; None at the end. ``moved``,
+    ``locked`` and ``unregistered``: dead letters that were redriven or purged, were locked by another process, or stay
+    because their group is not registered.
     """
 
     ids: str

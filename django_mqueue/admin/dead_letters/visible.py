@@ -39,7 +39,7 @@ class View:
         return {**data, "line": "", "path": "", "value": "", "error": self.name(data.get("error") or "")}
 
     def check(self, data: Data) -> None:
-        """Raise ``Refused`` if the choice uses fields that the user may not search."""
+        """Raise ``Refused`` if the filter uses fields that the user may not search."""
         allowed = self.allowed(data)
         if any((data.get(name) or "") != (allowed.get(name) or "") for name in ("line", "path", "error")):
             raise Refused(

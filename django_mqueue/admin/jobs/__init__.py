@@ -1,4 +1,4 @@
-"""The page of recurring jobs, and the operations on them.
+"""Pages of jobs and of recurring jobs, and operations on them.
 
-It imports ``admin.base``, ``tasks`` and lower layers.
+It imports ``admin.base``, ``admin.messages``, ``tasks`` and lower layers.
 """

@@ -1,4 +1,4 @@
-"""The list of jobs: those of one queue by state, task and time, and what a user may do with each."""
+"""The list of jobs of a queue, by state, task and time, with the actions that the user may do."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ROWS = 50
 
 
 class JobsForm(forms.Form):
-    """What to list. A job must match all fields that are given."""
+    """The search form. A job must match all fields that are given."""
 
     queue = forms.ChoiceField(label=gettext_lazy("Queue"))
     state = forms.ChoiceField(required=False, label=gettext_lazy("State"))
@@ -144,7 +144,7 @@ class Jobs(QueueView):
         }
 
     def _ended(self, job: Inspected, result: bytes | None) -> str:
-        """Return the limit that a job may wait for, the progress of one that runs, what it returned, or its error."""
+        """Return, by the job's state, its limit, its progress, its return value or its error."""
         from ...tasks.context import is_note, progress_in
         from ...tasks.results import LIMIT
 
@@ -159,7 +159,7 @@ class Jobs(QueueView):
         return cell(str(progress_in(result) or "") if is_note(result) else result.decode(errors="replace"))
 
     def _tools(self, job: Inspected) -> list[tuple[str, str | None]]:
-        """Return (title, URL) of what may be done with the job; the URL is None if this user may not."""
+        """Return (title, URL) of the job's actions. The URL is None without the permission."""
         request, topic = self.request, job.topic
         if job.status == DEAD:
             dead = conf.dead_letter_topic(topic)
@@ -180,7 +180,7 @@ class Jobs(QueueView):
 
 
 def _arguments(job: Inspected) -> str:
-    """Return the arguments of a job as in a call; the payload as it is, if it is masked or cut."""
+    """Return a job's arguments as in a call, or the payload if it is masked or cut."""
     payload = job.payload
     args, kwargs = (payload.get("args"), payload.get("kwargs")) if isinstance(payload, dict) else (None, None)
     if not isinstance(args, list) or not isinstance(kwargs, dict):

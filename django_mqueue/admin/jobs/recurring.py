@@ -31,7 +31,7 @@ class RecurringJobs(QueueView):
         return super().get_context_data(rows=[self.row(job) for job in recurring_jobs()], **kwargs)
 
     def row(self, job: RecurringJob) -> dict[str, Any]:
-        """Return what the page shows of a job. ``problem``: why its task cannot be imported."""
+        """Return the job's row for the page. ``problem``: why its task cannot be imported."""
         from ...tasks.results import UnknownTask
 
         found: dict[str, Any] = {"job": job}

@@ -134,7 +134,7 @@ def _row(request: HttpRequest, found: MessageTimeline, state: GroupView) -> dict
 
 
 def _text(state: GroupView) -> str:
-    """Return the sentences about the message's current position, or ""."""
+    """Return sentences about the message's state for the group, or ""."""
     view = state.view
     if not state.is_for:
         return _("It is not for this group.")

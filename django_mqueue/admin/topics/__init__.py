@@ -1,4 +1,4 @@
 """Pages of topics: the overview, alarms, charts, and the operators' actions.
 
-It imports ``admin.base``, ``stats``, ``browse``, ``service`` and lower layers.
+It imports ``admin.base``, ``admin.groups``, ``stats`` and lower layers.
 """

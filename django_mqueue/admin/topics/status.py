@@ -28,8 +28,8 @@ RECENT = 5
 SPARK_POINTS = 60
 
 COUNTED, SURVEYED, RATED, HELD, KNOWN = 5.0, 30.0, 30.0, 30.0, 15.0
-"""Seconds for which results are cached, so that many viewers cost one query. ``SURVEYED``: for all topics of the
-overview, from which a page is chosen."""
+"""Seconds for which results are cached, so that many viewers cost one query. ``SURVEYED``: for the counts by which all
+topics are sorted."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ SORTS: dict[str, Callable[[TopicRow], Any]] = {
     "oldest": lambda row: row.oldest,
     "workers": lambda row: sum(one.figures.workers for one in row.groups),
 }
-"""Sort keys; the greatest value is first. ``NAME`` is the other order."""
+"""Sort keys, the greatest value first. ``NAME`` needs no key."""
 NAME = "name"
 
 
@@ -230,7 +230,7 @@ def group_row(figures: GroupFigures, rates: Rates | None = None) -> GroupRow:
 
 
 def recently(rates: Rates, series: Series) -> float:
-    """Return the recent rate per minute of a series with steps of one minute. The last step may not be over."""
+    """Return the recent rate per minute of a series with steps of one minute. The last step may be unfinished."""
     last = series.values[-RECENT:]
     end = rates.start + len(series.values) * rates.step
     over = timedelta() if rates.at is None else max(end - rates.at, timedelta())
