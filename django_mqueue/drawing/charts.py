@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
+from itertools import groupby
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -261,15 +262,9 @@ def _draw_line(line: Line, height: float, top: float, shift: float = 0) -> SafeS
 
 def runs(values: Values) -> Iterable[list[tuple[int, float]]]:
     """Yield each run of known values, as pairs of index and value."""
-    run: list[tuple[int, float]] = []
-    for place, value in enumerate(values):
-        if value is not None:
-            run.append((place, value))
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
+    for _, run in groupby(enumerate(values), key=lambda pair: pair[1] is None):
+        if known := [(place, value) for place, value in run if value is not None]:
+            yield known
 
 
 def _number(value: float) -> str:
