@@ -174,7 +174,7 @@ class Jobs(QueueView):
             )
         ]
         if job.status in (SCHEDULED, WAITING):
-            where = {"topic": topic.removesuffix(names.SCHEDULED_SUFFIX), "group": job.group or job.target}
+            where = {"topic": topic, "group": job.group or job.target}
             tools.append((_("Run now"), allowed_url(request, "hurry_message", **where, offset=job.offset)))
         return tools
 

@@ -41,8 +41,6 @@ ENCODINGS = (
     (BASE64, gettext_lazy("Bytes: in base64")),
     (HEX, gettext_lazy("Bytes: in hexadecimal")),
 )
-COPIED = 262_144
-"""Maximum bytes of a payload that is copied into a form."""
 GROUPS = 200
 REMEMBERED, PUBLISHED = 20, "mqueue-published"
 """The session keeps the last ``REMEMBERED`` messages that forms have published. A form that is sent twice then stores
@@ -175,7 +173,7 @@ class PublishMessage(Operation):
             raise Refused(_("There is no message %(offset)s to copy.") % {"offset": printable(word)[:20]})
         message = shown(self.request, found.message)
         payload = message.payload
-        if isinstance(payload, (Cut, payloads.Withheld)) or message.size > COPIED:
+        if isinstance(payload, (Cut, payloads.Withheld)) or message.size > payloads.BODY_BYTES:
             text = _("The payload of message %(offset)s is too long, or hidden: it was not copied.")
             raise Refused(text % {"offset": word})
         if not sees_all(self.request, found.stored_in):

@@ -55,7 +55,7 @@ class TopicPage(QueueView):
             "topic": topic,
             "known": about,
             "figures": topic_figures,
-            "groups": [status.group_row(figures[pair], rates[pair]) for pair in pairs],
+            "groups": [status.group_row(figures[pair]) for pair in pairs],
             "unseen": len(about.groups) - len(pairs),
             "alarms": alarms.of_topic(about, topic_figures, []),
             "holds": [(one, alarm) for one in blockers if (alarm := alarms.of_blocker(one))],

@@ -225,8 +225,8 @@ def _blockers(topics: Sequence[str], overdue: Mapping[str, timedelta]) -> dict[s
     return {name: inspect.holds(name, max_age=HELD) for name in late[:BLOCKERS_READ]}
 
 
-def group_row(figures: GroupFigures, rates: Rates | None = None) -> GroupRow:
-    return GroupRow(figures, rates, alarms.of_group(figures, late_after(figures.topic)))
+def group_row(figures: GroupFigures) -> GroupRow:
+    return GroupRow(figures, None, alarms.of_group(figures, late_after(figures.topic)))
 
 
 def recently(rates: Rates, series: Series) -> float:
