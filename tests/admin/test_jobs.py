@@ -15,9 +15,9 @@ from django.core.management import call_command
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from django_mqueue import Subscription, conf, purge, redrive, subscribe
+from django_mqueue import Subscription, purge, redrive, subscribe
 from django_mqueue.admin.base.row_ids import encode
-from django_mqueue.models import DeliveryState, Message
+from django_mqueue.models import DeliveryState
 from django_mqueue.tasks.context import Notes
 from tests.features.tasks import jobs
 from tests.features.tasks.conftest import tasks
@@ -74,10 +74,10 @@ def test_each_state_with_what_may_be_done(admin_client: Client) -> None:
 
 def test_a_job_that_is_done_was_not_always_successful(admin_client: Client) -> None:
     with override_settings(TASKS=tasks(max_attempts=2, backoff=[7200], retry_on=OSError)):
-        jobs.number_of_attempt.enqueue(), jobs.fail.enqueue("purged"), jobs.fail.enqueue("redriven")
+        jobs.number_of_attempt.enqueue(), jobs.fail.enqueue("purged")
+        redriven = jobs.fail.enqueue("redriven")
         work()
-    redriven = Message.objects.filter(topic=conf.dead_letter_topic("tasks.default")).latest("offset")
-    assert (redrive("tasks.default", ids=[redriven.original_id]), purge("tasks.default")) == (1, 1)
+    assert (redrive("tasks.default", ids=[redriven.id]), purge("tasks.default")) == (1, 1)
     again, third, second, first = rows(admin_client)
     assert re.search(r'"redriven" waits', again), again
     assert re.search(r'"redriven" redriven 1 ValueError: redriven$', third), third
