@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 
 from ..exceptions import Postpone, Reject, Retry, StaleDelivery
 from ..messages import Message
@@ -56,8 +56,7 @@ def _work(item: WorkItem, delivery: Delivery) -> None:
     """Finish an automated item. After the last failed attempt, give it to people with the error."""
     is_last = delivery.status.failures + 1 >= item.rules.options.max_attempts
     try:
-        with transaction.atomic(using=item.using):
-            steps.finish_by_handler(item)
+        steps.finish_by_handler(item)
     except states.ItemChanged:
         return
     except (Retry, Postpone, StaleDelivery):

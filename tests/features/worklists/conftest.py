@@ -22,6 +22,7 @@ def declare(db: None) -> Iterator[Declare]:
     """Return a function that declares ``Refunds``, or another class, with options, and does what ``migrate`` does."""
     declared: list[type[Worklist]] = []
     lists.fails.clear()
+    lists.calls.clear()
 
     def make(cls: type[Worklist] = lists.Refunds, name: str = "refunds", **options: Any) -> type[Worklist]:
         made = worklist(name, **{"source": lists.SOURCE, **options})(type(cls.__name__, (cls,), {}))

@@ -15,6 +15,8 @@ from tests.support.shop.models import Sale
 SOURCE = "refund-requests"
 fails: list[Exception] = []
 """Exceptions that ``work`` raises, one for each call."""
+calls: list[int] = []
+"""The amount of each call of ``work``, also of calls that were rolled back."""
 
 
 class Refunds(Worklist):
@@ -29,6 +31,7 @@ class Refunds(Worklist):
 
     def work(self, item: WorkItem) -> Any:
         payload: Any = item.payload
+        calls.append(payload["amount"])
         Sale.objects.create(number=-payload["amount"])
         if fails:
             raise fails.pop(0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 
 from django_mqueue import publish, reset
 from django_mqueue.testing import drain, published
-from django_mqueue.worklists import WorkItem, Worklist
+from django_mqueue.worklists import WorkItem, Worklist, steps
 from tests.support.shop.models import Sale
 
 from .conftest import Declare
@@ -99,3 +100,12 @@ def test_two_worklists_can_have_one_source(declare: Declare) -> None:
     drain()
     assert sorted(WorkItem.objects.values_list("worklist", flat=True)) == ["checks", "refunds"]
     assert newest().history.count() == 1
+
+
+def test_a_failure_after_the_item_was_stored_leaves_no_item(
+    refunds: type[Worklist], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "record", Mock(side_effect=[RuntimeError("no history"), DEFAULT]))
+    request(50)
+    drain()
+    assert not WorkItem.objects.exists()

@@ -18,6 +18,7 @@ from . import (
     walks_runner,
     walks_schedule,
     walks_topics,
+    walks_worklists,
 )
 from .walks import WALKS
 
@@ -38,4 +39,5 @@ __all__ = [
     "walks_runner",
     "walks_schedule",
     "walks_topics",
+    "walks_worklists",
 ]

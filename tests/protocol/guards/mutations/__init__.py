@@ -26,6 +26,7 @@ from . import (
     settling,
     takeover,
     waiting,
+    worklists,
 )
 from .mutation import Mutation
 
@@ -42,6 +43,7 @@ PARTS: dict[str, tuple[Mutation, ...]] = {
     "Scheduled messages and parked retries": scheduling.MUTATIONS,
     "Batches, time limits and threads": handlers.MUTATIONS,
     "Priorities and jobs": jobs.MUTATIONS,
+    "Worklists": worklists.MUTATIONS,
     "Child processes": processes.MUTATIONS,
     "Operator actions": moving.MUTATIONS,
     "Admin pages and figures": reports.MUTATIONS,

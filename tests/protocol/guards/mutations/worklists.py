@@ -1,0 +1,59 @@
+"""Guards of worklists: one winner for each step, and work that is done once."""
+
+from __future__ import annotations
+
+from .mutation import Mutation, mutation
+
+_STEPS = "features/worklists/test_steps.py"
+_RACES = "features/worklists/test_races.py"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    mutation(
+        "a step changes an item only if no other step has changed it",
+        "two people have the same item",
+        "worklists/steps.py",
+        "filter(pk=item.pk, version=item.version)",
+        "filter(pk=item.pk)",
+        f"{_RACES}::test_two_take_the_same_item[names0]",
+    ),
+    mutation(
+        "an item and the acknowledgement of its message are one commit",
+        "an item without history exists, or a message makes two items",
+        "worklists/declaring.py",
+        '"earliest", atomic=True,\n        )',
+        '"earliest", atomic=False,\n        )',
+        "features/worklists/test_intake.py::test_a_failure_after_the_item_was_stored_leaves_no_item",
+    ),
+    mutation(
+        "finish changes the item before it works",
+        "of two who finish an item, both do its work",
+        "worklists/steps.py",
+        "        _compare_and_set(item, **values)\n        found = item.rules.work(item)\n",
+        "        found = item.rules.work(item)\n        _compare_and_set(item, **values)\n",
+        f"{_RACES}::test_two_finish_the_same_item",
+    ),
+    mutation(
+        "the work that failed is rolled back before people get the item",
+        "the item is given to people, and half of its work is done",
+        "worklists/steps.py",
+        "    with transaction.atomic(using=item.using):\n        values |=",
+        "    if True:\n        values |=",
+        "features/worklists/test_automation.py::test_after_the_last_attempt_people_get_the_item",
+    ),
+    mutation(
+        "an item returns when its newest delay has ended",
+        "an item that was delayed again returns at the first date",
+        "worklists/automation.py",
+        "    if round(item.delayed_until.timestamp() * 1000) > now_ms(item.using):\n        return\n",
+        "",
+        f"{_STEPS}::TestDelay::test_a_delay_that_was_replaced_has_no_effect",
+    ),
+    mutation(
+        "the handler leaves an item that a person has taken from it",
+        "a refund is paid by the handler and by a person",
+        "worklists/automation.py",
+        "        if item.state == states.AUTOMATED:\n            _work(item, delivery)\n",
+        "        _work(item, delivery)\n",
+        "features/worklists/test_automation.py::test_the_handler_leaves_an_item_that_a_person_took_from_it",
+    ),
+)
