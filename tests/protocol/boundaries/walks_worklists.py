@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_mqueue.models import Message
-from django_mqueue.policy.backoff import NoRetry
+from django_mqueue.policy.backoff import NoRetry, policy_of
 from django_mqueue.policy.durations import moment
 from django_mqueue.policy.encoding import decode
 from django_mqueue.worklists import WorkItem, Worklist, automation, intake, registry
@@ -20,7 +20,7 @@ class Walked(Worklist):
     """A worklist whose items have the scene's topic as their title."""
 
     name = NAME
-    options = registry.Options("", {}, None, None, "", (), 1, NoRetry(), 60_000, None)
+    options = registry.Options("", {}, None, None, "", (), 1, policy_of(NoRetry()), 60_000, None)
 
     def __init__(self, topic: str = "") -> None:
         self.of_scene = topic
