@@ -26,6 +26,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_mqueue",
+    "django_mqueue.worklists",
     "example_project.flights",
     "example_project.shop",
 ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from django.contrib import admin
 
+from django_mqueue.worklists.admin import WorkItemInline
 from example_project.read_only import ReadOnlyAdmin
 
-from .models import BankEntry, Charge, Invoice, InvoiceNumbers, Mail, Order
+from .models import BankEntry, Charge, Invoice, InvoiceNumbers, Mail, Order, Refund
 
 
 @admin.register(Order)
@@ -14,6 +15,7 @@ class OrderAdmin(ReadOnlyAdmin):
     list_display = ["id", "customer", "article", "count", "amount", "card", "placed_at", "paid_at"]
     search_fields = ["customer"]
     ordering = ["-id"]
+    inlines = [WorkItemInline]
 
 
 @admin.register(Mail)
@@ -39,6 +41,13 @@ class InvoiceNumbersAdmin(ReadOnlyAdmin):
 @admin.register(Charge)
 class ChargeAdmin(ReadOnlyAdmin):
     list_display = ["id", "order", "card", "amount", "attempt", "charged_at"]
+    list_select_related = ["order"]
+    ordering = ["-id"]
+
+
+@admin.register(Refund)
+class RefundAdmin(ReadOnlyAdmin):
+    list_display = ["id", "order", "amount", "refunded_at"]
     list_select_related = ["order"]
     ordering = ["-id"]
 

@@ -9,11 +9,12 @@ from django.utils import timezone
 
 from django_mqueue import scheduled
 from django_mqueue.inspect import messages
+from django_mqueue.worklists import find
 
 from .events import ORDERS, REMIND_AFTER, REMINDERS, reminder_id
-from .models import BankEntry, Charge, Invoice, InvoiceNumbers, Mail, Order
+from .models import BankEntry, Charge, Invoice, InvoiceNumbers, Mail, Order, Refund
 from .outside import DECLINED, GOOD, SILENT, SLOW, STICKY
-from .story import BROKEN, ORDERED, REMINDED_NOW, TRANSFERRED, Story
+from .story import BROKEN, ORDERED, REFUNDED, REMINDED_NOW, TRANSFERRED, Story
 
 ATTEMPTS = {GOOD: [GOOD], SLOW: [SLOW] * 3, DECLINED: [DECLINED], SILENT: [SILENT] * 4}
 """The expected calls to the bank for each card, up to its success or its dead letter."""
@@ -22,6 +23,18 @@ ATTEMPTS = {GOOD: [GOOD], SLOW: [SLOW] * 3, DECLINED: [DECLINED], SILENT: [SILEN
 def wrong(story: Story) -> list[str]:
     """Return the differences; empty if all results are right."""
     return [*_mails(story), *_invoices(story), *_cards(story), *_reminders(story), *_numbers()]
+
+
+def wrong_refunds(story: Story) -> list[str]:
+    """Return the differences of the refunds: each is paid once, and a handler pays the small ones."""
+    found: list[str] = []
+    for customer, automated in REFUNDED.items():
+        order = story.orders[customer]
+        have = Refund.objects.filter(order=order).values_list("amount", flat=True)
+        found += _differs(f"{customer}'s refunds", [order.amount], have)
+        items = find(linked=order).values_list("state", "is_automated")
+        found += _differs(f"{customer}'s work items", [("finished", automated)], items)
+    return found
 
 
 def is_paid(story: Story, customer: str) -> bool:

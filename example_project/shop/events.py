@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TypedDict
 
-ORDERS, PRICES, REMINDERS = "orders", "prices", "reminders"
+ORDERS, PRICES, REMINDERS, REFUNDS = "orders", "prices", "reminders", "refund-requests"
 GROUPS = {ORDERS: ["confirmations", "invoices", "cards"], PRICES: ["pricing"], REMINDERS: ["mail"]}
 
-WORK = [ORDERS, PRICES, REMINDERS, "--tasks", "mail", "default"]
-"""The arguments of ``runconsumer`` for the shop's worker: its topics, and the queues of jobs: mails and reports."""
+WORK = [ORDERS, PRICES, REMINDERS, REFUNDS, "worklist.refunds", "--tasks", "mail", "default"]
+"""The arguments of ``runconsumer`` for the shop's worker: its topics, and the queues of jobs: mails and reports.
+
+The worklist of refunds has two: the requests, and the steps of its items.
+"""
 
 REMIND_AFTER = timedelta(days=1)
 
@@ -28,6 +31,14 @@ class OrderPlaced(TypedDict):
 
 class ReminderDue(TypedDict):
     order: int
+
+
+class RefundRequested(TypedDict):
+    """``amount`` is a decimal number as text."""
+
+    order: int
+    customer: str
+    amount: str
 
 
 def reminder_id(order: int) -> str:

@@ -76,6 +76,17 @@ class Charge(models.Model):
         return f"{self.amount} from {self.card}"
 
 
+class Refund(models.Model):
+    """Money that a customer got back. No constraint keeps an order from having two: the worklist ensures it."""
+
+    order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="refunds")
+    amount = models.DecimalField(max_digits=10, decimal_places=2)
+    refunded_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.amount} for {self.order}"
+
+
 class BankEntry(models.Model):
     """The books of the simulated bank: every call and its answer. A real shop does not have these."""
 

@@ -9,7 +9,18 @@ from django.utils import timezone
 
 from django_mqueue import cancel, publish, request, reschedule
 
-from .events import ORDERS, PRICES, REMIND_AFTER, REMINDERS, OrderPlaced, PriceAsked, ReminderDue, reminder_id
+from .events import (
+    ORDERS,
+    PRICES,
+    REFUNDS,
+    REMIND_AFTER,
+    REMINDERS,
+    OrderPlaced,
+    PriceAsked,
+    RefundRequested,
+    ReminderDue,
+    reminder_id,
+)
 from .models import Order
 
 
@@ -53,3 +64,9 @@ def paid(order: Order) -> None:
 def remind_now(order: Order) -> bool:
     """Send the reminder as soon as possible. Return False if no reminder is scheduled."""
     return reschedule(REMINDERS, reminder_id(order.pk), delay=0)
+
+
+def ask_refund(order: Order) -> None:
+    """Request that the shop gives the money back. The request becomes a work item of the worklist ``refunds``."""
+    asked = RefundRequested(order=order.pk, customer=order.customer, amount=str(order.amount))
+    publish(REFUNDS, asked, key=order.customer, kind="refund")

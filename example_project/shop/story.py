@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from django_mqueue import redrive, scheduled
 from django_mqueue.inspect import Inspected, messages
+from django_mqueue.worklists import find
 
 from .events import GROUPS, ORDERS, REMINDERS, reminder_id
 from .models import Mail, Order
-from .orders import paid, place_order, remind_now
+from .orders import ask_refund, paid, place_order, remind_now
 from .outside import DECLINED, GOOD, SILENT, SLOW
 
 ORDERED = {
@@ -28,6 +30,8 @@ BROKEN = {"cy", "dora"}
 """Customers whose cards end as dead letters, until these are redriven with another card."""
 
 TRANSFERRED, REMINDED_NOW = "gus", "fay"
+REFUNDED = {"ada": False, "bob": True}
+"""Customers who send their order back, and whether a handler pays them. The others are paid by hand."""
 
 
 @dataclass
@@ -50,6 +54,15 @@ class Story:
         ids = [f"order-{self.orders[customer].pk}" for customer in sorted(BROKEN)]
         self.mended = True
         return redrive(ORDERS, group="cards", ids=ids, edit=lambda letter: {**letter.payload, "card": GOOD})
+
+    def send_back(self) -> None:
+        """Ask for the refunds."""
+        for customer in REFUNDED:
+            ask_refund(self.orders[customer])
+
+    def refunds(self, **query: Any) -> int:
+        """Return the number of work items for this story's refunds."""
+        return sum(find(linked=self.orders[customer], **query).count() for customer in REFUNDED)
 
     def is_over(self) -> bool:
         """Return whether each message that is due today is done or dead, and no written mail waits for its job.

@@ -15,10 +15,12 @@ from django_mqueue import RequestFailed, redrive, scheduled
 from django_mqueue.inspect import send_to_front
 from django_mqueue.tasks import recurring_jobs
 from django_mqueue.testing import drain, published, requests_answered
+from django_mqueue.worklists import TransitionNotAllowed, WorkItem
 
-from .events import ORDERS, REMIND_AFTER, REMINDERS
-from .models import BankEntry, Charge, Invoice, InvoiceNumbers, Mail, Order
-from .orders import paid, place_order, remind_now
+from .events import ORDERS, REFUNDS, REMIND_AFTER, REMINDERS
+from .models import BankEntry, Charge, Invoice, InvoiceNumbers, Mail, Order, Refund
+from .office import CLERK, employees, work_off
+from .orders import ask_refund, paid, place_order, remind_now
 from .outside import DECLINED, GOOD, SILENT, SLOW
 from .tasks import send_mail
 
@@ -163,3 +165,29 @@ class ReminderTest(TestCase):
         Order.objects.filter(pk=order.pk).update(paid_at=timezone.now())
         self.assertEqual(len(drain(REMINDERS)), 1)
         self.assertFalse(Mail.objects.exists())
+
+
+class RefundTest(TestCase):
+    def refund(self, article: str) -> WorkItem:
+        ask_refund(place(article))
+        drain(REFUNDS)
+        drain("worklist.refunds")
+        return WorkItem.objects.get()
+
+    def test_a_small_refund_is_paid_by_the_handler(self) -> None:
+        item = self.refund("tea")
+        self.assertTrue(item.is_automated)
+        self.assertEqual(Refund.objects.get().amount, 8)
+
+    def test_a_large_refund_waits_for_people(self) -> None:
+        item = self.refund("honey")
+        self.assertEqual((item.state, item.title), ("unassigned", "Refund 19.60 to ada"))
+        self.assertEqual(work_off(), 1)
+        self.assertEqual(str(Refund.objects.get().amount), "19.60")
+
+    def test_the_clerk_cannot_skip_the_review(self) -> None:
+        item, clerk = self.refund("honey"), employees()[CLERK]
+        item.take(by=clerk)
+        with self.assertRaisesMessage(TransitionNotAllowed, "finish is allowed in review"):
+            item.finish(by=clerk)
+        self.assertFalse(Refund.objects.exists())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from secrets import token_hex
 from typing import Any
 
@@ -12,10 +12,11 @@ from django.core.management.base import BaseCommand, CommandError
 from django_mqueue.tasks import recurring_jobs, wait_for_result
 from example_project.workers import Workers, workers
 
-from ...check import wrong
+from ...check import wrong, wrong_refunds
 from ...events import WORK
+from ...office import share, work_off
 from ...report import lines
-from ...story import BROKEN, ORDERED, Story
+from ...story import BROKEN, ORDERED, REFUNDED, Story
 
 LOOK_EVERY = 0.1
 PATIENCE = 60.0
@@ -45,6 +46,7 @@ class Command(BaseCommand):
         self._say(f"{story.mend()} dead letters are sent back with a card that works.")
         self._wait(story, started)
         self._report("After that:", story, sorted(BROKEN))
+        self._refund(story, started)
         for job in recurring_jobs():
             result = wait_for_result(job.run_now(), PATIENCE)
             self._say(
@@ -55,10 +57,26 @@ class Command(BaseCommand):
             "left out;\ncards were charged once; reminders are planned for tomorrow, called off, or were sent today."
         )
 
+    def _refund(self, story: Story, started: Workers) -> None:
+        """Let a handler pay small refunds, and people large ones."""
+        story.send_back()
+        self._until(
+            lambda: story.refunds() == len(REFUNDED) and not story.refunds(state="automated"), started
+        )
+        self._say(
+            f"Two customers want their money back. {work_off()} large refund(s) paid by hand, after a review."
+        )
+        if found := wrong_refunds(story):
+            raise CommandError("\n  ".join(["not as promised:", *found]))
+        self._say(f"{share()}.")
+
     def _wait(self, story: Story, started: Workers) -> None:
         """Wait until the story is over."""
+        self._until(story.is_over, started)
+
+    def _until(self, is_reached: Callable[[], bool], started: Workers) -> None:
         deadline = time.monotonic() + PATIENCE
-        while not story.is_over():
+        while not is_reached():
             if not started.running():
                 raise CommandError("the worker has ended")
             if time.monotonic() > deadline:
