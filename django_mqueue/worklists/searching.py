@@ -55,9 +55,8 @@ def find(
             "give worklist, assignee, team, linked or message_id: no index serves a search without"
         )
     if worklist is not None:
+        _check(worklist, state)
         found = found.filter(worklist=worklist)
-        if state is not None:
-            _check_states(worklist, state)
     if state is not None:
         found = found.filter(state__in=[state] if isinstance(state, str) else list(state))
     if overdue or due_before is not None:
@@ -89,9 +88,10 @@ def _with_attributes(
     return found
 
 
-def _check_states(worklist: str, state: str | Sequence[str]) -> None:
+def _check(worklist: str, state: str | Sequence[str] | None) -> None:
+    """Raise ``WorklistError`` if the worklist, or a state, is not declared."""
     known = [*BUILT_IN, *worklist_of(worklist).options.states]
-    for one in [state] if isinstance(state, str) else state:
+    for one in [state] if isinstance(state, str) else state or ():
         if one not in known:
             raise WorklistError(
                 f"worklist {worklist!r} has no state {one!r}; its states are {', '.join(known)}"

@@ -83,7 +83,7 @@ def test_the_shops_own_tests_pass(example: Example) -> None:
 
 
 def test_each_handler_is_one_of_the_groups_that_are_waited_for() -> None:
-    """The command waits only for the groups in ``GROUPS``, so each handler's group must be in it, except the worklist's."""
+    """The command waits for the groups in ``GROUPS`` only. Each handler's group is in it, except the worklist's."""
     code, output = Example("mysql://nobody@127.0.0.1:1/none").run(
         "shell",
         "-v",

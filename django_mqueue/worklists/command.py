@@ -1,0 +1,201 @@
+"""The verbs of ``manage.py mqueue worklist``."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.core.serializers.json import DjangoJSONEncoder
+
+from .. import conf
+from ..drawing.printing import on_a_line
+from ..exceptions import MQueueError
+from . import figures, states
+from .models import WorkItem
+from .registry import worklist_of
+from .searching import find
+
+LIST_MAX = 50
+STEPS = {
+    states.TAKE: "assign items to the user of --by",
+    states.ASSIGN: "assign items to a user or a team",
+    states.UNASSIGN: "take items from their user or the handler",
+    states.HAND_BACK: "give items back, for the user of --by",
+    states.FINISH: "do the work of items and finish them",
+    states.DELAY: "put items aside until a time",
+    states.MOVE: "move items into another state",
+    states.CANCEL: "end items without their work",
+    states.COMMENT: "add a comment to items",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    listing = verbs.add_parser("list", help="list items, the first due first")
+    listing.add_argument("worklist", nargs="?", help="its name; may be left out with --user or --team")
+    listing.add_argument("--state", action="append", help="a state; may be repeated (default: all open)")
+    listing.add_argument("--user", help="the name of the user to whom they are assigned")
+    listing.add_argument("--team", help="the name of a group of users")
+    listing.add_argument("--kind", help="their kind")
+    listing.add_argument("--overdue", action="store_true", help="only items whose due date has passed")
+    listing.add_argument(
+        "--limit", type=int, default=LIST_MAX, help="maximum number of items (default %(default)s)"
+    )
+    show = verbs.add_parser("show", help="show one item with its history")
+    show.add_argument("item", type=int)
+    summary = verbs.add_parser("figures", help="count open items, and what was finished by week and kind")
+    summary.add_argument("worklist")
+    for one in (listing, show, summary):
+        one.add_argument("--json", action="store_true", help="print JSON")
+    for verb, text in STEPS.items():
+        _add_step(verbs.add_parser(verb.replace("_", "-"), help=text), verb)
+
+
+def _add_step(parser: ArgumentParser, verb: str) -> None:
+    parser.set_defaults(verb=verb)
+    parser.add_argument("items", nargs="+", type=int, metavar="ITEM", help="the number of an item")
+    parser.add_argument(
+        "--by", required=verb in (states.TAKE, states.HAND_BACK),
+        help="the user who does it; permissions are then checked",
+    )  # fmt: skip
+    parser.add_argument(
+        "--comment", default="", required=verb == states.COMMENT, help="a text for the history"
+    )
+    if verb == states.ASSIGN:
+        to = parser.add_mutually_exclusive_group(required=True)
+        to.add_argument("--user", help="the name of a user")
+        to.add_argument("--team", help="the name of a group of users")
+    elif verb == states.DELAY:
+        parser.add_argument("--until", required=True, help="ISO 8601, UTC unless it has a zone")
+    elif verb == states.MOVE:
+        parser.add_argument("--state", required=True, help="the state")
+    elif verb == states.FINISH:
+        parser.add_argument("--result", help="a text to store as the result")
+
+
+def run(options: dict[str, Any], write: Callable[[str], object]) -> list[str]:
+    """Run a verb. Return why it, or the steps with some of the items, were refused; empty if all went well."""
+    try:
+        if options["verb"] in STEPS:
+            return list(_take_steps(options, write))
+        found = {"list": _list, "show": _show, "figures": _figures}[options["verb"]](options)
+    except (MQueueError, ValueError) as problem:
+        return [str(problem)]
+    if options["json"]:
+        write(json.dumps(found, cls=DjangoJSONEncoder, indent=2))
+    else:
+        for line in _lines(found):
+            write(line)
+    return []
+
+
+def _list(options: dict[str, Any]) -> list[dict[str, Any]]:
+    items = find(
+        options["worklist"], state=options["state"], open=None if options["state"] else True,
+        assignee=_user(options["user"]), team=_team(options["team"]), kind=options["kind"], overdue=options["overdue"],
+    )  # fmt: skip
+    return [
+        _row(item) for item in items.select_related("assignee", "team").order_by("due_at")[: options["limit"]]
+    ]
+
+
+def _row(item: WorkItem) -> dict[str, Any]:
+    return {
+        "item": item.pk, "state": item.state, "title": item.title, "kind": item.kind,
+        "user": item.assignee.get_username() if item.assignee is not None else None,
+        "team": item.team.name if item.team is not None else None, "due": item.due_at, "created": item.created_at,
+    }  # fmt: skip
+
+
+def _show(options: dict[str, Any]) -> list[dict[str, Any]]:
+    item = _item(options["item"])
+    steps = [
+        {
+            "at": step.at,
+            "step": step.step,
+            "state": step.after,
+            "by": step.actor_name or None,
+            "comment": step.comment,
+        }
+        for step in item.history
+    ]
+    return [_row(item), *steps]
+
+
+def _figures(options: dict[str, Any]) -> list[dict[str, Any]]:
+    worklist = worklist_of(options["worklist"])
+    found = figures.open_items(worklist.name, list(worklist.options.states))
+    weeks = [
+        {
+            "week": row.week.date(), "kind": row.kind, "finished": row.count, "by_handler": row.by_handler,
+            "share": round(row.share, 3), "mean_seconds": round(row.mean.total_seconds()),
+        }
+        for row in figures.finished(worklist.name)
+    ]  # fmt: skip
+    return [{**found.by_state, "overdue": found.overdue, "oldest": found.oldest}, *weeks]
+
+
+def _take_steps(options: dict[str, Any], write: Callable[[str], object]) -> Iterator[str]:
+    """Take a step with each item, in a transaction of its own. Yield why a step was refused."""
+    verb = options["verb"]
+    given: dict[str, Any] = {"by": _user(options["by"])}
+    if verb == states.ASSIGN:
+        given["to"] = _user(options["user"]) or _team(options["team"])
+    elif verb == states.DELAY:
+        until = datetime.fromisoformat(options["until"])
+        given["until"] = until if until.tzinfo else until.replace(tzinfo=UTC)
+    elif verb == states.MOVE:
+        given["state"] = options["state"]
+    elif verb == states.FINISH:
+        given["result"] = options["result"]
+    given["text" if verb == states.COMMENT else "comment"] = options["comment"]
+    for number in options["items"]:
+        try:
+            item = _item(number)
+            getattr(item, verb)(**given)
+            write(f"item {number}: {item.state}")
+        except (MQueueError, ValueError) as problem:
+            yield str(problem)
+
+
+def _item(number: int) -> WorkItem:
+    found = WorkItem.objects.using(conf.database()).filter(pk=number).first()
+    if found is None:
+        raise ValueError(f"there is no item {number}")
+    return found
+
+
+def _user(name: str | None) -> Any:
+    if name is None:
+        return None
+    model: Any = get_user_model()
+    found = model._default_manager.using(conf.database()).filter(**{model.USERNAME_FIELD: name}).first()
+    if found is None:
+        raise ValueError(f"there is no user {name!r}")
+    return found
+
+
+def _team(name: str | None) -> Group | None:
+    if name is None:
+        return None
+    found = Group.objects.using(conf.database()).filter(name=name).first()
+    if found is None:
+        raise ValueError(f"there is no group of users {name!r}")
+    return found
+
+
+def _lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line for each row: its values with their names, without those that are empty."""
+    for row in rows:
+        yield on_a_line(
+            "  ".join(f"{name}={_text(value)}" for name, value in row.items() if value not in (None, ""))
+        )
+
+
+def _text(value: Any) -> str:
+    return f"{value:%Y-%m-%dT%H:%M:%SZ}" if isinstance(value, datetime) else str(value)

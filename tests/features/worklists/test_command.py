@@ -1,0 +1,90 @@
+"""``manage.py mqueue worklist``."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_mqueue.worklists import Worklist
+
+from .lists import an_item, newest, refunded, steps_of, team, user
+
+pytestmark = pytest.mark.django_db
+
+
+def mqueue(*arguments: object) -> str:
+    out = StringIO()
+    call_command("mqueue", "worklist", *map(str, arguments), stdout=out)
+    return out.getvalue()
+
+
+def listed(*arguments: object) -> Any:
+    return json.loads(mqueue(*arguments, "--json"))
+
+
+def test_list_by_state_user_and_team(refunds: type[Worklist]) -> None:
+    ann, accounting = user("ann", "take"), team("accounting")
+    mine, theirs, ended = an_item(), an_item(), an_item()
+    mine.take(by=ann)
+    theirs.assign(to=accounting)
+    ended.cancel()
+    assert [row["item"] for row in listed("list", "refunds")] == [mine.pk, theirs.pk]
+    assert [row["item"] for row in listed("list", "refunds", "--state", "cancelled")] == [ended.pk]
+    assert [row["item"] for row in listed("list", "--user", "ann")] == [mine.pk]
+    assert [row["item"] for row in listed("list", "--team", "accounting")] == [theirs.pk]
+    assert f"item={mine.pk}  state=assigned" in mqueue("list", "refunds")
+
+
+def test_the_life_of_an_item(refunds: type[Worklist]) -> None:
+    user("ann", "take"), user("rita", "review")
+    item = an_item(50)
+    assert mqueue("take", item.pk, "--by", "ann") == f"item {item.pk}: assigned\n"
+    mqueue("delay", item.pk, "--until", "2099-01-01", "--by", "ann")
+    mqueue("take", item.pk, "--by", "ann")
+    mqueue("move", item.pk, "--state", "review", "--comment", "look")
+    mqueue("comment", item.pk, "--comment", "soon")
+    mqueue("finish", item.pk, "--by", "rita")
+    assert refunded() == [50]
+    assert [row["step"] for row in listed("show", item.pk)[1:]] == steps_of(item)
+    assert "by=ann" in mqueue("show", item.pk)
+
+
+def test_several_items_and_a_refusal(refunds: type[Worklist]) -> None:
+    user("ann", "take")
+    first, second = an_item(), an_item()
+    second.cancel()
+    with pytest.raises(CommandError, match=rf"item {second.pk} is cancelled: assign is allowed in"):
+        mqueue("assign", first.pk, second.pk, "--user", "ann")
+    first.refresh_from_db()
+    assert first.state == "assigned"
+    mqueue("unassign", first.pk)
+    mqueue("cancel", first.pk)
+    assert newest().state == "cancelled"
+
+
+def test_figures(refunds: type[Worklist]) -> None:
+    an_item(10), an_item(50)
+    still_open, week = listed("figures", "refunds")
+    assert (still_open["unassigned"], still_open["overdue"]) == (1, 0)
+    assert (week["finished"], week["by_handler"], week["share"]) == (1, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["list"], "give worklist, assignee, team, linked or message_id"),
+        (["list", "refund"], "no worklist 'refund' is declared"),
+        (["list", "--user", "nobody"], "there is no user 'nobody'"),
+        (["take", "404", "--by", "ann"], "there is no item 404"),
+        (["delay", "404", "--until", "soon"], "Invalid isoformat string: 'soon'"),
+        (["show", "404"], "there is no item 404"),
+    ],
+)
+def test_errors(refunds: type[Worklist], arguments: list[str], error: str) -> None:
+    user("ann", "take")
+    with pytest.raises(CommandError, match=error):
+        mqueue(*arguments)
