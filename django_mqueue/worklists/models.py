@@ -68,7 +68,7 @@ class WorkItem(models.Model):
         default_permissions = ()
         constraints = [
             # intake: a message becomes one item, also if its group is reset.
-            models.UniqueConstraint(fields=["worklist", "message_offset"], name="worklist_items_message"),
+            models.UniqueConstraint(fields=["message_offset", "worklist"], name="worklist_items_message"),
         ]
         indexes = [
             # find: open items by due date, by age, and by kind and age.
@@ -82,9 +82,9 @@ class WorkItem(models.Model):
             models.Index(fields=["team", "is_open", "due_at"], name="worklist_items_team"),
             models.Index(fields=["linked_type", "linked_id", "created_at"], name="worklist_items_linked"),
             models.Index(fields=["message_id"], name="worklist_items_source"),
-            # figures: covering.
+            # figures (covering), and the list of items that have ended.
             models.Index(
-                fields=["worklist", "ended_at", "kind", "is_automated", "state", "created_at"],
+                fields=["worklist", "state", "ended_at", "kind", "is_automated", "created_at"],
                 name="worklist_items_ended",
             ),
         ]

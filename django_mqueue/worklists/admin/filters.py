@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from ...admin.base.display import Text
@@ -17,15 +18,16 @@ from ..models import WorkItem
 from ..rights import visible
 from .display import state_text
 
-MINE, TEAM, UNASSIGNED, OPEN, OVERDUE, ENDED = "mine", "team", "unassigned", "open", "overdue", "ended"
+MINE, TEAM, OPEN, OVERDUE = "mine", "team", "open", "overdue"
 VIEWS: dict[str, Text] = {
     MINE: _("My items"),
-    UNASSIGNED: _("Unassigned"),
+    states.UNASSIGNED: _("Unassigned"),
     TEAM: _("Items of my teams"),
     OPEN: _("All open items"),
     OVERDUE: _("Overdue"),
-    ENDED: _("Ended"),
 }
+NEWEST_END = ("-ended_at", "-kind", "-is_automated", "-created_at", "-pk")
+"""The columns of the index. Another order after ``ended_at`` would sort all items that have ended."""
 
 
 class _Chosen(admin.SimpleListFilter):
@@ -64,14 +66,14 @@ class ViewFilter(_Chosen):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Text]]:
         declared = {name for worklist in visible(request.user) for name in worklist.options.states}
-        more = [(name, state_text(name)) for name in (states.DELAYED, states.AUTOMATED, *sorted(declared))]
-        return [*list(VIEWS.items())[:-1], *more, (ENDED, VIEWS[ENDED])]
+        names = (states.DELAYED, states.AUTOMATED, *sorted(declared), *states.ENDED)
+        return [*VIEWS.items(), *((name, capfirst(state_text(name))) for name in names)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[WorkItem]) -> QuerySet[WorkItem]:
         chosen = self.value()
-        if chosen == ENDED:
-            return queryset.filter(ended_at__isnull=False).order_by("-ended_at")
-        ordered = queryset.order_by("due_at")
+        if chosen in states.ENDED:
+            return queryset.filter(state=chosen).order_by(*NEWEST_END)
+        ordered = queryset.order_by("due_at", "pk")
         if chosen == MINE:
             return ordered.filter(assignee=request.user.pk, is_open=True)
         if chosen == TEAM:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.contrib.contenttypes.models import ContentType
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
@@ -113,9 +114,9 @@ class WorkItemAdmin(ModelAdmin):
                     worklist=worklist.name, name=name, value=term
                 )
                 found |= set(rows.order_by("-item").values_list("item", flat=True)[:FOUND_MAX])
-        types = seen.exclude(linked_type=None).values_list("linked_type", flat=True).distinct()
+        types = list(ContentType.objects.using(seen.db).values_list("pk", flat=True))
         found |= set(
-            seen.filter(linked_type__in=list(types), linked_id=term).values_list("pk", flat=True)[:FOUND_MAX]
+            seen.filter(linked_type__in=types, linked_id=term).values_list("pk", flat=True)[:FOUND_MAX]
         )
         return seen.filter(pk__in=found).order_by("-pk"), False
 

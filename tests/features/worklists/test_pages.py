@@ -82,7 +82,7 @@ class TestList:
         assert listed(client, view="unassigned") == [late.title, free.title, teams.title]
         assert listed(client, view="team") == [teams.title]
         assert listed(client, view="review") == [reviewed.title]
-        assert listed(client, view="ended") == [ended.title]
+        assert listed(client, view="cancelled") == [ended.title]
         assert listed(client, view="overdue") == [late.title]
         assert listed(client, view="open") == [one.title for one in (late, free, reviewed, teams)]
 
