@@ -204,7 +204,8 @@ def _finish(item: WorkItem, by: Any, result: Any, comment: str, *, is_automated:
     check_json("result", result)
     before, values = item.state, {"state": FINISHED, "is_automated": is_automated, "error": ""}
     with transaction.atomic(using=item.using):
-        values |= {"is_open": False, "ended_at": moment(now_ms(item.using))}
+        end = moment(now_ms(item.using))
+        values |= {"is_open": False, "ended_at": end}
         _compare_and_set(item, **values)
         found = item.rules.work(item)
         given = found if result is None else result
@@ -212,7 +213,8 @@ def _finish(item: WorkItem, by: Any, result: Any, comment: str, *, is_automated:
         if given is not None:
             _rows(item).filter(pk=item.pk).update(result=given)
         after = {**values, "result": given, "version": item.version + 1}
-        data = {"result": given, "automated": is_automated}
+        seconds = round((end - item.created_at).total_seconds(), 3)
+        data = {"result": given, "automated": is_automated, "seconds": seconds}
         _recorded(item, after, "finished", by, comment, before, data)
 
 

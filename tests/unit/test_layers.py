@@ -173,7 +173,7 @@ def test_the_public_face_loads_no_models_before_it_is_asked() -> None:
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_sql_is_in_the_store_alone(path: Path) -> None:
-    """Outside ``store/``, ``spark/sql/`` and ``worklists/figures.py`` there is no statement and no ``execute``. Only models name tables."""
+    """Other modules than those with ``has_sql`` contain no statement and no ``execute``. Only models name tables."""
     part = part_of(path)
     for line, text in texts(path):
         assert not STATEMENT.search(text), f"{path.name}:{line}: a statement outside of store: {text!r}"

@@ -50,7 +50,8 @@ class Project:
         path.write_text(f"{fresh}\n\n{block.text}" if fresh else block.text)
         if block.file == "config/settings.py":
             own = "import json\n\nDATABASES['default'].update(json.loads({!r}))\n"
-            path.write_text(path.read_text() + "\n\n" + own.format(json.dumps(self.database)))
+            more = "INSTALLED_APPS += ['django_mqueue.worklists']\n"  # For the how-to about worklists.
+            path.write_text(path.read_text() + "\n\n" + own.format(json.dumps(self.database)) + more)
 
     def start(self, *words: str, **variables: str) -> subprocess.Popen[str]:
         program = {

@@ -72,6 +72,11 @@ import sys
 sys.modules["shop.tasks"] = sys.modules["docs_example"]
 """
 
+BEFORE["docs/how-to/run-a-worklist.md"] = """
+from django.contrib.auth.models import User
+ann, rita = (User.objects.create_superuser(name) for name in ("ann", "rita"))
+"""
+
 BEFORE["docs/how-to/move-to-jobs.md"] = """
 from django.conf import settings
 settings.TASKS = {"default": {"BACKEND": "django_mqueue.tasks.MQueueBackend", "QUEUES": ["mail"]}}
@@ -270,6 +275,22 @@ assert not Offset.objects.filter(consumer_group="old-report").exists()
 """,
 }
 
+AFTER["docs/how-to/run-a-worklist.md"] = """
+from django.core.management import call_command
+from django_mqueue.worklists.preparing import prepare
+prepare("default")  # As migrate does.
+publish("refund-requests", {"order": order.pk, "amount": 10})
+call_command("runconsumer", drain=True, verbosity=0)
+small, large = find("refunds").order_by("payload__amount")
+assert (small.state, small.result, large.state) == ("finished", {"refunded": 10}, "unassigned"), (small, large)
+large.take(by=ann)
+large.move("review", by=ann)
+large.finish(by=rita)
+assert list(find("refunds", attributes={"country": "DE"})) == [large]
+assert [row.share for row in finished("refunds")] == [0.5] or len(finished("refunds")) == 2
+call_command("mqueue", "worklist", "list", "refunds", "--overdue")
+"""
+
 AFTER["docs/reference/signals.md"] = (
     """
 from shop import consumers
@@ -411,7 +432,16 @@ def test_the_tests_that_are_shown_pass(example_shop: Project) -> None:
 
 def test_shell_commands_name_what_exists() -> None:
     """Console blocks outside the tutorial call only commands that exist."""
-    known = {"runconsumer", "migrate", "check", "makemigrations", "startapp", "shell", "mqueue_spark"}
+    known = {
+        "runconsumer",
+        "migrate",
+        "check",
+        "makemigrations",
+        "startapp",
+        "shell",
+        "mqueue",
+        "mqueue_spark",
+    }
     for document in DOCUMENTS:
         for block in blocks(document):
             for line in block.text.splitlines() if block.language == "console" else ():

@@ -21,7 +21,9 @@ def test_a_handler_finishes_an_automated_item(refunds: type[Worklist]) -> None:
     assert (item.state, item.is_automated, item.result) == ("finished", True, {"refunded": 10})
     assert refunded() == [10]
     assert steps_of(item) == ["created", "finished"]
-    assert published("worklist.refunds")[-1].payload["automated"] is True
+    last = published("worklist.refunds")[-1].payload
+    assert (last["step"], last["automated"]) == ("finished", True)
+    assert 0 <= last["seconds"] < 60
 
 
 def test_a_failed_attempt_is_retried(declare: Declare) -> None:

@@ -36,8 +36,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the work that failed is rolled back before people get the item",
         "the item is given to people, and half of its work is done",
         "worklists/steps.py",
-        "    with transaction.atomic(using=item.using):\n        values |=",
-        "    if True:\n        values |=",
+        "    with transaction.atomic(using=item.using):\n        end = ",
+        "    if True:\n        end = ",
         "features/worklists/test_automation.py::test_after_the_last_attempt_people_get_the_item",
     ),
     mutation(
