@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.generic import TemplateView
@@ -44,9 +45,18 @@ class WorklistView(TemplateView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         self.request.current_app = self.model_admin.admin_site.name
-        context = self.model_admin.admin_site.each_context(self.request)
-        own = {"opts": self.model_admin.opts, "media": self.model_admin.media, "title": self.title}
-        return super().get_context_data(**{**context, **own, **kwargs})
+        site, opts = self.model_admin.admin_site, self.model_admin.opts
+        own = {"opts": opts, "media": self.model_admin.media, "title": self.title, **kwargs}
+        own["crumbs"] = [
+            (_("Home"), reverse("admin:index", current_app=site.name)),
+            (
+                str(opts.app_config.verbose_name),
+                reverse("admin:app_list", args=(opts.app_label,), current_app=site.name),
+            ),
+            (_("Work items"), own["list_url"]),
+            (own["title"], None),
+        ]
+        return super().get_context_data(**{**site.each_context(self.request), **own})
 
 
 class Change(NamedTuple):
@@ -147,6 +157,7 @@ class StepPage(WorklistView):
         return super().get_context_data(
             items=self.items,
             items_count=len(self.items),
+            list_url=self.model_admin.list_url(self.worklist.name),
             version=self.request.GET.get("version", ""),
             back=self._back(),
             **kwargs,
