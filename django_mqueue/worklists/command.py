@@ -50,6 +50,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     show.add_argument("item", type=int)
     summary = verbs.add_parser("figures", help="count open items, and what was finished by week and kind")
     summary.add_argument("worklist")
+    summary.add_argument(
+        "--fail-if-overdue",
+        type=int,
+        metavar="N",
+        help="exit with 1 if N items or more are overdue, for monitoring",
+    )
     for one in (listing, show, summary):
         one.add_argument("--json", action="store_true", help="print JSON")
     for verb, text in STEPS.items():
@@ -84,6 +90,7 @@ def run(options: dict[str, Any], write: Callable[[str], object]) -> list[str]:
         if options["verb"] in STEPS:
             return list(_take_steps(options, write))
         found = {"list": _list, "show": _show, "figures": _figures}[options["verb"]](options)
+        most = options.get("fail_if_overdue")
     except (MQueueError, ValueError) as problem:
         return [str(problem)]
     if options["json"]:
@@ -91,6 +98,8 @@ def run(options: dict[str, Any], write: Callable[[str], object]) -> list[str]:
     else:
         for line in _lines(found):
             write(line)
+    if most is not None and found[0]["overdue"] >= most:
+        return [f"{found[0]['overdue']} items of {options['worklist']} are overdue"]
     return []
 
 

@@ -12,6 +12,7 @@ from ..policy.durations import moment
 from ..store.connection import session
 from ..store.queries.group_rows import now_ms
 from .models import WorkItem
+from .searching import find
 from .states import BUILT_IN, ENDED
 
 COUNTED = 10_000
@@ -54,13 +55,17 @@ def open_items(worklist: str, states: list[str], *, using: str | None = None) ->
     """Return the open items of a worklist. ``states``: the states that it declares."""
     alias = conf.database(using)
     rows = WorkItem.objects.using(alias).filter(worklist=worklist)
-    still_open = rows.filter(is_open=True)
     names = [name for name in (*BUILT_IN, *states) if name not in ENDED]
     return OpenItems(
         {name: _count(rows.filter(state=name)) for name in names},
-        _count(still_open.filter(due_at__lt=moment(now_ms(alias)))),
-        still_open.aggregate(oldest=Min("created_at"))["oldest"],
+        overdue(worklist, using=alias),
+        rows.filter(is_open=True).aggregate(oldest=Min("created_at"))["oldest"],
     )
+
+
+def overdue(worklist: str, *, using: str | None = None) -> int:
+    """Return the number of open items whose due date has passed, up to ``COUNTED``."""
+    return _count(find(worklist, overdue=True, using=using))
 
 
 def _count(rows: QuerySet[WorkItem]) -> int:

@@ -17,12 +17,13 @@ from ... import conf
 from ...admin.base.display import moment
 from ...admin.base.tables import BoundedPaginator
 from .. import states
+from ..figures import overdue
 from ..models import WorkAttribute, WorkItem
 from ..registry import worklist_of
 from ..rights import has, visible
 from . import display
-from .filters import ViewFilter, WorklistFilter
-from .pages import FiguresPage, ItemPage, StepPage, get_item
+from .filters import OVERDUE, ViewFilter, WorklistFilter
+from .pages import FiguresPage, ItemPage, StepPage, counted, get_item
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[WorkItem]
@@ -150,18 +151,18 @@ class WorkItemAdmin(ModelAdmin):
         return found
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        worklists = visible(request.user)
-        names = [worklist.name for worklist in worklists]
-        chosen = request.GET.get("worklist")
-        name = chosen if chosen in names else (names[0] if names else "")
-        url = (
-            reverse("admin:mqueue_worklists_figures", args=(name,), current_app=self.admin_site.name)
-            if name
-            else None
-        )
-        return super().changelist_view(
-            request, {"figures_url": url, "title": _("Work items"), **(extra_context or {})}
-        )
+        names = [worklist.name for worklist in visible(request.user)]
+        context = {"title": _("Work items"), **(extra_context or {})}
+        if names:
+            chosen = request.GET.get("worklist")
+            name = chosen if chosen in names else names[0]
+            figures = reverse(
+                "admin:mqueue_worklists_figures", args=(name,), current_app=self.admin_site.name
+            )
+            late = overdue(name)
+            context |= {"figures_url": figures, "overdue": late, "overdue_text": counted(late)}
+            context["overdue_url"] = f"{self.list_url(name)}&view={OVERDUE}"
+        return super().changelist_view(request, context)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None

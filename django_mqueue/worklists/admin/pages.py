@@ -227,8 +227,8 @@ class FiguresPage(WorklistView):
         weeks = figures.finished(worklist.name)
         return super().get_context_data(
             name=worklist.name,
-            open=[(display.state_text(state), _counted(count)) for state, count in found.by_state.items()],
-            overdue=_counted(found.overdue),
+            open=[(display.state_text(state), counted(count)) for state, count in found.by_state.items()],
+            overdue=counted(found.overdue),
             oldest=found.oldest,
             weeks=[(row, f"{row.share:.0%}", duration(row.mean)) for row in weeks],
             list_url=self.model_admin.list_url(worklist.name),
@@ -236,7 +236,8 @@ class FiguresPage(WorklistView):
         )
 
 
-def _counted(count: int) -> str:
+def counted(count: int) -> str:
+    """Return a count, with a plus sign if there may be more."""
     return f"{count:,}" if count < figures.COUNTED else f"{count:,}+"
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_mqueue.worklists import Worklist
+from django_mqueue.worklists import WorkItem, Worklist
 
+from .conftest import Declare
 from .lists import an_item, newest, refunded, steps_of, team, user
 
 pytestmark = pytest.mark.django_db
@@ -71,6 +72,16 @@ def test_figures(refunds: type[Worklist]) -> None:
     still_open, week = listed("figures", "refunds")
     assert (still_open["unassigned"], still_open["overdue"]) == (1, 0)
     assert (week["finished"], week["by_handler"], week["share"]) == (1, 1, 1.0)
+
+
+def test_overdue_items_set_the_exit_code(declare: Declare) -> None:
+    declare(due=60)
+    item = an_item(50)
+    mqueue("figures", "refunds", "--fail-if-overdue", 1)
+    WorkItem.objects.filter(pk=item.pk).update(due_at=item.created_at)
+    mqueue("figures", "refunds", "--fail-if-overdue", 2)
+    with pytest.raises(CommandError, match="1 items of refunds are overdue"):
+        mqueue("figures", "refunds", "--fail-if-overdue", 1)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,13 @@ class TestList:
         assert listed(client, view="overdue") == [late.title]
         assert listed(client, view="open") == [one.title for one in (late, free, reviewed, teams)]
 
+    def test_overdue_items_are_an_alarm(self, declare: Declare) -> None:
+        declare(due=60)
+        item, client = an_item(), client_of(user("ann", "take"))
+        assert "overdue." not in client.get(reverse(LIST)).content.decode()
+        WorkItem.objects.filter(pk=item.pk).update(due_at=item.created_at)
+        assert "1 item is overdue." in client.get(reverse(LIST)).content.decode()
+
     def test_the_worklists_that_the_user_may_view(self, declare: Declare) -> None:
         declare()
         declare(Worklist, "checks", source="checks-wanted")

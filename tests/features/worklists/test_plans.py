@@ -52,7 +52,7 @@ def fill(count: int, user: int, team: int, linked_type: int) -> None:
             + states
             + "), CONCAT('kind-', n %% 5), CONCAT('item ', n), IF(n %% 8 = 1, %s, NULL), IF(n %% 8 = 0, %s, NULL), %s,"
             " n %% 1000, CONCAT('id-', n), n, '{}', '{}', '', n %% 8 < 4, n %% 8 = 4, 1,"
-            " UNIX_TIMESTAMP() * 1000 - n * 1000, UNIX_TIMESTAMP() * 1000 + (n - 1000) * 1000,"
+            " UNIX_TIMESTAMP() * 1000 - n * 1000, UNIX_TIMESTAMP() * 1000 + (n - 200) * 1000,"
             f" IF(n %% 8 < 4, NULL, UNIX_TIMESTAMP() * 1000 - n * 500) FROM {NUMBERS} WHERE n < %s ORDER BY n",
             [user, team, linked_type, count],
         )
