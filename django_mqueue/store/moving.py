@@ -12,8 +12,11 @@ from . import failures
 from .connection.dialect import NOW_MS, flat, marks
 from .offsets import REMOVING
 
-AT_THE_FRONT = 1
-"""The ``invisible_until`` of messages that were sent to the front. They are due before all other retries."""
+AT_THE_FRONT = 2
+"""The ``invisible_until`` of messages that were sent to the front. They are due before all other retries.
+
+It differs from ``outcomes.ASIDE_AT``, because a message that is removed afterwards keeps it.
+"""
 
 Message = tuple[str, int]
 """Partition and offset."""

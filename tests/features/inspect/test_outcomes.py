@@ -11,8 +11,8 @@ import pytest
 from django.db.models import F
 from django.test import Client, override_settings
 
-from django_mqueue import Subscription, publish, purge, redrive, reset
-from django_mqueue.inspect import group_figures, latency, messages, rates, remove
+from django_mqueue import Subscription, publish, purge, redrive, reset, subscribe
+from django_mqueue.inspect import group_figures, latency, messages, rates, remove, send_to_front
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.policy.outcomes import OUTCOMES
 from tests.admin.looking import html_of, text
@@ -134,6 +134,13 @@ def test_what_lay_before_the_start_and_what_was_removed() -> None:
     assert badge(client, early) == ("before the group's start", "The group's start position is after it.")
     assert badge(client, late)[0] == "removed"
     DeliveryState.objects.all().delete()
+
+
+def test_a_message_is_sent_to_the_front_and_then_removed() -> None:
+    publish(TOPIC, 1, key="k")
+    subscribe(TOPIC, GROUP)
+    assert send_to_front(TOPIC, group=GROUP) == remove(TOPIC, group=GROUP) == 1
+    assert ended() == [("done", "removed")]
 
 
 def test_the_documentation_lists_each_outcome() -> None:
