@@ -22,6 +22,7 @@ from ..policy.requests import PARTITION, Box
 from .connection import session
 from .connection.dialect import NOW_MS, values_table
 from .connection.session import Row
+from .offsets import READS_LOG
 
 EMPTY = '{"kind": "", "headers": {}, "encoding": "json"}'
 
@@ -114,7 +115,8 @@ def lock_expired(cursor: CursorWrapper, offsets: Sequence[int], linger_ms: int) 
 def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
     """Return whether this group alone can still reply: the others have finished the message, or it was for this group.
 
-    A redriven message is only for this group, but other groups may still reply to its original.
+    A redriven message is only for this group, but other groups may still reply to its original. Groups that read the
+    log themselves do not reply.
     """
     cursor.execute(
         "SELECT (m.consumer_group = %s AND m.original_id IS NULL) OR NOT EXISTS"
@@ -122,7 +124,7 @@ def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = o.consumer_group"
         " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` AND s.acked = 1"
         " WHERE o.topic = m.topic AND o.partition_key = '' AND o.consumer_group NOT IN ('', %s)"
-        " AND o.offset_acked < m.`offset` AND s.message_offset IS NULL)"
+        f" AND o.scan_offset <> {READS_LOG} AND o.offset_acked < m.`offset` AND s.message_offset IS NULL)"
         " FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` = %s",
         [group, group, offset],
     )

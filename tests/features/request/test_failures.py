@@ -9,6 +9,7 @@ import pytest
 from django_mqueue import Reject, Reply, RequestFailed, Subscription, redrive, subscribe, unsubscribe
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.protocol.acknowledging.acknowledger import WORKER_DIED
+from django_mqueue.spark.database import following
 from tests.support.processes import wait_until
 from tests.support.running import registered, run
 from tests.support.transactions import Background, HeldTransaction
@@ -92,6 +93,15 @@ def test_of_one_group_alone_no_other_could_reply() -> None:
     subscribe("prices", "audit")
     with Subscription("prices", "shop") as shop:
         requester = asked("prices", 1, group="shop").start()
+        one(shop).reject("never")
+        with pytest.raises(RequestFailed, match="never"):
+            requester.result()
+
+
+def test_a_group_that_reads_the_log_does_not_reply() -> None:
+    following.follow("prices", "archive", 0, 0, using="default")
+    with Subscription("prices", "shop") as shop:
+        requester = asked("prices", 1).start()
         one(shop).reject("never")
         with pytest.raises(RequestFailed, match="never"):
             requester.result()
