@@ -91,4 +91,4 @@ class _Groups:
         dead = self.dead_topics[topic]
         of_all = sum(count for (topic, _), count in self.recent.items() if topic == dead)
         count = self.recent.get((dead, group), 0)
-        return Figure(count, AT_LEAST) if count and of_all == NEWEST else Figure(count)
+        return Figure(count, AT_LEAST) if of_all == NEWEST else Figure(count)
