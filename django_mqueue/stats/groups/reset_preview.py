@@ -49,12 +49,13 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
         after = _Side(alias, Range(topic, group, registration.start, start + 1))
         skipped = Stretch(Figure(0))
         oldest, is_partial = oldest_open(alias, topic, group, registration.start, PARTITIONS)
-        if oldest is not None and (is_partial or oldest <= start):
-            low = 0 if is_partial else oldest
+        low = 0 if is_partial else oldest
+        if low is not None and low <= start:
             skipped = _Side(alias, Range(topic, group, registration.start, low, start + 1)).stretch(_is_open)
         first = log.published_at(alias, topic, start, 1)
         in_flight, waiting = partition_progress.open_counts(alias, group, topic, LEASES, LEASES)
-        is_more = in_flight + waiting >= LEASES
+        (leased,) = partition_progress.leased(alias, [(topic, group)], LEASES + 1)
+        is_more = in_flight + waiting >= LEASES or len(leased) > LEASES
         pair = (conf.dead_letter_topic(topic), group)
         dead = bounded_counts.dead_letters(alias, [pair], CAP + 1).get(pair, 0)
         running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))

@@ -172,3 +172,20 @@ def test_where_there_are_many_they_are_counted_up_to_a_limit(monkeypatch: pytest
     assert ahead.skipped.count == Figure(41, "at_least")
     assert (ahead.skipped.first, ahead.skipped.last) == (offsets[100], offsets[289])
     assert ahead.coming.count == Figure(10)
+
+
+def test_where_there_are_more_partitions_than_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group is behind, and has open deliveries, only in the last of four partitions."""
+    monkeypatch.setattr(reset_preview, "PARTITIONS", 2)
+    monkeypatch.setattr(reset_preview, "LEASES", 3)
+    with Subscription(TOPIC, GROUP) as subscription:
+        for key in "abc":
+            published(1, key=key)
+        consume(subscription, 3)
+        (offset,) = published(1, key="d")
+        (delivery,) = poll_until(subscription, 1)
+        settle(subscription)
+        seen = preview_reset(TOPIC, GROUP, offset + 1)
+        delivery.ack()
+    assert (seen.skipped.count, seen.skipped.first) == (Figure(1), offset)
+    assert (seen.in_flight, seen.waiting) == (Figure(0, "at_least"), Figure(0, "at_least"))
