@@ -19,8 +19,9 @@ class DeadLetterDetails:
     """The facts about a dead letter.
 
     ``original``: the offset of the message that was given up; None if the log no longer holds it. ``returns``: (offset,
-    group) of redriven messages with its id. ``siblings``: (offset, group) of other dead letters with its id. Both lists
-    hold the newest that are still in the log. ``is_registered``: whether its group is registered.
+    group) of redriven messages of its partition with its id. ``siblings``: (offset, group) of other dead letters of its
+    partition with its id. Both lists hold the newest that are still in the log. ``is_registered``: whether its group is
+    registered.
     """
 
     original: int | None
@@ -35,15 +36,19 @@ def dead_letter_details(using: str, dead_letter: DeadLetterRow, most: int) -> De
     topic, id, group = row["original_topic"] or "", row["original_id"], row["failed_group"]
     with session.migration_errors(using):
         original = _original(using, dead_letter)
-        returns = message_pages.by_original_id(using, topic, (), id, IDS) if topic else []
+        copies = message_pages.by_original_id(using, topic, (), id, IDS) if topic else []
+        rows = message_pages.rows(using, [offset for offset, name, _ in copies if name == row["partition"]])
+        for copy in rows.values():
+            message_views.decode_row(copy, message_views.LOG)
         groups = sorted(dead_letters.groups(using, dead_letter.topic))
         others = message_pages.by_original_id(using, dead_letter.topic, groups, id, IDS) if groups else []
+        siblings = [offset for offset, name, _ in others if name == row["partition"]]
         summaries = dead_letter_summaries.at_offsets(
-            using, dead_letter.topic, [offset for offset, _, _ in others][-most - 1 :], sizes=False
+            using, dead_letter.topic, siblings[-most - 1 :], sizes=False
         )
         return DeadLetterDetails(
             original,
-            [(offset, target) for offset, _, target in returns][-most:],
+            [(offset, copy["target"]) for offset, copy in sorted(rows.items()) if not copy["retry"]][-most:],
             [(one.offset, one.group) for one in summaries if one.offset != int(row["offset"])][-most:],
             bool(registered(using, topic, {group})),
         )

@@ -294,6 +294,20 @@ def test_what_is_known_of_its_past() -> None:
     assert "Redriven with this id" in html
 
 
+def test_messages_of_other_keys_and_parked_retries_are_not_of_its_past() -> None:
+    """Another key has the same id. A group parked a retry of the message, and its copy is in the log."""
+    client = staff("view_deadletter", "view_message")
+    (letter, _) = give_up(*(OutgoingMessage(1, id="order-1", key=key) for key in ("k", "other")))
+    assert "with this id" not in html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
+    with Subscription(TOPIC, "stock") as subscription:
+        for delivery in poll_until(subscription, 2):
+            delivery.nack(delay=7_200)
+        Message.objects.filter(topic=f"{TOPIC}_scheduled").update(available_at=1)
+        poll_until(subscription, 2)
+    assert redrive(TOPIC, filter=lambda one: one.key == "other") == 1
+    assert "with this id" not in html_of(client, url_of("deadletter"), {"offset": str(letter.offset)})
+
+
 def test_what_is_gone(client: Client) -> None:
     (letter,) = give_up(1)
     redrive(TOPIC)
