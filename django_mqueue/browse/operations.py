@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -201,7 +200,10 @@ def _lock(cursor: CursorWrapper, batch: Batch) -> Batch:
 
 def _initial_state(found: Found, row: Row) -> PendingMessage:
     retry = row["retry"] if row["original_id"] is not None else {}
-    errors = json.dumps(retry["errors"]) if retry.get("errors") else None
     return PendingMessage(
-        found.partition, found.offset, int(retry.get("count", 0)), int(retry.get("failures", 0)), errors
+        found.partition,
+        found.offset,
+        int(retry.get("count", 0)),
+        int(retry.get("failures", 0)),
+        retry.get("errors", ()),
     )

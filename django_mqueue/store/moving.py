@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
@@ -30,7 +32,7 @@ class PendingMessage:
     offset: int
     retries: int = 0
     failures: int = 0
-    errors: str | None = None
+    errors: Sequence[Any] = ()
 
 
 def lock_group(cursor: CursorWrapper, group: str, topic: str, generation: int) -> bool:
@@ -83,15 +85,17 @@ def insert_acknowledged(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
 ) -> set[int]:
     """Insert an acknowledged delivery state for each message that has none. Return their offsets."""
-    errors = f"JSON_ARRAY(JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED_BY_HAND}'))"
-    return _begin(cursor, group, topic, messages, token, f"1, {NOW_MS}, {NOW_MS}", errors)
+    note = f"JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED_BY_HAND}')"
+    errors = f"JSON_ARRAY_APPEND(%s, '$', {note})"
+    newest = [replace(m, errors=m.errors[1 - failures.ERRORS_KEPT :]) for m in messages]
+    return _begin(cursor, group, topic, newest, token, f"1, {NOW_MS}, {NOW_MS}", errors)
 
 
 def begin_waiting(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
 ) -> set[int]:
     """Insert a due delivery state for each message that has none. Return their offsets."""
-    return _begin(cursor, group, topic, messages, token, f"0, NULL, {AT_THE_FRONT}", None)
+    return _begin(cursor, group, topic, messages, token, f"0, NULL, {AT_THE_FRONT}", "NULLIF(%s, '[]')")
 
 
 def _begin(
@@ -101,25 +105,16 @@ def _begin(
     messages: Sequence[PendingMessage],
     token: int,
     end: str,
-    errors: str | None,
+    errors: str,
 ) -> set[int]:
-    one = f"(%s, %s, %s, %s, 0, %s, %s, {errors or '%s'}, %s, 0, 0, '', {NOW_MS}, {end})"
+    one = f"(%s, %s, %s, %s, 0, %s, %s, {errors}, %s, 0, 0, '', {NOW_MS}, {end})"
     cursor.execute(
         "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, in_flight,"
         " retry_count, failure_count, errors, delivery_token, handed, alone, delivered_to, delivered_at, acked,"
         f" acked_at, invisible_until) VALUES {', '.join([one] * len(messages))}"
         " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token",
         flat(
-            [
-                group,
-                topic,
-                m.partition,
-                m.offset,
-                m.retries,
-                m.failures,
-                *([] if errors else [m.errors]),
-                token,
-            ]
+            [group, topic, m.partition, m.offset, m.retries, m.failures, json.dumps(m.errors), token]
             for m in messages
         ),
     )

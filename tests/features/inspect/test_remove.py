@@ -146,6 +146,22 @@ def test_one_that_waits_keeps_its_errors() -> None:
     assert (message.status, message.attempts, message.failures) == ("done", 1, 1)
 
 
+def test_one_that_came_back_from_a_long_wait_keeps_its_newest_errors() -> None:
+    """The note is the last of ten errors."""
+    subscribe(TOPIC, GROUP)
+    (offset,) = published("again", group=GROUP)
+    errors = [{"at": n, "attempt": n, "by": "w", "error": f"no {n}"} for n in range(1, 11)]
+    retry = {"id": "mine", "count": 10, "failures": 10, "errors": errors}
+    row = Message.objects.get(offset=offset)
+    Message.objects.filter(offset=offset).update(
+        metadata={**row.metadata, "retry": retry}, original_id="mine"
+    )
+    assert remove(TOPIC, group=GROUP, id="mine") == 1
+    (message,) = messages(TOPIC, group=GROUP)
+    assert [e.error for e in message.errors] == [*(f"no {n}" for n in range(2, 11)), "removed by hand"]
+    assert (message.outcome, message.attempts, message.failures) == ("removed", 10, 10)
+
+
 def test_a_late_answer_to_what_was_removed_is_stale() -> None:
     published(1)
     with Subscription(TOPIC, GROUP) as subscription:
