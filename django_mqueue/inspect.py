@@ -176,7 +176,8 @@ def remove(
     Messages in flight do not change, because a handler has them.
 
     ``group=None``: for every registered group, and also messages that are scheduled for all groups. A message then
-    counts once for each group. ``dry_run``: only count. The other arguments are the same as for ``messages``.
+    counts once for each group. Groups that read the log themselves have no messages to remove. ``dry_run``: only count.
+    The other arguments are the same as for ``messages``.
 
     Each transaction changes a few hundred messages, so an interrupted call can be repeated. Raises ``NotRegistered``,
     ``TypeError`` or ``ValueError``.

@@ -126,8 +126,11 @@ class _Move:
     def run(self, limit: int | None, dry_run: bool) -> int:
         """Change the messages, a few hundred in each transaction. Return how many.
 
-        A message that arrives meanwhile may be changed or not.
+        A message that arrives meanwhile may be changed or not. A group that reads the log has no deliveries to change.
         """
+        registration = self.search.registration
+        if registration and registration.reads_log and self.query.status in (PENDING, WAITING):
+            return 0
         total = 0
         for batch in self._batches(limit):
             chosen = batch[: None if limit is None else limit - total]

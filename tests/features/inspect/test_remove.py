@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,8 +18,9 @@ from django_mqueue import (
     reset,
     subscribe,
 )
-from django_mqueue.inspect import messages, remove
-from django_mqueue.models import DeliveryState, Message
+from django_mqueue.inspect import messages, remove, send_to_front
+from django_mqueue.models import DeliveryState, Message, PartitionLease
+from django_mqueue.spark.database import following
 from tests.support.subscribers import (
     QUICK,
     consume,
@@ -160,6 +161,18 @@ def test_one_that_came_back_from_a_long_wait_keeps_its_newest_errors() -> None:
     (message,) = messages(TOPIC, group=GROUP)
     assert [e.error for e in message.errors] == [*(f"no {n}" for n in range(2, 11)), "removed by hand"]
     assert (message.outcome, message.attempts, message.failures) == ("removed", 10, 10)
+
+
+@pytest.mark.parametrize("verb", [remove, send_to_front])
+def test_groups_that_read_the_log_have_nothing_to_remove(verb: Callable[..., int]) -> None:
+    subscribe(TOPIC, GROUP)
+    following.follow(TOPIC, "archive", 0, 0, using="default")
+    published(1)
+    for group, count in (("archive", 0), (None, 1)):
+        assert verb(TOPIC, group=group, dry_run=True) == count
+        assert verb(TOPIC, group=group) == count
+    assert not DeliveryState.objects.filter(consumer_group="archive").exists()
+    assert not PartitionLease.objects.filter(consumer_group="archive").exists()
 
 
 def test_a_late_answer_to_what_was_removed_is_stale() -> None:
