@@ -133,11 +133,15 @@ class _Move:
             return 0
         total = 0
         for batch in self._batches(limit):
-            chosen = batch[: None if limit is None else limit - total]
-            moved = len(chosen) if dry_run else session.run(self.using, partial(self._change, batch=chosen))
-            if moved and not dry_run:
-                commits.after_commit(self.using, self.query.topic)
-            total += moved
+            while batch and total != limit:
+                size = CHUNK if limit is None else limit - total
+                chosen, batch = batch[:size], batch[size:]
+                moved = (
+                    len(chosen) if dry_run else session.run(self.using, partial(self._change, batch=chosen))
+                )
+                if moved and not dry_run:
+                    commits.after_commit(self.using, self.query.topic)
+                total += moved
             if total == limit:
                 break
         return total

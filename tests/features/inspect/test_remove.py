@@ -33,7 +33,7 @@ from tests.support.subscribers import (
     watermark,
     with_state,
 )
-from tests.support.transactions import rolled_back, statements, wait_until
+from tests.support.transactions import HeldTransaction, rolled_back, statements, wait_until
 
 from .scene import GROUP, TOPIC, one_of_each, published, scheduled
 
@@ -173,6 +173,17 @@ def test_groups_that_read_the_log_have_nothing_to_remove(verb: Callable[..., int
         assert verb(TOPIC, group=group) == count
     assert not DeliveryState.objects.filter(consumer_group="archive").exists()
     assert not PartitionLease.objects.filter(consumer_group="archive").exists()
+
+
+def test_a_limit_counts_only_messages_that_were_removed() -> None:
+    """The first messages are locked: the next ones are removed instead."""
+    offsets = published(*range(10))
+    subscribe(TOPIC, GROUP)
+    locked = Message.objects.filter(offset__in=offsets[:3]).select_for_update()
+    with HeldTransaction(lambda: list(locked)):
+        assert remove(TOPIC, group=GROUP, limit=4) == 4
+    pending = messages(TOPIC, group=GROUP, status="pending", newest_first=False)
+    assert [message.payload for message in pending] == [0, 1, 2, 7, 8, 9]
 
 
 def test_a_late_answer_to_what_was_removed_is_stale() -> None:
