@@ -86,7 +86,7 @@ def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[st
 
 
 def _may_hold_dead_letters(name: str, known: Collection[str]) -> bool:
-    """Return whether the name has a suffix of the settings, or, for an earlier suffix, begins with another topic."""
+    """Return whether the name ends with a configured suffix, or is a known topic's name with another suffix."""
     if name.endswith(conf.dead_letter_suffixes()):
         return True
     return any(name[:-cut] in known for cut in range(1, min(conf.DLQ_SUFFIX_MAX, len(name) - 1) + 1))

@@ -104,7 +104,7 @@ class Search:
         start = self.registration.start if self.registration else 0
         self.source: Source = source_of(using, query, start, newest_first=newest_first)
         self.is_past_time = False
-        """True if the walk has passed the wanted time: no later row can match."""
+        """True if the walk has passed the query's time: no later row can match."""
         self.stopped_at: Found | None = None
         """The last row that ``read`` compared before it stopped after ``READ_BYTES``."""
         self._bytes = 0
@@ -165,7 +165,7 @@ class Search:
         return replace(message, payload=Cut(body[: self.payload_limit], is_json))
 
     def _note_time(self, last: int, published_at: int) -> None:
-        """Set ``is_past_time`` if the last row lies after the wanted time.
+        """Set ``is_past_time`` if the walk has passed the query's time.
 
         The clock may have been wrong for this row, so its own time only decides whether to search for ``_end``.
         """
@@ -177,7 +177,7 @@ class Search:
 
     @cached_property
     def _end(self) -> int:
-        """The offset at which a walk in the order of publication has read all messages of the wanted time."""
+        """The offset at which a walk in the order of publication has read all messages of the query's time."""
         after, before, topic = self.query.after, self.query.before, self.source.by_time
         assert topic is not None
         if self.newest_first:
@@ -241,7 +241,7 @@ class Search:
 
 
 def registration(using: str, query: MessageQuery) -> Registration | None:
-    """Return the registration of the wanted group; None without a group.
+    """Return the registration of the query's group; None without a group.
 
     Raises ``NotRegistered`` if the group is not registered. A search for dead letters returns None instead, because
     dead letters outlive registrations.

@@ -24,7 +24,7 @@ from .message_search import CHUNK, Search
 MOVABLE = (WAITING, PENDING, SCHEDULED)
 """The statuses that ``move`` selects if no status is given: the message is not done, and not in flight.
 
-In this order, a message that was changed never gets a status that ``move`` selects later.
+The order matters: a changed message must not get a status that ``move`` selects later.
 """
 
 Row = dict[str, Any]

@@ -43,7 +43,7 @@ class Source:
 
 
 def source_of(using: str, query: MessageQuery, start: int, *, newest_first: bool) -> Source:
-    """Return the cheapest source that finds the wanted messages.
+    """Return the cheapest source for the messages of a query.
 
     ``start``: the offset above which the group's registration starts. Raises ``ValueError`` if ``newest_first`` is
     combined with the status in flight or waiting: their walk is in the order of keys and due times.

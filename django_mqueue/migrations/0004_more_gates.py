@@ -1,14 +1,13 @@
-"""Replace the rows of 8 gates by those of 64 gates. A migration that changes the gates again does the same.
+"""Replace the rows of 8 gates by rows of 64 gates. A migration that changes the gates again does the same.
 
 The new rows have new names. An INSERT of a process with the old code finds no row to lock and fails. A worker with the
 old code asks for old rows; missing rows do not count as free, so it settles nothing. New code beside old rows fails in
 the same two ways.
 
 DELETE waits until each transaction that holds an old row has ended. A publisher that comes to a deleted row meanwhile
-waits, and its INSERT fails when this transaction commits. So no transaction that published under an old row is open
-when a worker first sees a new row: what was settled by old rows and what is settled by new rows are both decided. If an
-open transaction lasts longer than the lock wait timeout, or ends in a deadlock with this one, the migration fails and
-changes nothing: run it again.
+waits, and its INSERT fails when this transaction commits. So when a worker first sees a new row, all transactions that
+published under an old row have ended. What was settled with old rows stays settled. If an open transaction lasts longer
+than the lock wait timeout, or ends in a deadlock with this one, the migration fails and changes nothing: run it again.
 """
 
 from django.db import migrations

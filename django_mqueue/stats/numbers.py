@@ -79,7 +79,7 @@ def topic_figures(
 ) -> dict[str, TopicFigures]:
     """Return the figures of up to 200 topics, by name: the messages that each holds, for all groups."""
     if isinstance(topics, str):
-        raise TypeError(f"topics must be some topics, not the str {topics!r}")
+        raise TypeError(f"topics must be several topics, for example a list, not the str {topics!r}")
     unique = tuple(dict.fromkeys(_topic(topic) for topic in topics))
     _check_number("topics", len(unique))
     return _cached(using, max_age, of_topics.topic_figures, unique, _exact(exact))
@@ -94,7 +94,7 @@ def rates(
     max_age: float = 0,
     using: str | None = None,
 ) -> dict[tuple[str, str | None], Rates]:
-    """Return the messages published, finished and given up in each of ``points`` steps of the last ``span``, by pair.
+    """Count the messages published, finished and dead-lettered in each of ``points`` steps of ``span``, by pair.
 
     ``pairs``: up to 200 pairs of topic and group. If the group is None, the series count all published messages and
     the dead letters of all groups. ``span``: a timedelta or seconds, at most 31 days. ``points``: up to 500. A step
@@ -153,7 +153,7 @@ def subscribers(
 
 
 def _cached(using: str | None, max_age: float, compute: Callable[..., Result], *arguments: Any) -> Result:
-    """Return the answer of ``ask(alias, *arguments)``, which may come from the cache."""
+    """Return the result of ``compute(alias, *arguments)``, perhaps from the cache."""
     if isinstance(max_age, bool) or not isinstance(max_age, (int, float)):
         raise TypeError(f"max_age must be a number of seconds, not {max_age!r}")
     if not 0 <= max_age <= MAX_AGE_MAX:
@@ -192,7 +192,9 @@ def _pairs_or_topics(pairs: Iterable[tuple[str, str | None]]) -> tuple[tuple[str
 
 def _check_number(argument: str, number: int) -> None:
     if number > PAIRS_MAX:
-        raise ValueError(f"{argument} may be {PAIRS_MAX} at most, not {number}: give fewer at a time")
+        raise ValueError(
+            f"at most {PAIRS_MAX} {argument} are allowed in a call, not {number}: use several calls"
+        )
 
 
 def _span(span: timedelta | float, points: int) -> tuple[int, int]:
@@ -202,6 +204,6 @@ def _span(span: timedelta | float, points: int) -> tuple[int, int]:
     check_count("points", points, POINTS_MAX)
     if ms // points < 1_000:
         raise ValueError(
-            f"points are too many, each must cover a second or more: not {points} of {ms / 1000:g} s"
+            f"a step must last a second or more, not {ms / 1000:g} s / {points}: give fewer points"
         )
     return ms, points

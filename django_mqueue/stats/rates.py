@@ -49,7 +49,7 @@ class _Steps:
 def rates(
     using: str, pairs: Sequence[Pair], span: int, points: int, exact: int | None = None
 ) -> dict[Pair, Rates]:
-    """Return the messages published, finished and given up in each step of the last ``span`` milliseconds, by pair."""
+    """Count the messages published, finished and dead-lettered in each step of the last ``span`` ms, by pair."""
     if not pairs:
         return {}
     with session.migration_errors(using):

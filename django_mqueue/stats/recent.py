@@ -1,7 +1,7 @@
 """Read the messages from which rates and latencies are computed.
 
-Few messages are all read. If there are many, a few neighbours are read at evenly spaced places in the log. They stand
-for all messages up to the next place.
+If there are few messages, all are read. Otherwise a few rows are read at evenly spaced places in the log: a sample of
+all messages up to the next place.
 """
 
 from __future__ import annotations

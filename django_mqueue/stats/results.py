@@ -145,10 +145,10 @@ class Series:
 class Rates:
     """The number of messages in each ``step`` from ``start`` on.
 
-    - ``published``: for the group, or all messages of the topic without a group.
+    - ``published``: messages for the group; all messages of the topic if ``group`` is None.
     - ``finished``: done by the group, except ``skipped``. ``skipped``: the handler's filter did not match. Both are
-      None without a group.
-    - ``dead``: dead-lettered by the group, or by all groups without a group.
+      None if ``group`` is None.
+    - ``dead``: dead-lettered by the group; by any group if ``group`` is None.
     - ``published_from``, ``finished_from``: the numbers are complete from this time on.
 
     Steps begin at whole multiples of their length. The last step is not over: it contains ``at``, the time of the

@@ -31,7 +31,7 @@ def topics(using: str, after: str, limit: int, containing: str) -> Topics:
 
 
 def known_topics(using: str) -> dict[str, KnownTopic]:
-    """Return all topics by name, with their registered groups. Derived topics are not in the answer."""
+    """Return topics with their registered groups, by name; derived topics only if they have groups."""
     stored, noted = topic_index.in_log(using), topic_index.in_offsets(using)
     groups: dict[str, list[str]] = {}
     for some in batches(noted):

@@ -65,8 +65,8 @@ def claim_fresh(
 ) -> None:
     """Insert the delivery state of messages that have none. ``handed``: offsets that go to a handler now.
 
-    After a restore of the database, an offset may belong to another message. If this is for another group, or in none
-    of these partitions, it is skipped. If it is in another of them, the caller must undo its claim (``forget_claim``).
+    After a restore of the database, an offset may belong to another message. It is skipped if it is for another group,
+    or in none of these partitions. If it is in another one of them, the caller must undo the claim (``forget_claim``).
     """
     names, offsets = sorted({name for name, _ in fresh}), [offset for _, offset in fresh]
     cursor.execute(
@@ -113,7 +113,7 @@ def claim_again(
 def lock_unanswered(
     cursor: CursorWrapper, group: str, topic: str, receipts: Sequence[Receipt]
 ) -> tuple[set[Receipt], set[Receipt]]:
-    """Lock quarantined deliveries that are still in flight. Return (locked here, locked by another transaction)."""
+    """Lock deliveries that are still in flight. Return (locked here, locked by another transaction)."""
     condition, partitions = matching(receipts)
     found = []
     for locking in (" FOR UPDATE SKIP LOCKED", ""):
@@ -201,7 +201,7 @@ def waiting(
 def last_activity(using: str, group: str, topic: str, partition: str) -> int:
     """Return when a message of the partition was last delivered or finished, in epoch milliseconds; 0 if never.
 
-    It reads the newest ``NEWEST`` messages. Only retries may be older.
+    It reads the newest ``NEWEST`` messages, and misses retries of older ones.
     """
     rows = session.fetch(
         using,

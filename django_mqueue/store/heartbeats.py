@@ -43,7 +43,7 @@ def announce(cursor: CursorWrapper, holder: Holder) -> str | None:
 def beat(using: str, holder: Holder) -> bool:
     """Write a heartbeat, unless the row is locked. Return False if the row is gone or another incarnation's.
 
-    An UPDATE would wait for a locked row. This INSERT selects the row that it changes, and none if it is locked.
+    An UPDATE would wait for a locked row. This INSERT ... SELECT skips it, and otherwise updates the duplicate.
     """
     lock = session_lock.of(using)
     name, params = lock.held_name() if lock else ("''", [])

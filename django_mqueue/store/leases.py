@@ -34,7 +34,7 @@ Free = tuple[int, str]
 
 
 def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int) -> list[str] | None:
-    """Take the leases that do not exist, are free or have expired. Return the partitions that this holder has then.
+    """Take the leases that are missing, free or expired. Return the partitions whose lease this holder then has.
 
     Return None, and take none, if the registration is missing, is being reset, or is locked by another transaction
     (for example an uncommitted ``pause``). Never waits for a lock: while it waited, this worker's leases would expire.

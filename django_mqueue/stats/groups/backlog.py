@@ -21,7 +21,7 @@ OPEN_STATUSES = (PENDING, IN_FLIGHT, WAITING)
 NAMED = 200
 """Up to this number, all partitions of a topic are read."""
 PARTITIONS_READ, SHARED = 6_000, 3_000
-"""Above ``NAMED``, only partitions with a lease row are read: at most so many for one pair, and for all pairs."""
+"""Maximum partitions with a lease row that are read above ``NAMED``: for one pair; for several pairs together."""
 LEASES, OPEN = 20_000, 5_000
 """The maximum number of leases, and of open deliveries, that are read."""
 FIRST = 20
@@ -38,7 +38,7 @@ class Positions:
 
     ``behind``: the partitions in which the group is behind. ``reached``: the highest offset that was delivered.
     ``moved_at``: when a position last changed, in epoch milliseconds. ``is_partial``: some partitions were not read.
-    ``is_capped``: these may include partitions with open deliveries.
+    ``is_capped``: the partitions that were not read may have open deliveries.
     """
 
     behind: list[Progress]
@@ -85,8 +85,8 @@ def oldest_open(using: str, topic: str, group: str, start: int, limit: int) -> t
 def _first_open(using: str, behind: Mapping[Pair, Sequence[Progress]]) -> dict[Pair, int]:
     """Return the lowest open offset of each group that has one in these partitions.
 
-    A watermark is just below its partition's first open message, or was a moment ago. So after a few partitions, most
-    of the others cannot hold an older open message.
+    A watermark is just below the first open message of its partition, or was until recently. So once a few partitions
+    are read, most others cannot hold an older open message.
     """
     above = {
         pair: sorted(

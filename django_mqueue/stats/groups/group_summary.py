@@ -23,7 +23,7 @@ from .backlog import oldest_open
 
 
 def counts(using: str, query: MessageQuery, cap: int, scan_limit: int) -> Counts:
-    """Count the wanted messages by status, up to ``cap`` for each status.
+    """Count the messages that match, by status, up to ``cap`` for each.
 
     ``scan_limit``: about how many messages and partitions are read for each status. Raises ``NotRegistered``.
     """
@@ -38,7 +38,7 @@ def counts(using: str, query: MessageQuery, cap: int, scan_limit: int) -> Counts
 
 
 def _count(using: str, query: MessageQuery, cap: int, scan_limit: int) -> tuple[int, bool]:
-    """Return the number of wanted messages, and whether there may be more."""
+    """Return the number of matching messages, and whether there may be more."""
     search, count, scanned = Search(using, query, newest_first=False), 0, 0
     for step in search.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
         count += sum(1 for _ in search.read(step, payloads=False))

@@ -13,8 +13,8 @@ from django.db import Error, connections
 def lazy_autocommit(using: str, own_hooks: int = 0) -> Iterator[None]:
     """Turn autocommit on only before the next statement outside a transaction, for this thread's connection.
 
-    Django sends ``SET autocommit`` before and after each transaction. If another transaction follows, the server need
-    not know. The client library knows the server's state from its last answer.
+    Django sends ``SET autocommit`` before and after each transaction. Between two transactions, both statements are
+    left out. The client library knows the server's state from the server's last response.
 
     ``own_hooks``: the number of commit hooks in each transaction that send no statement. Autocommit is turned on before
     other hooks run. If ``own_hooks`` is not 0, it is also turned on after a rollback, because other code may run then.

@@ -37,8 +37,9 @@ def client_library() -> str:
 def required_is_enforced() -> bool:
     """Return whether the client library sends no password before the connection is encrypted.
 
-    MySQL's library does so for REQUIRED. MariaDB's (3.x) continues without TLS if the server offers none, and answers
-    ``mysql_clear_password``. Only verification prevents both. An unknown library is treated as MariaDB's.
+    MySQL's library does so for REQUIRED. MariaDB's (3.x) continues without TLS if the server offers none, and sends the
+    password as plain text if the server asks for it (``mysql_clear_password``). Only verification prevents both. An
+    unknown library is treated as MariaDB's.
     """
     return client_library().split(".")[0] in _MYSQL_VERSIONS
 

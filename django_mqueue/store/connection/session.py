@@ -52,9 +52,9 @@ def run(
 ) -> Result:
     """Run ``work(cursor)`` in a transaction, and return its result. Retry it after a deadlock or a lock wait timeout.
 
-    In a caller's transaction, the work joins this transaction and is not retried: the server has rolled back more than
-    the work. ``level``: the isolation level. ``again_after_lock_wait``: False raises lock wait timeouts at once. Raises
-    the server's last error.
+    In a caller's transaction, the work joins it: ``level`` has no effect, and nothing is retried, because a deadlock
+    rolls back all of it. ``level``: the isolation level. ``again_after_lock_wait``: False raises lock wait timeouts
+    at once. Raises the server's last error.
     """
     connection = connections[using]
     if in_transaction(using):
@@ -121,7 +121,7 @@ def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
     return list(cached[key])
 
 
-_cached_rows: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("seen", default=None)
+_cached_rows: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("cached_rows", default=None)
 
 
 @contextmanager
@@ -140,8 +140,8 @@ def cached_queries() -> Iterator[None]:
 def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool = True) -> Result:
     """Run ``work(cursor)``, which is one statement. It commits by itself, or joins the caller's transaction.
 
-    After a database error, Django refuses further statements in the caller's transaction, as with ``run``. ``locks``:
-    False if the statement takes no locks; then Django does not refuse them. ``latest``: in a caller's transaction, use
+    After an error, Django refuses further statements in the caller's transaction, as with ``run``. ``locks``: False if
+    the statement takes no locks; its errors do not have this effect. ``latest``: in a caller's transaction, use
     ``latest_rows``, because the statement locks rows that other transactions change.
     """
     joined = in_transaction(using)

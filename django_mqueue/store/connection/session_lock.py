@@ -89,7 +89,7 @@ class SessionLock:
         return f"IF({session} = %s AND {taken}, {name}, '')", [self._session, *[self._token] * 3]
 
     def check_session(self, session: int) -> None:
-        """Give up if this session has run a statement of the connection, and it is not the one that ``hold`` found."""
+        """Give up if ``session``, which ran a statement of this connection, is not the one that ``hold`` found."""
         if session != self._session:
             self._give_up(
                 "statements of one connection run in different sessions, probably because of a proxy"

@@ -22,11 +22,11 @@ SLOTS = 128
 """The maximum number of processes that can sleep in a database."""
 
 _PRESENT = ""
-"""In place of a topic: the lock that a process holds all the time, also while it is awake."""
+"""Used instead of a topic, in the name of the lock that a process always holds, also while it is awake."""
 
 
 def hold_slot(cursor: CursorWrapper, database: str) -> int | None:
-    """Take a free slot for this connection, as long as it lives. Return its number; None if there is none."""
+    """Take a free slot until this connection ends. Return its number; None if no slot could be taken."""
     used = used_slots(cursor, database, _PRESENT, range(SLOTS))
     free = [slot for slot in range(SLOTS) if slot not in used]
     random.shuffle(free)
@@ -67,7 +67,7 @@ def sleep(cursor: CursorWrapper, database: str, topics: Iterable[str], slot: int
 
 
 def end_sleep(cursor: CursorWrapper, database: str, topic: str, slot: int) -> None:
-    """End the sleep of a process. Do nothing if it does not sleep. Raise an error if its account is another one."""
+    """End the sleep of a process, if it sleeps. Raises an error if the process uses another database account."""
     try:
         cursor.execute("KILL QUERY IS_USED_LOCK(%s)", [_lock(database, topic, slot)])
     except DatabaseError as error:
@@ -76,7 +76,7 @@ def end_sleep(cursor: CursorWrapper, database: str, topic: str, slot: int) -> No
 
 
 def _release(cursor: CursorWrapper, names: Sequence[str]) -> None:
-    """Release the locks. A publisher may have seen them just before, and end this statement instead of the sleep."""
+    """Release the locks. If a publisher ends this statement instead of the sleep, run it again."""
     statement = f"DO {', '.join(['RELEASE_LOCK(%s)'] * len(names))}"
     try:
         cursor.execute(statement, names)

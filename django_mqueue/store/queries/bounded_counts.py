@@ -53,7 +53,7 @@ def rows(using: str, topics: Sequence[str], limit: int) -> dict[str, int]:
 
 
 def lengths(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
-    """Count up to ``limit`` rows of a topic in each range of offsets, without its end. Return (count, last offset)."""
+    """Count up to ``limit`` rows of a topic in each range (end excluded). Return (count, last offset) of each."""
     query = (
         "SELECT %s, COUNT(*), COALESCE(MAX(`offset`), 0) FROM (SELECT `offset` FROM queue_messages"
         " FORCE INDEX (queue_messages_tail) WHERE topic = %s AND `offset` >= %s AND `offset` < %s"
@@ -77,7 +77,7 @@ def targets(using: str, topics: Sequence[str], limit: int) -> dict[str, dict[str
 def recent_dead_letters(
     using: str, topics: Sequence[str], since: int, newest: int
 ) -> dict[tuple[str, str], int]:
-    """Count recent dead letters for each (dead-letter topic, group), among each topic's ``newest`` last rows.
+    """Count recent dead letters by (dead-letter topic, group) among the last ``newest`` rows of each topic.
 
     A dead letter is recent if it was published at ``since`` (epoch milliseconds) or later.
     """

@@ -1,4 +1,4 @@
-"""Read the state of one job: its message, and the delivery state of the group that runs jobs. Keep its note.
+"""Read the state of one job: its message, and the delivery state of its group. Store the job's note.
 
 The column ``result`` has the note of a job that runs, and later what the job returned.
 """

@@ -55,7 +55,7 @@ def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit:
 
 
 def leased(using: str, group: str, topic: str, after: str, limit: int) -> list[str]:
-    """Return the next ``limit`` partitions with a lease row: all with retries or deliveries in flight have one."""
+    """Return the next ``limit`` partitions with a lease row. Each partition with open deliveries has one."""
     rows = session.fetch(
         using,
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"

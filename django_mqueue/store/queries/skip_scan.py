@@ -26,7 +26,7 @@ SHORT = 16
 
 @dataclass(frozen=True)
 class Names:
-    """A column of an index whose earlier columns are fixed by ``where``, which ends with AND, and ``params``."""
+    """A column of an index. ``where`` (it ends with AND) and ``params`` fix the columns before it."""
 
     table: str
     index: str
@@ -105,7 +105,7 @@ class Gap:
 def _next(using: str, sources: Sequence[Names], after: str, limit: int) -> list[list[str]]:
     """Return the next ``limit`` names of each source: by a loose index scan if the server plans one, or by bisection.
 
-    Sources differ only in their parameters, and several sources have one parameter.
+    Sources differ only in ``params``. If there are several, each has one parameter.
     """
     first = sources[0]
     # With ORDER BY on all columns, or with GROUP BY, MariaDB would read all names before it applies the limit.

@@ -16,7 +16,7 @@ from .schedule import WAITING
 
 @dataclass(frozen=True)
 class DueMessage:
-    """A scheduled message that is due. ``before`` and ``generation``: of a parked retry; 0 for others."""
+    """A due scheduled message. ``generation`` and ``before``, its original offset: of a parked retry; 0 for others."""
 
     offset: int
     partition: str

@@ -113,7 +113,7 @@ def test_what_is_no_pair_is_refused() -> None:
             ask(["orders"])  # type: ignore[list-item]
         with pytest.raises(ValueError, match="topic"):
             ask([("orders_scheduled", "g")])
-        with pytest.raises(ValueError, match="pairs may be 200"):
+        with pytest.raises(ValueError, match="at most 200 pairs"):
             ask([(f"t{number}", "g") for number in range(201)])
         assert ask([]) == {}
     with pytest.raises(TypeError, match="group"):
