@@ -26,7 +26,7 @@ STEP_ROWS = 20_000
 """A step ends after it has read this number of dead letters, whether they match or not."""
 
 
-class LetterChanged(MQueueError):
+class DeadLetterChanged(MQueueError):
     """The dead letter was redriven, purged or changed, or another transaction has locked it. Nothing was done."""
 
     def __init__(self, topic: str, offset: int) -> None:
@@ -88,7 +88,7 @@ def step(
 def edit(using: str, dead_letter: DeadLetterRow, payload: Any) -> None:
     """Redrive one dead letter with another payload.
 
-    Raises ``LetterChanged`` if the dead letter has changed since it was read, ``MQueueError`` if its group is not
+    Raises ``DeadLetterChanged`` if the dead letter has changed since it was read, ``MQueueError`` if its group is not
     registered, and ``TypeError`` or ``ValueError`` if the payload cannot be published. Then nothing is changed.
     """
     row, offset = dead_letter.row, int(dead_letter.row["offset"])
@@ -107,7 +107,7 @@ def edit(using: str, dead_letter: DeadLetterRow, payload: Any) -> None:
                 f"group {row['failed_group']!r} is no longer registered for topic {query.topic!r}: subscribe it, or"
                 " publish the message again"
             )
-        raise LetterChanged(dead_letter.topic, offset)
+        raise DeadLetterChanged(dead_letter.topic, offset)
 
 
 def fingerprint(dead_letter: DeadLetterRow) -> str:

@@ -215,7 +215,7 @@ class Search:
                 row["status"] = DONE if done else PENDING
                 row["is_early"] = row["offset"] <= self.registration.start
             elif row["acked"]:
-                row["status"] = DONE if row["letter"] is None else DEAD
+                row["status"] = DONE if row["dead_letter"] is None else DEAD
             else:
                 row["status"] = IN_FLIGHT if row["in_flight"] else WAITING
 

@@ -71,9 +71,7 @@ REMOVE = Operation(
 TO_FRONT = Operation(
     waiting=moving.send_to_front,
     pending=_make_wait,
-    elsewhere=lambda cursor, topic, batch: moving.hurry_scheduled(
-        cursor, [found.offset for found, _ in batch]
-    ),
+    elsewhere=lambda cursor, topic, batch: moving.make_due(cursor, [found.offset for found, _ in batch]),
     statuses=MOVABLE,
 )
 

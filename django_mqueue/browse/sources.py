@@ -162,7 +162,7 @@ class _Walks:
             return [(one.partition, (one.scanned,)) for one in found if one.newest > one.scanned]
 
         def read(starts: Sequence[tuple[str, PartitionPosition]], limit: int) -> list[Found]:
-            rows = message_pages.undelivered(
+            rows = message_pages.rows_above(
                 self.using, topic, [(name, start[0]) for name, start in starts], limit
             )
             return sorted((Found(*row, position=(row[1], row[0])) for row in rows), key=lambda f: f.position)

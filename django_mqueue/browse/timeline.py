@@ -21,7 +21,7 @@ from ..store.queries import one_message as store
 
 RELATED = 100
 """The maximum number of dead letters, and of copies, that are returned."""
-SCHEDULED_LOOKED_AT = 1_000
+SCHEDULED_READ = 1_000
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,7 @@ class GroupView:
     """The state of a message for one registered group. ``view``: the details, without the payload.
 
     ``is_for``: the message is for this group, or for all. ``is_early``: the group began after the message, and has no
-    state for it. ``is_kept``: the group's state for the message still exists. ``set_aside``: the parked retry, if there
-    is one.
+    state for it. ``is_kept``: the group's state for the message still exists. ``parked_retry``: None if there is none.
     """
 
     group: str
@@ -39,7 +38,7 @@ class GroupView:
     is_early: bool
     is_kept: bool
     view: Inspected
-    set_aside: Inspected | None = None
+    parked_retry: Inspected | None = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,10 @@ class MessageTimeline:
 
     - ``message``: the content of the row. For a dead letter, it includes the state for the group that failed.
     - ``topic``: the topic that the message was published to. ``stored_in``: the topic of the row. ``id``: the row's id.
-    - ``stands``: the states for the topic's groups, up to a limit. ``more_groups``: there are other groups.
+    - ``group_views``: the states for the topic's groups, up to a limit. ``more_groups``: there are other groups.
     - ``original``: the row from which a dead letter, a retry or a redriven message was made, if it still exists.
-    - ``letters``: the dead letters of the message. ``copies``: rows with its id that a retry or a redrive added to the
-      log.
+    - ``dead_letters``: the dead letters of the message. ``copies``: rows with its id that a retry or a redrive added to
+      the log.
     """
 
     message: Inspected
@@ -71,9 +70,9 @@ class MessageTimeline:
     created_at: int
     original_offset: int | None = None
     original: Related | None = None
-    stands: list[GroupView] = field(default_factory=list)
+    group_views: list[GroupView] = field(default_factory=list)
     more_groups: bool = False
-    letters: list[Related] = field(default_factory=list)
+    dead_letters: list[Related] = field(default_factory=list)
     copies: list[Related] = field(default_factory=list)
 
 
@@ -140,9 +139,9 @@ class _TimelineReader:
             created_at=created_at,
             original_offset=original_offset,
             original=self._original(message, original_offset),
-            stands=views,
+            group_views=views,
             more_groups=more,
-            letters=dead_letters,
+            dead_letters=dead_letters,
             copies=copies,
         )
 
@@ -166,7 +165,7 @@ class _TimelineReader:
         """
         if self.location == SCHEDULED or self.stored_in.endswith(REPLIES_SUFFIX):
             return [], False
-        found = store.stands(self.using, self.stored_in, self.partition, self.offset, self.limit + 1)
+        found = store.group_states(self.using, self.stored_in, self.partition, self.offset, self.limit + 1)
         parked = (
             self._parked_retries()
             if any(one["acked"] and one["group"] not in dead_letters for one in found)
@@ -187,7 +186,7 @@ class _TimelineReader:
         row = {
             **self.row,
             **state,
-            "letter": dead_letters.get(group),
+            "dead_letter": dead_letters.get(group),
             "came_back": group in copied_for,
             "is_early": is_early,
         }
@@ -207,13 +206,13 @@ class _TimelineReader:
             is_early=is_early and state["acked"] is None,
             is_kept=state["acked"] is not None,
             view=view,
-            set_aside=parked.get(group),
+            parked_retry=parked.get(group),
         )
 
     def _parked_retries(self) -> dict[str, Inspected]:
         """Return the parked retries of this message, by group."""
         topic = scheduled_topic(self.stored_in)
-        offsets = store.parked_retries(self.using, topic, self.partition, self.offset, SCHEDULED_LOOKED_AT)
+        offsets = store.parked_retries(self.using, topic, self.partition, self.offset, SCHEDULED_READ)
         found = {}
         for row in (message_pages.rows(self.using, offsets) if offsets else {}).values():
             message_views.decode_row(row, SCHEDULED)

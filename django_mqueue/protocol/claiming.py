@@ -158,7 +158,7 @@ class Claiming:
             allowed = choice.within(mine.locked)
             if allowed.quarantined:
                 left = [one.receipt for one in allowed.quarantined]
-                free, busy = delivery_state.lock_unanswered(cursor, context.group, context.topic, left)
+                free, busy = delivery_state.lock_in_flight(cursor, context.group, context.topic, left)
                 allowed.quarantined = [one for one in allowed.quarantined if one.receipt in free]
                 self._busy |= {(receipt.partition, receipt.offset) for receipt in busy}
             if allowed.due:

@@ -94,7 +94,7 @@ def _unclaim(context: ConsumerState, receipts: Sequence[Receipt]) -> set[Receipt
     unclaimed = set[Receipt]()
 
     def work(cursor: CursorWrapper, some: Sequence[Receipt]) -> set[Receipt]:
-        free, _ = delivery_state.lock_unanswered(cursor, context.group, context.topic, some)
+        free, _ = delivery_state.lock_in_flight(cursor, context.group, context.topic, some)
         if free:
             delivery_state.unclaim(cursor, context.group, context.topic, free)
         return free

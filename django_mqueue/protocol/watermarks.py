@@ -27,14 +27,14 @@ class _Advance:
     """The result of one transaction for some partitions.
 
     ``settled``: the settled offset that all workers share. ``went_back``: the database was restored since memory was
-    read. ``forgotten``: partitions whose position row is gone. ``places``: new positions. ``missed``: partitions and
+    read. ``forgotten``: partitions whose position row is gone. ``positions``: new positions. ``missed``: partitions and
     offsets of undelivered messages that memory may lack. ``busy``: partitions whose lease or registration is locked.
     """
 
     settled: int
     went_back: bool = False
     forgotten: list[str] = field(default_factory=list)
-    places: dict[str, Position] = field(default_factory=dict)
+    positions: dict[str, Position] = field(default_factory=dict)
     missed: list[tuple[str, int]] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
 
@@ -97,7 +97,9 @@ class Watermarks:
             look = self._look(cursor, {name: partitions[name] for name in sorted(mine.locked)}, settled)
             look.busy = mine.busy
             moved = [
-                (name, place) for name, place in look.places.items() if place != _remembered(partitions[name])
+                (name, place)
+                for name, place in look.positions.items()
+                if place != _remembered(partitions[name])
             ]
             if moved and not look.went_back:
                 watermarks.advance(context.using, cursor, context.group, context.topic, moved)
@@ -114,8 +116,8 @@ class Watermarks:
             context.dirty.pop(name, None)
             if name in look.busy:
                 context.dirty[name] = None  # Moved to the end: a later tick retries it.
-            elif name in look.places:
-                self._note(partitions[name], look.places[name], look.settled)
+            elif name in look.positions:
+                self._note(partitions[name], look.positions[name], look.settled)
             elif name in context.partitions:
                 context.unsettled[name] = None
                 context.doubt = True
@@ -131,14 +133,14 @@ class Watermarks:
         look = _Advance(settled)
         look.went_back = any(
             place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
-            for name, place in found.places.items()
+            for name, place in found.positions.items()
         )
         # Garbage collection may delete the row of an empty partition just after memory has read it.
         never = Position(context.start, context.start)
         look.forgotten = [
             name
             for name, partition in partitions.items()
-            if name not in found.places and _remembered(partition) != never
+            if name not in found.positions and _remembered(partition) != never
         ]
         partitions = {name: one for name, one in partitions.items() if name not in look.forgotten}
         opens = {name: (offset, known) for name, (offset, known) in found.opens.items() if offset <= settled}
@@ -146,16 +148,16 @@ class Watermarks:
         for name, partition in partitions.items():
             offset, delivered = opens.get(name, (settled + 1, False))
             acked = max(partition.watermark, offset - 1)
-            look.places[name] = Position(acked, max(partition.scanned, acked))
+            look.positions[name] = Position(acked, max(partition.scanned, acked))
             if name in opens and delivered:
-                stuck.append((name, look.places[name].scanned))
+                stuck.append((name, look.positions[name].scanned))
             elif name in opens:
                 look.missed.append((name, offset))
         if stuck:
             undelivered = watermarks.first_undelivered(cursor, context.group, context.topic, stuck, settled)
             for name, scanned in stuck:
                 offset = undelivered.get(name, settled + 1)
-                look.places[name] = Position(look.places[name].acked, max(scanned, offset - 1))
+                look.positions[name] = Position(look.positions[name].acked, max(scanned, offset - 1))
                 if name in undelivered:
                     look.missed.append((name, offset))
         return look

@@ -40,7 +40,7 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
         if row["acked"]:
             errors = _dicts(json.loads(row["errors"] or "[]"))
             group_view["outcome"] = outcomes.outcome(
-                row, errors, has_letter=row["letter"] is not None, came_back=bool(row["came_back"])
+                row, errors, has_letter=row["dead_letter"] is not None, came_back=bool(row["came_back"])
             )
     elif row["status"] == DONE:
         group_view["outcome"] = outcomes.BEFORE_START if row.get("is_early") else outcomes.NOT_RECORDED
@@ -101,7 +101,7 @@ def _delivery_fields(row: Row) -> dict[str, Any]:
         "delivered_at": to_datetime(row["delivered_at"]) if row["delivered_to"] else None,
         "invisible_until": None if row["acked"] else to_datetime(row["invisible_until"]),
         "done_at": _time(row["acked_at"]),
-        "dead_letter": None if row["letter"] is None else int(row["letter"]),
+        "dead_letter": None if row["dead_letter"] is None else int(row["dead_letter"]),
     }
 
 

@@ -87,7 +87,7 @@ def release(
             free += session.run(alias, partial(leases.set_free, seen=some))
         freed = set(free)
         held = [one for one in left if one not in freed]
-        left = leases.still(alias, held)
+        left = leases.unchanged(alias, held)
         changed += set(held).difference(left)
         if time.monotonic() > deadline or session.in_transaction(alias):
             break

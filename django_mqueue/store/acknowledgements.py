@@ -68,14 +68,14 @@ class Deliveries:
         token: int | None = None,
         *,
         skipped: Sequence[int] = (),
-        is_aside: bool = False,
+        is_parked: bool = False,
         results: Mapping[Receipt, bytes] = NO_RESULTS,
     ) -> int:
         """Acknowledge the deliveries. Return how many of them the holder still had.
 
         ``error`` is kept with the message, and counts as a failed attempt. ``token`` replaces the deliveries' tokens,
         so that a late ack with an old token fails. ``skipped``: offsets that a filter kept from the handler.
-        ``is_aside``: the message continues as a parked retry. ``results``: what to store with the deliveries.
+        ``is_parked``: the message continues as a parked retry. ``results``: what to store with the deliveries.
         """
         add, values = failures.appended(error)
         if error is not None:
@@ -84,7 +84,7 @@ class Deliveries:
             add, values = f"{add}, s.delivery_token = %s", [*values, token]
         if skipped:
             add = f"{add}, s.handed = s.message_offset NOT IN ({numbers(skipped)})"
-        if is_aside:
+        if is_parked:
             add = f"{add}, s.invisible_until = {ASIDE_AT}"
         return self._update(
             cursor, f"s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}", values, results

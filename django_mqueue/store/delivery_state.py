@@ -98,7 +98,7 @@ def claim_again(
     which = " OR ".join([one_due] * len(due) + [f"in_flight = 1 AND {condition}"] * bool(quarantined))
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
-        " SET s.errors = IF(s.alone, " + failures.grown() + ", s.errors),"
+        " SET s.errors = IF(s.alone, " + failures.appended_errors() + ", s.errors),"
         " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s,"
         f" in_flight = 1, handed = message_offset IN ({numbers(handed or [0])}), alone = %s,"
         f" invisible_until = {NOW_MS} + %s, delivered_to = %s, delivered_at = {NOW_MS}"
@@ -110,7 +110,7 @@ def claim_again(
     )  # fmt: skip
 
 
-def lock_unanswered(
+def lock_in_flight(
     cursor: CursorWrapper, group: str, topic: str, receipts: Sequence[Receipt]
 ) -> tuple[set[Receipt], set[Receipt]]:
     """Lock deliveries that are still in flight. Return (locked here, locked by another transaction)."""

@@ -25,10 +25,10 @@ def appended(error: str | None) -> tuple[str, list[Any]]:
     if error is None:
         return "", []
     text = clip(error)
-    return f", s.errors = {grown()}", [text, text]
+    return f", s.errors = {appended_errors()}", [text, text]
 
 
-def grown() -> str:
+def appended_errors() -> str:
     """Return an expression that adds an error and keeps the newest ``ERRORS_KEPT``. Pass the error's text twice."""
     one_more = (
         f"JSON_ARRAY_APPEND(COALESCE(s.errors, JSON_ARRAY()), '$', JSON_OBJECT('at', {NOW_MS}, 'since',"

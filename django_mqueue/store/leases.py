@@ -303,7 +303,7 @@ def find_held(
     return [Seen(*row) for row in found]
 
 
-def still(using: str, seen: Sequence[Seen]) -> list[Seen]:
+def unchanged(using: str, seen: Sequence[Seen]) -> list[Seen]:
     """Return the leases whose holder has not changed since they were read. They may be locked."""
     ids = [one.id for one in seen]
     if not ids:

@@ -66,7 +66,7 @@ def finish_waiting(
     """Acknowledge messages that wait for a retry, as removed by hand. A new token makes late acks stale."""
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
-        f" SET s.errors = {failures.grown()}, s.acked = 1, s.acked_at = {NOW_MS}, s.delivery_token = %s"
+        f" SET s.errors = {failures.appended_errors()}, s.acked = 1, s.acked_at = {NOW_MS}, s.delivery_token = %s"
         f" WHERE s.consumer_group = %s AND s.topic = %s AND ({_each(messages)}) AND s.acked = 0 AND s.in_flight = 0",
         [REMOVED_BY_HAND, REMOVED_BY_HAND, token, group, topic, *flat(messages)],
     )
@@ -143,7 +143,7 @@ def lease_free(cursor: CursorWrapper, group: str, topic: str, partitions: Sequen
         )
 
 
-def hurry_scheduled(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
+def make_due(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
     """Make scheduled messages due now. This transaction has locked their rows."""
     for offset in offsets:
         cursor.execute(

@@ -112,7 +112,7 @@ def lock_expired(cursor: CursorWrapper, offsets: Sequence[int], linger_ms: int) 
     return [int(offset) for (offset,) in cursor.fetchall()]
 
 
-def is_last_hope(cursor: CursorWrapper, offset: int, group: str) -> bool:
+def is_last_replier(cursor: CursorWrapper, offset: int, group: str) -> bool:
     """Return whether this group alone can still reply: the others have finished the message, or it was for this group.
 
     A redriven message is only for this group, but other groups may still reply to its original. Groups that read the

@@ -25,7 +25,7 @@ class Backlog:
     """By partition, the first open message (offset, has delivery state) and the position; and the settled offset."""
 
     opens: dict[str, tuple[int, bool]]
-    places: dict[str, Position]
+    positions: dict[str, Position]
     settled: int
 
 

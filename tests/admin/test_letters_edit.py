@@ -205,7 +205,7 @@ def test_what_changes_between_the_look_and_the_lock(client: Client) -> None:
     read = dead_letters.one("default", letter.pk)
     assert read is not None
     Message.objects.filter(pk=letter.pk).update(payload=b"5")
-    with pytest.raises(bulk_redrive.LetterChanged):
+    with pytest.raises(bulk_redrive.DeadLetterChanged):
         bulk_redrive.edit("default", read, "mine")
     assert left() == ["order-1"]
 

@@ -150,7 +150,7 @@ class EditDeadLetter(Operation):
     def _unchanged(self, data: Data) -> DeadLetterRow:
         dead_letter = self._read(data["offset"])
         if bulk_redrive.fingerprint(dead_letter) != data["seen"]:
-            raise bulk_redrive.LetterChanged(dead_letter.topic, data["offset"])
+            raise bulk_redrive.DeadLetterChanged(dead_letter.topic, data["offset"])
         return dead_letter
 
     def _content(self, dead_letter: DeadLetterRow, data: Data) -> encoding.Encoded:

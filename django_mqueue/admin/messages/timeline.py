@@ -75,14 +75,14 @@ class MessagePage(QueueView):
             message=message,
             headers=EMPTY if is_withheld else payloads.document(message.headers),
             payload=payloads.body(message),
-            rows=[_row(request, found, view) for view in found.stands],
+            rows=[_row(request, found, view) for view in found.group_views],
             errors=_attempts(request, found, message),
             related=_related(request, found),
             is_dead_letter=found.message.status == DEAD,
             dead_letter_url=allowed_url(request, "deadletter", offset=offset),
             is_scheduled=found.message.status == SCHEDULED,
             is_masked=not sees_all(request, found.stored_in),
-            has_no_receiver=not found.more_groups and not any(one.is_for for one in found.stands),
+            has_no_receiver=not found.more_groups and not any(one.is_for for one in found.group_views),
             topic_url=allowed_url(request, "topic", topic=found.topic),
         )
         return self.render_to_response(context)
@@ -110,7 +110,7 @@ def _offset(found: MessageTimeline) -> int:
 
 def _row(request: HttpRequest, found: MessageTimeline, state: GroupView) -> dict[str, Any]:
     """Return the status of the message for one group, as the page shows it."""
-    view, parked = state.view, state.set_aside
+    view, parked = state.view, state.parked_retry
     hurry_url = dead_letter_url = None
     if state.is_for and view.status in (PENDING, WAITING):
         names = {"topic": found.stored_in, "group": state.group, "offset": _offset(found)}
@@ -138,7 +138,7 @@ def _text(state: GroupView) -> str:
     view = state.view
     if not state.is_for:
         return _("It is not for this group.")
-    if state.set_aside is not None:
+    if state.parked_retry is not None:
         return _("Its retry is parked outside the log until it is due.")
     if view.status == DONE:
         return str(EXPLANATIONS.get(view.outcome or "", ""))
@@ -161,7 +161,7 @@ def _is_at_the_front(state: GroupView) -> bool:
 def _until(state: GroupView) -> tuple[str, str]:
     """Return the label and the HTML of the relevant time, or ("", "")."""
     view = state.view
-    is_over = view.status == DEAD or (view.status == DONE and state.set_aside is None)
+    is_over = view.status == DEAD or (view.status == DONE and state.parked_retry is None)
     if is_over and view.done_at is not None:
         return _("Since"), moment(view.done_at)
     if view.status == IN_FLIGHT:
@@ -179,7 +179,7 @@ def _attempts(
     by_group = []
     if message.status == DEAD or (message.status == SCHEDULED and message.errors):
         by_group.append((message.group or message.target or "", message.errors))
-    for state in found.stands:
+    for state in found.group_views:
         if state.view.errors:
             seen = replace(
                 found.message, errors=state.view.errors, group=state.group, status=state.view.status
@@ -208,7 +208,7 @@ def _related(request: HttpRequest, found: MessageTimeline) -> list[tuple[str, Sa
     elif found.original_offset is not None:
         values = {"offset": found.original_offset, "topic": printable(found.topic)}
         rows.append((_("Original message"), _("%(offset)s in %(topic)s: deleted") % values))
-    for one in found.letters:
+    for one in found.dead_letters:
         title = _("Dead letter of %(group)s") % {"group": printable(one.group)}
         rows.append((title, to(one, _dead_letter_url(request, one.offset))))
     for one in found.copies:

@@ -159,7 +159,7 @@ class Acknowledger:
         for receipt in mine.receipts:
             # A postponement leaves the same failure count as an ack. A new token distinguishes the two.
             token = new_token() if error is None else None
-            if Deliveries(context.holder, [receipt]).finish(cursor, error, token, is_aside=True):
+            if Deliveries(context.holder, [receipt]).finish(cursor, error, token, is_parked=True):
                 generation, partition = context.registration_generation, receipt.partition
                 what = ParkedRetry(
                     context.group, context.topic, partition, receipt.offset, generation, uuid7()

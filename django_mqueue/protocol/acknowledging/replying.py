@@ -72,7 +72,7 @@ def report_failure(
 ) -> None:
     """Report a dead-lettered request to its requester, if no other group can still reply. Never waits."""
     box = box_in(letter.metadata, topic, letter.original_id)
-    if box is None or not replies.is_last_hope(cursor, offset, group):
+    if box is None or not replies.is_last_replier(cursor, offset, group):
         return
     if replies.lock_open(cursor, box):
         replies.fill(cursor, box, encode(None, "", {"group": group}, max_bytes=64), clip(error))

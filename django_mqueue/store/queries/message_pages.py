@@ -44,7 +44,7 @@ def log_page(
     return [(int(offset), name, target) for offset, name, target in rows]
 
 
-def undelivered(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[LogEntry]:
+def rows_above(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[LogEntry]:
     """Return the first ``limit`` rows of each partition above its offset."""
     branch = (
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_partition)"
@@ -141,7 +141,7 @@ MESSAGE_COLUMNS = (
 )  # fmt: skip
 STATE_COLUMNS = (
     "acked", "in_flight", "invisible_until", "retry_count", "failure_count", "handed", "delivered_to", "delivered_at",
-    "acked_at", "errors", "letter", "came_back",
+    "acked_at", "errors", "dead_letter", "came_back",
 )  # fmt: skip
 
 _MESSAGE = (
@@ -173,8 +173,8 @@ def rows_of_group(
 ) -> dict[int, dict[str, Any]]:
     """Return the columns of ``rows`` and the group's delivery state (``STATE_COLUMNS``).
 
-    ``letter``: the offset of its dead letter, whose id consists of the original offset and the group. ``came_back``:
-    see ``CAME_BACK``.
+    ``dead_letter``: the offset of its dead letter, whose id consists of the original offset and the group.
+    ``came_back``: see ``CAME_BACK``.
     """
     found = session.fetch(
         using,

@@ -11,7 +11,7 @@ STATE = (
     "s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed, s.delivered_to,"
     " s.delivered_at, s.acked_at, s.errors"
 )
-STAND_COLUMNS = ("group", "start", "paused", "done_to", *STATE_COLUMNS[:-2])
+GROUP_COLUMNS = ("group", "start", "paused", "done_to", *STATE_COLUMNS[:-2])
 
 
 def origin(using: str, offset: int) -> tuple[str, str | None, int] | None:
@@ -24,10 +24,10 @@ def origin(using: str, offset: int) -> tuple[str, str | None, int] | None:
     return (rows[0][0], rows[0][1], int(rows[0][2])) if rows else None
 
 
-def stands(using: str, topic: str, partition: str, offset: int, limit: int) -> list[dict[str, Any]]:
+def group_states(using: str, topic: str, partition: str, offset: int, limit: int) -> list[dict[str, Any]]:
     """Return the first ``limit`` groups of a topic, by name, with the delivery state of a message.
 
-    Each is a mapping by ``STAND_COLUMNS``.
+    Each is a mapping by ``GROUP_COLUMNS``.
     """
     rows = session.fetch(
         using,
@@ -40,7 +40,7 @@ def stands(using: str, topic: str, partition: str, offset: int, limit: int) -> l
         " AND s.topic = %s AND s.partition_key = %s AND s.message_offset = %s ORDER BY r.consumer_group",
         [topic, topic, partition, topic, partition, offset],
     )
-    return [dict(zip(STAND_COLUMNS, row, strict=True)) for row in rows]
+    return [dict(zip(GROUP_COLUMNS, row, strict=True)) for row in rows]
 
 
 def groups(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:

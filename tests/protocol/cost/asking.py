@@ -42,7 +42,7 @@ def ask_and_answer() -> None:
         assert box is not None
         assert replies.lock_open(cursor, box)
         replies.fill(cursor, box, encode("answer", "", {}, 100))
-        assert not replies.is_last_hope(cursor, box.offset + 1, "ahead")
+        assert not replies.is_last_replier(cursor, box.offset + 1, "ahead")
 
     session.run("default", answer)
     assert questions[0].poll() is not None

@@ -61,7 +61,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a takeover skips locked messages that the dead worker had claimed ahead",
         "the new owner waits for an unrelated transaction, and delivers nothing",
         "protocol/fetching.py",
-        "free, _ = delivery_state.lock_unanswered(cursor, context.group, context.topic, some)",
+        "free, _ = delivery_state.lock_in_flight(cursor, context.group, context.topic, some)",
         "free = set(some)",
         "protocol/guards/test_claimed_ahead.py::test_a_locked_one_holds_up_no_takeover",
     ),

@@ -67,7 +67,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message whose retry is parked is not shown as handled",
         "a message that was postponed for hours is shown as done",
         "store/acknowledgements.py",
-        "    if is_aside:\n",
+        "    if is_parked:\n",
         "    if False:\n",
         "features/inspect/test_outcomes.py::test_what_waited_apart_from_the_log[postpone]",
     ),
