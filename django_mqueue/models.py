@@ -87,7 +87,7 @@ class DeliveryState(models.Model):
     partition_key = key_column(255)
     message_offset = models.BigIntegerField()
     acked = models.BooleanField(default=False, help_text=_("Done for this group: handled, or dead-lettered."))
-    in_flight = models.BooleanField(default=False, help_text=_("Delivered and not yet answered."))
+    in_flight = models.BooleanField(default=False, help_text=_("Delivered and not acknowledged."))
     invisible_until = models.BigIntegerField(help_text=_("Not delivered (again) before this moment."))
     retry_count = models.PositiveIntegerField(
         default=0, help_text=_("Redeliveries: attempts beyond the first.")
@@ -96,13 +96,11 @@ class DeliveryState(models.Model):
         _("failure count"), default=0, help_text=_("Failed attempts; max_attempts ends them.")
     )
     delivery_token = models.BigIntegerField(
-        _("delivery token"), help_text=_("Random, new with each claim; every answer must show it.")
+        _("delivery token"), help_text=_("Random, new with each claim. Each acknowledgement must match it.")
     )
-    handed = models.BooleanField(
-        _("handed"), default=False, help_text=_("A handler was given it in this delivery.")
-    )
+    handed = models.BooleanField(_("handed"), default=False, help_text=_("This delivery reached a handler."))
     alone = models.BooleanField(
-        _("alone"), default=False, help_text=_("It runs alone: if its worker dies, it is to blame.")
+        _("alone"), default=False, help_text=_("Quarantined. If its worker dies, the attempt has failed.")
     )
     delivered_to = key_column(128, verbose_name=_("delivered to"))
     delivered_at = models.BigIntegerField()

@@ -46,7 +46,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "in_flight",
-                    models.BooleanField(default=False, help_text="Delivered and not yet answered."),
+                    models.BooleanField(default=False, help_text="Delivered and not acknowledged."),
                 ),
                 (
                     "invisible_until",
@@ -67,17 +67,17 @@ class Migration(migrations.Migration):
                 (
                     "delivery_token",
                     models.BigIntegerField(
-                        help_text="Random, new with each claim; every answer must show it."
+                        help_text="Random, new with each claim. Each acknowledgement must match it."
                     ),
                 ),
                 (
                     "handed",
-                    models.BooleanField(default=False, help_text="A handler was given it in this delivery."),
+                    models.BooleanField(default=False, help_text="This delivery reached a handler."),
                 ),
                 (
                     "alone",
                     models.BooleanField(
-                        default=False, help_text="It runs alone: if its worker dies, it is to blame."
+                        default=False, help_text="Quarantined. If its worker dies, the attempt has failed."
                     ),
                 ),
                 ("delivered_to", models.CharField(db_collation="utf8mb4_bin", max_length=128)),

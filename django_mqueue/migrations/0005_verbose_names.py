@@ -84,7 +84,7 @@ class Migration(migrations.Migration):
             name="alone",
             field=models.BooleanField(
                 default=False,
-                help_text="It runs alone: if its worker dies, it is to blame.",
+                help_text="Quarantined. If its worker dies, the attempt has failed.",
                 verbose_name="alone",
             ),
         ),
@@ -102,7 +102,7 @@ class Migration(migrations.Migration):
             model_name="deliverystate",
             name="delivery_token",
             field=models.BigIntegerField(
-                help_text="Random, new with each claim; every answer must show it.",
+                help_text="Random, new with each claim. Each acknowledgement must match it.",
                 verbose_name="delivery token",
             ),
         ),
@@ -117,7 +117,7 @@ class Migration(migrations.Migration):
             model_name="deliverystate",
             name="handed",
             field=models.BooleanField(
-                default=False, help_text="A handler was given it in this delivery.", verbose_name="handed"
+                default=False, help_text="This delivery reached a handler.", verbose_name="handed"
             ),
         ),
         migrations.AlterField(
