@@ -11,7 +11,7 @@ from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery, DeadLetterSummary
 from ..policy.errors import Alike
 from ..service.redrive import BYTES_AT_ONCE, DeadLetterRow
-from ..store import dead_letters, garbage, log
+from ..store import dead_letters, log, offsets
 from ..store.connection import session
 from ..store.queries import bounded_counts, dead_letter_summaries, message_pages
 from .sources import IDS, above_by_time, below_by_time
@@ -155,7 +155,7 @@ def count(using: str, query: DeadLetterQuery, up_to: int) -> Count:
 
 def registered(using: str, topic: str, groups: Collection[str]) -> set[str]:
     """Return the ``groups`` that are registered for a topic."""
-    return set(groups) & set(session.single(using, lambda cursor: garbage.starts(cursor, topic)))
+    return set(groups) & offsets.registrations(using, topic).keys()
 
 
 def newest(using: str, dead_topic: str) -> int:

@@ -15,7 +15,7 @@ from ..policy.ids import new_token
 from ..policy.message_query import DEAD, PENDING, SCHEDULED, WAITING, MessageQuery
 from ..policy.names import SCHEDULED_SUFFIX
 from ..protocol.waking import commits
-from ..store import garbage, moving
+from ..store import garbage, moving, offsets
 from ..store.connection import session
 from ..store.moving import PendingMessage
 from ..store.queries.partition_walk import Found
@@ -104,10 +104,7 @@ def _parts(using: str, query: MessageQuery, status: str | None) -> Iterator[tupl
     """Yield (group, status) for each search. One search covers scheduled messages or dead letters of all groups."""
     groups: list[str | None] = [query.group]
     if query.group is None:
-        groups = [
-            *sorted(session.single(using, lambda cursor: set(garbage.starts(cursor, query.topic)))),
-            None,
-        ]
+        groups = [*offsets.registrations(using, query.topic), None]
     for group in groups:
         for each in MOVABLE if status is None else (status,):
             if (each in (SCHEDULED, DEAD)) == (group is None) or query.group is not None:

@@ -154,9 +154,7 @@ class DeadLetterSelection:
         with session.migration_errors(self.using):
             groups = dead_letters.groups(self.using, self.dead_topic)
             if self.redrives:
-                registered = session.single(
-                    self.using, lambda cursor: set(garbage.starts(cursor, self.topic))
-                )
+                registered = offsets.registrations(self.using, self.topic).keys()
                 if self.group is not None and self.group not in registered:
                     raise NotRegistered(self.topic, self.group)
                 groups &= registered

@@ -51,7 +51,25 @@ class Position:
 
 
 def registration(using: str, group: str, topic: str) -> Registration | None:
-    return registration_and_settled(using, group, topic)[0]
+    rows = session.fetch(
+        using,
+        "SELECT id, offset_acked, paused, updated_at, scan_offset FROM queue_offsets"
+        " FORCE INDEX (queue_offsets_partition) WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
+        [group, topic],
+    )
+    return registration_of(rows[0]) if rows else None
+
+
+def registrations(using: str, topic: str) -> dict[str, Registration]:
+    """Return the registrations of a topic by group, in the order of the names."""
+    rows = session.fetch(
+        using,
+        "SELECT consumer_group, id, offset_acked, paused, updated_at, scan_offset"
+        " FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
+        " WHERE topic = %s AND partition_key = '' AND consumer_group > '' ORDER BY consumer_group",
+        [topic],
+    )
+    return {group: registration_of(row) for group, *row in rows}
 
 
 def registration_of(row: Sequence[Any]) -> Registration:
@@ -59,20 +77,6 @@ def registration_of(row: Sequence[Any]) -> Registration:
     generation, start, paused, changed, scanned = row
     reads_log, resetting = int(scanned) == READS_LOG, int(scanned) == REMOVING
     return Registration(int(generation), int(start), bool(paused), int(changed), reads_log, resetting)
-
-
-def registration_and_settled(using: str, group: str, topic: str) -> tuple[Registration | None, int]:
-    """Return a group's registration and the topic's settled offset, in one statement."""
-    rows = session.fetch(
-        using,
-        "SELECT consumer_group, id, offset_acked, paused, updated_at, scan_offset"
-        " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        " WHERE consumer_group IN ('', %s) AND topic = %s AND partition_key = ''",
-        [group, topic],
-    )
-    found = {name: row for name, *row in rows}
-    settled = int(found[""][1]) if "" in found else 0
-    return (registration_of(found[group]) if group in found else None), settled
 
 
 def registered_among(
@@ -282,14 +286,7 @@ def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: 
 
 def pauses(using: str, topic: str) -> dict[str, bool]:
     """Return whether each group of a topic is paused, by name. Groups that read the log directly are left out."""
-    rows = session.fetch(
-        using,
-        "SELECT consumer_group, paused FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        " WHERE topic = %s AND partition_key = '' AND consumer_group > '' AND scan_offset <> %s"
-        " ORDER BY consumer_group",
-        [topic, READS_LOG],
-    )
-    return {group: bool(paused) for group, paused in rows}
+    return {group: one.paused for group, one in registrations(using, topic).items() if not one.reads_log}
 
 
 def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: bool = False) -> bool:

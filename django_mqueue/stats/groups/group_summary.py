@@ -17,8 +17,9 @@ from ...policy.message_query import (
     MessageQuery,
     Standing,
 )
-from ...store import garbage, heartbeats, log, offsets
+from ...store import heartbeats, log, offsets
 from ...store.connection import session
+from ...store.offsets import Registration
 from .backlog import oldest_open
 
 
@@ -53,14 +54,13 @@ def _count(using: str, query: MessageQuery, cap: int, scan_limit: int) -> tuple[
 def group_states(using: str, topic: str, partitions: int) -> list[Standing]:
     """Return the state of all registered groups by name. Read at most ``partitions`` partitions for each group."""
     with session.migration_errors(using):
-        groups = session.single(using, lambda cursor: set(garbage.starts(cursor, topic)))
-        return [one for group in sorted(groups) if (one := _group_state(using, topic, group, partitions))]
+        return [
+            _group_state(using, topic, group, registration, partitions)
+            for group, registration in offsets.registrations(using, topic).items()
+        ]
 
 
-def _group_state(using: str, topic: str, group: str, partitions: int) -> Standing | None:
-    registration = offsets.registration(using, group, topic)
-    if registration is None:
-        return None
+def _group_state(using: str, topic: str, group: str, registration: Registration, partitions: int) -> Standing:
     alive = heartbeats.members(using, group, topic, conf.lease_ms(topic))
     oldest, is_partial = oldest_open(using, topic, group, registration.start, partitions)
     row = log.published_at(using, topic, oldest - 1, 1) if oldest is not None else []

@@ -5,18 +5,12 @@ from __future__ import annotations
 from ..connection import session
 from ..connection.dialect import NOW_MS, flat, union
 from ..leases import Holder
-from ..offsets import READS_LOG
+from ..offsets import registrations
 
 
 def groups(using: str, topic: str) -> dict[str, int]:
     """Return the start offset of each registered group that messages are delivered to."""
-    rows = session.fetch(
-        using,
-        "SELECT consumer_group, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        " WHERE topic = %s AND partition_key = '' AND consumer_group > '' AND scan_offset <> %s",
-        [topic, READS_LOG],
-    )
-    return {str(group): int(start) for group, start in rows}
+    return {group: one.start for group, one in registrations(using, topic).items() if not one.reads_log}
 
 
 def first(using: str, topic: str, group: str, above: int, upto: int) -> int | None:
