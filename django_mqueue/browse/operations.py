@@ -52,7 +52,7 @@ def _delete(cursor: CursorWrapper, topic: str, batch: Batch) -> None:
     Dead letters can have such state, because groups may consume a dead-letter topic.
     """
     consumers = sorted(garbage.starts(cursor, topic))
-    garbage.delete(cursor, topic, consumers, [(found.partition, found.offset) for found, _ in batch])
+    garbage.delete(cursor, topic, consumers, [found.offset for found, _ in batch])
 
 
 def _make_wait(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage]) -> set[int]:

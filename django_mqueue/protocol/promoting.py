@@ -116,7 +116,7 @@ class Promoter:
         if moving:
             due.append(cursor, self.topic, moving)
         if ended := [*moving, *(row.offset for row in result.dropped)]:
-            due.delete(cursor, ended)
+            garbage.delete(cursor, self.topic, (), ended)
         result.promoted = len(moving)
         result.more = bool(ended or doubtful) and (len(found) == self._rows or len(rows) < len(found))
         return result

@@ -212,8 +212,7 @@ class DeadLetterSelection:
                     cursor, self.topic, [self._redriven(dead_letter) for dead_letter in moved]
                 )
             consumers = sorted(garbage.starts(cursor, self.dead_topic))
-            rows = [(dead_letter.row["partition"], dead_letter.row["offset"]) for dead_letter in moved]
-            garbage.delete(cursor, self.dead_topic, consumers, rows)
+            garbage.delete(cursor, self.dead_topic, consumers, [one.row["offset"] for one in moved])
         return Batch(len(moved), len(page) - len(free), len(matching) - len(moved)), moved
 
     def _redriven(self, dead_letter: DeadLetterRow) -> Redriven:

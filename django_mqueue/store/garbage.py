@@ -125,23 +125,23 @@ def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
     return {int(offset) for (offset,) in cursor.fetchall()}
 
 
-def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], rows: Sequence[tuple[str, int]]) -> None:
-    """Delete log rows, given as (partition, offset), and the delivery state that ``groups`` keep for them.
+def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], offsets: Sequence[int]) -> None:
+    """Delete rows of the log, and the delivery state that ``groups`` keep for them.
 
     Each row is found by its key. With an IN list of offsets, a server may scan the table and wait for publishers.
     """
-    doomed, offsets = numbers_table("doomed", "o"), json.dumps([offset for _, offset in rows])
+    doomed, numbers = numbers_table("doomed", "o"), json.dumps(list(offsets))
     for group in groups:
         cursor.execute(
             f"DELETE s FROM {doomed} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"
             " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
             " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
             " WHERE m.topic = %s",
-            [offsets, group, topic],
+            [numbers, group, topic],
         )
     cursor.execute(
         f"DELETE m FROM {doomed} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o",
-        [offsets],
+        [numbers],
     )
 
 

@@ -80,7 +80,7 @@ class Collector:
             free = garbage.lock_free(cursor, sorted(old)) if old else set()
             doomed = [(p, o) for p, o in done if o in free]
             if doomed:
-                garbage.delete(cursor, self.topic, sorted(groups.starts), doomed)
+                garbage.delete(cursor, self.topic, sorted(groups.starts), [o for _, o in doomed])
                 garbage.delete_empty_positions(cursor, self.topic, sorted({p for p, _ in doomed}))
             self._fruitless = 0 if doomed else self._fruitless + 1
             young = len(old) < len(done)
@@ -137,7 +137,7 @@ class ExpiredReplies:
         def work(cursor: CursorWrapper) -> int:
             doomed = replies.lock_expired(cursor, expired, LINGER_MS)
             if doomed:
-                garbage.delete(cursor, self.topic, (), [("", offset) for offset in doomed])
+                garbage.delete(cursor, self.topic, (), doomed)
             return len(doomed)
 
         return session.run(self.using, work) if expired else 0

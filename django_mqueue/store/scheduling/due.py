@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
 from ...policy.names import scheduled_topic
-from ..connection.dialect import NOW_MS, marks, numbers_table
+from ..connection.dialect import NOW_MS, marks
 from ..log import INSERT_COLUMNS, insert_values
 from .schedule import WAITING
 
@@ -99,13 +98,4 @@ def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
     values = f"%s, %s, %s, %s, %s, %s, %s, {NOW_MS}, %s"
     insert_values(
         cursor, topic, [(values, row) for row in cursor.fetchall()], f"{INSERT_COLUMNS}, original_id"
-    )
-
-
-def delete(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
-    """Delete scheduled rows. Each row is found by its primary key; see ``garbage.delete``."""
-    cursor.execute(
-        f"DELETE m FROM {numbers_table('gone', 'o')} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY)"
-        " ON m.`offset` = gone.o",
-        [json.dumps(list(offsets))],
     )
