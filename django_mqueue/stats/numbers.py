@@ -34,7 +34,7 @@ PARTITIONS_MAX = 1_000
 POINTS_MAX = 500
 EXACT_MAX = 10_000
 MAX_AGE_MAX = 3_600
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+HOUR = timedelta(hours=1)
 
 Result = TypeVar("Result")
 

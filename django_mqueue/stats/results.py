@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import accumulate
 
-EXACT, AT_LEAST, ABOUT = HOW = ("exact", "at_least", "about")
+EXACT, AT_LEAST, ABOUT = ("exact", "at_least", "about")
 ALIVE, SILENT, LEFT = ("alive", "silent", "left")
 """The status of a subscriber. ``SILENT``: it is dead, or sent no heartbeat within the lease
 duration. ``LEFT``: it has left the group."""

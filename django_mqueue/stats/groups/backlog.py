@@ -165,7 +165,8 @@ def backlogs(using: str, starts: Mapping[Pair, int], cap: int) -> dict[Pair, Bac
 
     Up to ``cap`` messages are counted of each status. The rows of short topics are all read.
     """
-    longer = bounded_counts.longer_than(using, sorted({topic for topic, _ in starts}), cap)
+    counts = bounded_counts.rows(using, sorted({topic for topic, _ in starts}), cap + 1)
+    longer = {topic for topic, count in counts.items() if count > cap}
     short = [pair for pair in starts if pair[0] not in longer]
     read = group_rows.rows(using, [Range(*pair, starts[pair]) for pair in short], cap)
     found = dict(zip(short, map(_whole_backlog, read), strict=True))

@@ -14,7 +14,7 @@ from ...policy import names
 from ...policy.durations import moment
 from ...policy.names import check_partition, key_of
 from ...service import message_views
-from ...service.registration import check_group, topic_limit
+from ...service.registration import check_names
 from ...service.subscription import check_count
 from ...store import leases, offsets
 from ...store.connection import session
@@ -149,7 +149,6 @@ def _delivery(topic: str, group: str, row: dict[str, Any], message: dict[str, An
 
 
 def _check_names(topic: str, group: str, subscriber: str | None) -> None:
-    names.check_topic(topic, topic_limit())
-    check_group(group)
+    check_names(topic, group)
     if subscriber is not None:
         names.check_name("subscriber", subscriber, names.SUBSCRIBER_MAX)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from ..results import Figure
 
-HELD, EXPIRED, FREE = LEASE_STATES = ("held", "expired", "free")
+HELD, EXPIRED, FREE = ("held", "expired", "free")
 
 
 @dataclass(frozen=True)

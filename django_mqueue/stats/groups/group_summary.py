@@ -17,9 +17,10 @@ from ...policy.message_query import (
     MessageQuery,
     Standing,
 )
-from ...store import heartbeats, log, offsets
+from ...store import heartbeats, offsets
 from ...store.connection import session
 from ...store.offsets import Registration
+from ...store.queries import group_rows
 from .backlog import oldest_open
 
 
@@ -63,8 +64,8 @@ def group_states(using: str, topic: str, partitions: int) -> list[Standing]:
 def _group_state(using: str, topic: str, group: str, registration: Registration, partitions: int) -> Standing:
     alive = heartbeats.members(using, group, topic, conf.lease_ms(topic))
     oldest, is_partial = oldest_open(using, topic, group, registration.start, partitions)
-    row = log.published_at(using, topic, oldest - 1, 1) if oldest is not None else []
+    at = group_rows.published(using, [oldest]).get(oldest) if oldest is not None else None
     return Standing(
         group, registration.start, registration.paused, tuple(alive), oldest,
-        moment(row[0][1]) if row and row[0][0] == oldest else None, is_partial,
+        None if at is None else moment(at), is_partial,
     )  # fmt: skip

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 from ... import conf
 from ...exceptions import NotRegistered
-from ...policy import names
 from ...policy.durations import moment
 from ...policy.message_query import DONE
-from ...service.registration import Start, check_group, check_start, start_above, topic_limit
+from ...service.registration import Start, check_names, check_start, start_above
 from ...store import heartbeats, log, offsets
 from ...store.connection import session
 from ...store.queries import bounded_counts, group_rows, partition_progress
@@ -35,8 +34,7 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
 
     Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
-    names.check_topic(topic, topic_limit())
-    check_group(group)
+    check_names(topic, group)
     check_start(to)
     alias = conf.database(using)
     with session.migration_errors(alias):

@@ -32,16 +32,6 @@ def ends(using: str, topics: Sequence[str]) -> dict[str, Ends]:
     return {topic: Ends(*map(int, row)) for topic, rows in zip(topics, found, strict=True) for row in rows}
 
 
-def longer_than(using: str, topics: Sequence[str], rows: int) -> set[str]:
-    """Return the topics that hold more than ``rows`` rows."""
-    query = (
-        "SELECT %s FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
-        f" ORDER BY `offset` LIMIT 1 OFFSET {rows:d}"
-    )
-    found = fetch_each(using, query, [[topic] for topic in topics])
-    return {topic for topic, row in zip(topics, found, strict=True) if row}
-
-
 def rows(using: str, topics: Sequence[str], limit: int) -> dict[str, int]:
     """Count the rows of each topic, up to ``limit``."""
     query = (
