@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -122,14 +123,20 @@ def connected(parameters: ConnectionParameters) -> Iterator[str]:
             alias = stack.enter_context(detached.connection(_settings(parameters)))
         except (DatabaseError, InterfaceError) as error:
             raise NoConnection(_explained(parameters, error)) from error
-        try:
+        with _explaining_missing_tables(parameters):
             yield alias
-        except DatabaseError as error:
-            if errors.is_no_table(error):
-                raise NoConnection(
-                    f"{parameters.where()} holds no tables of the queue: run manage.py migrate"
-                ) from error
-            raise
+
+
+@contextmanager
+def _explaining_missing_tables(parameters: ConnectionParameters) -> Iterator[None]:
+    try:
+        yield
+    except DatabaseError as error:
+        if errors.is_no_table(error):
+            raise NoConnection(
+                f"{parameters.where()} holds no tables of the queue: run manage.py migrate"
+            ) from error
+        raise
 
 
 class RetryingConnection:
@@ -151,14 +158,18 @@ class RetryingConnection:
             try:
                 if self._using is None:
                     self._using = self._stack.enter_context(connected(self._parameters))
-                return work(self._using)
+                with _explaining_missing_tables(self._parameters):
+                    return work(self._using)
             except (DatabaseError, InterfaceError, NoConnection) as error:
                 cause = error.__cause__ if isinstance(error, NoConnection) else error
                 self.close()
                 now = time.monotonic()
+                is_first = deadline is None
                 deadline = now + RETRY_FOR if deadline is None else deadline
                 if cause is None or not errors.is_temporary(cause) or now > deadline:
                     raise
+                if is_first and errors.is_perhaps_mistaken(cause):
+                    warnings.warn(f"{error}. Retrying for up to {RETRY_FOR:.0f} s", stacklevel=2)
             time.sleep(min(0.1 * 2**attempt, 5))
         raise AssertionError("unreachable")
 

@@ -132,6 +132,26 @@ def test_tables_that_are_not_there_are_explained(options: dict[str, str]) -> Non
         settling.Settler(using, "orders").advance()
 
 
+def test_a_retrying_connection_also_explains_missing_tables(options: dict[str, str]) -> None:
+    line = RetryingConnection(connecting({**lower(options), "database": "mysql"}))
+    with pytest.raises(NoConnection, match=r"holds no tables of the queue: run manage\.py migrate"):
+        line.run(lambda using: settling.Settler(using, "orders").advance())
+
+
+def test_a_host_that_is_perhaps_wrong_is_reported_before_the_retries(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_mqueue.spark.connecting.RETRY_FOR", 0)
+    wrong = {name: value for name, value in lower(options).items() if name != "unixsocket"}
+    line = RetryingConnection(connecting({**wrong, "host": "no-such-host.invalid"}))
+    with (
+        pytest.warns(UserWarning, match=r"no-such-host.*cannot be reached.*Retrying for up to") as warned,
+        pytest.raises(NoConnection, match="cannot be reached"),
+    ):
+        line.run(str)
+    assert len(warned) == 1
+
+
 def test_a_line_is_opened_again_when_it_was_lost(options: dict[str, str]) -> None:
     line = RetryingConnection(connecting(lower(options)))
     number = line.run(lambda using: session.fetch(using, "SELECT CONNECTION_ID()"))[0][0]
