@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
+from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connections
 
 from .. import conf
@@ -69,7 +70,9 @@ class ConnectionParameters:
     def where(self) -> str:
         """Return the server, the database and the account, for messages."""
         if self.by_django:
-            return f"database {self.using or 'default'!r} of Django's"
+            return (
+                f"Django's database {conf.database(self.using)!r}" if has_settings() else "Django's database"
+            )
         if not self.parameters:
             return f"the database of {self.hook}"
         if "read_default_file" in self.parameters and "host" not in self.parameters:
@@ -187,16 +190,13 @@ def _settings(parameters: ConnectionParameters) -> Mapping[str, Any]:
             " account, a file or a function here. Leave them out: Django's settings name the database, 'using' one of"
             " several"
         )
+    password = None if parameters.password_file is None else _read_password(parameters.password_file)
     if parameters.by_django:
-        return _of_django(parameters)
+        of_django = _of_django(parameters)
+        return of_django if password is None else {**of_django, "PASSWORD": password}
     arguments: dict[str, Any] = {"connect_timeout": TIMEOUT, **parameters.parameters}
-    if parameters.password_file is not None:
-        try:
-            arguments["password"] = Path(parameters.password_file).read_text().rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise NoConnection(
-                f"option 'passwordFile': {parameters.password_file} cannot be read here: {error}"
-            ) from error
+    if password is not None:
+        arguments["password"] = password
     elif PASSWORD in os.environ:
         arguments["password"] = os.environ[PASSWORD]
     if parameters.hook is not None:
@@ -204,6 +204,18 @@ def _settings(parameters: ConnectionParameters) -> Mapping[str, Any]:
     names = {"NAME": "database", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
     found = {setting: arguments.pop(name, "") for setting, name in names.items()}
     return {**found, "OPTIONS": arguments}
+
+
+def _read_password(path: str) -> str:
+    try:
+        return Path(path).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoConnection(f"option 'passwordFile': {path} cannot be read here: {error}") from error
+
+
+def has_settings() -> bool:
+    """Return whether this process has Django's settings."""
+    return settings.configured or bool(os.environ.get("DJANGO_SETTINGS_MODULE"))
 
 
 def options_refused() -> bool:
@@ -238,9 +250,7 @@ def _called(hook: str) -> Mapping[str, Any]:
 
 
 def _of_django(parameters: ConnectionParameters) -> Mapping[str, Any]:
-    from django.conf import settings
-
-    if not settings.configured and "DJANGO_SETTINGS_MODULE" not in os.environ:
+    if not has_settings():
         raise NoConnection(
             "no database was named: give the options 'host', 'user' and 'database' (or 'defaultsFile' or"
             " 'connectionHook'), or set DJANGO_SETTINGS_MODULE in the environment of Spark's processes"
@@ -256,10 +266,10 @@ def _of_django(parameters: ConnectionParameters) -> Mapping[str, Any]:
 def _explained(parameters: ConnectionParameters, error: Exception) -> str:
     where = parameters.where()
     if errors.is_access_denied(error):
-        return (
-            f"{where}: the server refuses this account ({error.args[-1]}). Check the password in 'connectionHook',"
-            f" 'passwordFile' or the environment's {PASSWORD}"
-        )
+        places = f"'connectionHook', 'passwordFile' or the environment's {PASSWORD}"
+        if parameters.by_django:
+            places = "Django's settings" if parameters.password_file is None else "'passwordFile'"
+        return f"{where}: the server refuses this account ({error.args[-1]}). Check the password in {places}"
     if errors.is_no_database(error):
         return f"{where}: {error.args[-1]}. Check the option 'database'"
     return f"{where} cannot be reached from here: {error.args[-1] if error.args else error}"

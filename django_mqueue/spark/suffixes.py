@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from django.conf import settings
-
 from .. import conf
-from .connecting import ConnectionParameters, connecting
+from .connecting import ConnectionParameters, connecting, has_settings
 from .errors import OptionError
 
 OPTION = "deadLetterSuffix"
@@ -63,7 +60,7 @@ def suffixes_of(options: Mapping[str, str], parameters: ConnectionParameters) ->
     text = next((value for name, value in options.items() if name.lower() == OPTION.lower()), None)
     if text is not None:
         return _parsed(text)
-    if parameters.by_django and (settings.configured or os.environ.get("DJANGO_SETTINGS_MODULE")):
+    if parameters.by_django and has_settings():
         return suffixes_of_settings()
     return BY_DEFAULT
 

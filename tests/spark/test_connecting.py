@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.test import override_settings
 from django.utils.connection import ConnectionDoesNotExist
 from pytest_django import DjangoDbBlocker
 
@@ -136,6 +137,28 @@ def test_a_retrying_connection_also_explains_missing_tables(options: dict[str, s
     line = RetryingConnection(connecting({**lower(options), "database": "mysql"}))
     with pytest.raises(NoConnection, match=r"holds no tables of the queue: run manage\.py migrate"):
         line.run(lambda using: settling.Settler(using, "orders").advance())
+
+
+@override_settings(MQUEUE={"DATABASE": "queue"})
+def test_messages_name_the_database_of_the_settings() -> None:
+    assert ConnectionParameters().where() == "Django's database 'queue'"
+    assert ConnectionParameters(using="other").where() == "Django's database 'other'"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_password_file_replaces_the_password_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(str(connection.settings_dict["PASSWORD"]) + "\n")
+    monkeypatch.setitem(connection.settings_dict, "PASSWORD", "wrong")
+    with connected(connecting({"passwordFile": str(secret)})) as using:
+        assert session.fetch(using, "SELECT 1") == [(1,)]
+    with (
+        pytest.raises(NoConnection, match=r"Check the password in Django's settings$"),
+        connected(connecting({})),
+    ):
+        pass
 
 
 def test_a_host_that_is_perhaps_wrong_is_reported_before_the_retries(
