@@ -14,6 +14,7 @@ from django_mqueue.protocol.settling import Settler
 from django_mqueue.spark.reader import settling
 from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.reader.planning import batch
+from django_mqueue.spark.streams.query import Query
 from django_mqueue.store import log
 from django_mqueue.store.connection import session
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
@@ -216,11 +217,11 @@ def test_what_lets_be_deleted_ends_at_what_is_settled(
             with pytest.warns(
                 UserWarning, match=f"read up to offset 0 only.* published offset {late.result()} "
             ):
-                assert settling.settled("default", "orders", wanted, shared=told) == 0
+                assert settling.settled("default", ["orders"], wanted, shared=told) == {"orders": 0}
 
 
 def test_all_topics_are_waited_for_at_once(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch waits for several topics no longer than for one."""
+    """A batch and a stream wait for several topics no longer than for one."""
     names = [f"orders-{number}" for number in range(3)]
     advance, asked = Settler.advance, list[str]()
 
@@ -238,7 +239,11 @@ def test_all_topics_are_waited_for_at_once(options: dict[str, str], monkeypatch:
             assert settling.readable("default", names, wanted) == {
                 name: held - 1 for name, held in ended.items()
             }
-    assert asked == names * 4
+        assert asked == names * 4
+        asked.clear()
+        with pytest.warns(UserWarning, match="is still open"):
+            Query(wanted).set_goal()
+        assert asked == names * 4
 
 
 def test_spark_counts_what_is_committed(spark: SparkSession, options: dict[str, str]) -> None:

@@ -127,7 +127,7 @@ class Run:
         archive = self._open(database)
         for topic in topics:
             self._read_state(archive, topic)
-            self._connection.run(partial(self._planner.set_goal, topic=topic))
+        self._connection.run(partial(self._planner.set_goals, topics=topics))
         check_writable(self._spark, self._storage, is_new=archive is None)
         with Membership(self._request.options.connecting, self._group) as membership:
             for topic in topics:

@@ -38,13 +38,14 @@ class Planner:
         self._options, self._rows, self._age_ms = options, rows, history_age_ms
         self.goals: dict[str, dict[Table, int]] = {}
 
-    def set_goal(self, using: str, topic: str) -> None:
-        """Use the present settled offsets as the goals of a topic."""
+    def set_goals(self, using: str, topics: Sequence[str]) -> None:
+        """Use the present settled offsets as the goals of the topics."""
         options = self._options["messages"]
-        self.goals[topic] = {
-            "messages": settled(using, topic, options, shared=True),
-            "dead_letters": settled(using, options.suffixes.dead_letter_topic(topic), options),
-        }
+        messages = settled(using, topics, options, shared=True)
+        dead_letter_topics = [self._in_log("dead_letters", topic) for topic in topics]
+        dead_letters = settled(using, dead_letter_topics, options)
+        for topic, dead_letter_topic in zip(topics, dead_letter_topics, strict=True):
+            self.goals[topic] = {"messages": messages[topic], "dead_letters": dead_letters[dead_letter_topic]}
 
     def next_states(self, using: str, states: Sequence[TopicState]) -> list[TopicState]:
         """Return the states of the topics after the next batch. Leave out topics that have nothing new."""

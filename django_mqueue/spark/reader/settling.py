@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from ...protocol.settling import Settler
 from ...store import log
@@ -30,18 +31,23 @@ SETTLE_FOR = 5.0
 CHECKS, CHECK_EVERY = 50, 0.02
 
 
-def settled(using: str, topic: str, options: ReadOptions, *, shared: bool = False) -> int:
-    """Return the settled offset, after a short wait for open transactions. Warns if committed messages lie above it.
+def settled(
+    using: str, topics: Sequence[str], options: ReadOptions, *, shared: bool = False
+) -> dict[str, int]:
+    """Return the settled offset of each topic, after a short wait for open transactions.
 
-    ``shared``: return the settled offset in the topic's row. ``following.move`` moves no group above it.
+    Warns if committed messages lie above it. ``shared``: return the settled offset in the topic's row.
+    ``following.move`` moves no group above it.
     """
-    if shared and not positions.settled(using, topic):
-        # The topic may have no row yet that could hold the settled offset.
-        session.run(using, lambda cursor: positions.lock_topic(using, cursor, topic))
-    newest = log.newest(using, topic)
-    found = _settled(using, {topic: newest}, options, shared=shared)[topic]
-    if found < newest:
-        _warn(topic, found, newest, bulk.oldest_uncommitted(using, topic, found, newest))
+    for topic in topics if shared else ():
+        if not positions.settled(using, topic):
+            # The topic may have no row yet that could hold the settled offset.
+            session.run(using, partial(positions.lock_topic, using, topic=topic))
+    newest = {topic: log.newest(using, topic) for topic in topics}
+    found = _settled(using, newest, options, shared=shared)
+    for topic, last in newest.items():
+        if found[topic] < last:
+            _warn(topic, found[topic], last, bulk.oldest_uncommitted(using, topic, found[topic], last))
     return found
 
 
@@ -59,9 +65,9 @@ def readable(using: str, topics: Sequence[str], options: ReadOptions) -> dict[st
 
 
 def _goal(using: str, topic: str, options: ReadOptions) -> int:
-    """Return the newest committed offset, or the last offset that the options ask for."""
+    """Return the newest committed offset, or the last one asked for, if it is lower."""
     newest = log.newest(using, topic)
-    end = options.end.of(options.named(topic)) if options.end.where == "offsets" else None
+    end = options.end.of(options.named(topic))
     return newest if end is None or end < 0 else min(newest, max(end - 1, 0))
 
 

@@ -153,7 +153,8 @@ class GuardedSource:
 
     def settled(self, using: str) -> int:
         """Return the settled offset of the topic; wait a few seconds for open transactions."""
-        return settled(using, self.topic, read_options({**self.options, "topic": self.topic}))
+        options = read_options({**self.options, "topic": self.topic})
+        return settled(using, [self.topic], options)[self.topic]
 
     def store(self, run: CopyRun, originals: Originals, message_filter: MessageFilter) -> int | None:
         """Store copies of the chosen messages. Return how many; None if stopped. Raises ``ConditionFailed``."""

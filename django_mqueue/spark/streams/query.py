@@ -88,10 +88,7 @@ class Query:
         """Read no further than what is settled now."""
         shared = self._group_reader is not None
         self._goal = self._connection.run(
-            lambda using: {
-                topic: settled(using, topic, self.options, shared=shared)
-                for topic in topics_of(using, self.options)
-            }
+            lambda using: settled(using, topics_of(using, self.options), self.options, shared=shared)
         )
 
     def stop(self) -> None:
@@ -102,8 +99,7 @@ class Query:
 
     def _initial(self, using: str, query: str) -> Offsets:
         found: dict[str, tuple[int, int]] = {}
-        for topic in topics_of(using, self.options):
-            last = settled(using, topic, self.options)
+        for topic, last in settled(using, topics_of(using, self.options), self.options).items():
             above = resolve_bound(using, topic, self.options.start, last, self.options.named(topic)) or 0
             found[topic] = above, last
         group_positions = self._group_reader.begin(using, found) if self._group_reader else {}
@@ -153,7 +149,7 @@ class Query:
         return planned
 
     def _ends(self, using: str, found: list[tuple[str, int, int]], most: int | None) -> dict[str, int]:
-        """Return up to where each topic is read. Topics that the limit leaves out come first in the next batch.
+        """Return each topic's end in the batch. Topics that the limit leaves out come first in the next batch.
 
         A new process begins with a random topic, because it may end after each batch.
         """
