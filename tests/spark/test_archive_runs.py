@@ -554,13 +554,12 @@ def _after_one() -> threading.Event:
 def test_another_run_of_the_group_is_refused_while_it_lives(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from django_mqueue.spark.archives import membership
     from django_mqueue.spark.archives.membership import Membership
     from django_mqueue.spark.connecting import ConnectionParameters, RetryingConnection
-    from django_mqueue.spark.database import following
+    from django_mqueue.spark.database import following, heartbeating
 
     monkeypatch.setattr(following, "ALIVE_MS", 1500)
-    monkeypatch.setattr(membership, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
     publish("orders", 1)
     how = ConnectionParameters()
     with Membership(how, GROUP) as other:

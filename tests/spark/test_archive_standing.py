@@ -16,11 +16,10 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish, publish_many, reset, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, SubscriberHeartbeat
-from django_mqueue.spark.archives import membership
 from django_mqueue.spark.archives.membership import Membership
 from django_mqueue.spark.archives.topic_state import TopicState, check, check_group_unchanged, move, settle
 from django_mqueue.spark.connecting import ConnectionParameters, RetryingConnection
-from django_mqueue.spark.database import following
+from django_mqueue.spark.database import following, heartbeating
 from django_mqueue.spark.database.finished import finished_upto
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 from tests.support.subscribers import settle as settle_workers
@@ -140,7 +139,7 @@ def test_a_group_that_is_not_registered_any_more_is_not_moved(standing: TopicSta
 @pytest.fixture
 def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "ALIVE_MS", 1500)
-    monkeypatch.setattr(membership, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
 
 
 def test_one_run_at_a_time(quick_hearts: None) -> None:
@@ -158,7 +157,7 @@ def test_a_run_that_was_silent_and_replaced_lets_nothing_be_deleted(
     standing: TopicState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It wakes up when another run is active, whose archive may hold fewer messages."""
-    monkeypatch.setattr(membership, "BEAT_EVERY", 3600)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 3600)
     how = ConnectionParameters()
     with Membership(how, GROUP) as one, Membership(how, GROUP) as two:
         me = one.join(RetryingConnection(how), "orders")

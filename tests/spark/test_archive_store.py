@@ -21,9 +21,9 @@ from django_mqueue.exceptions import GroupTaken
 from django_mqueue.models import Message, SubscriberHeartbeat
 from django_mqueue.service.registration import is_registered
 from django_mqueue.spark import Archive, archive, compact, erase, export, replay, report, verify
-from django_mqueue.spark.archives import membership
 from django_mqueue.spark.archives.storage import storage_at
 from django_mqueue.spark.archives.tables import Snapshot, create_table, open_table
+from django_mqueue.spark.database import heartbeating
 from django_mqueue.spark.errors import ArchiveError, NoArchive, OptionError
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 
@@ -157,7 +157,7 @@ def test_a_writer_that_returns_late_adds_nothing(
 
     Another run takes over its group, archives the same batch, and moves the group. Then the first one continues.
     """
-    monkeypatch.setattr(membership, "BEAT_EVERY", 3600)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 3600)
     with Subscription("orders", "billing"):
         pass
     publish_many("orders", range(20))
@@ -195,7 +195,7 @@ def test_a_writer_that_returns_late_moves_no_group(run: Runs, monkeypatch: pytes
     """The first run has committed everything, and has no connection when it is about to move its group."""
     from django_mqueue.spark.archives import archive_run
 
-    monkeypatch.setattr(membership, "BEAT_EVERY", 3600)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 3600)
     publish_many("orders", range(20))
     real, others = archive_run.Run._move, [True]
 

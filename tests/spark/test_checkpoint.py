@@ -10,10 +10,9 @@ import pytest
 
 from django_mqueue import publish_many
 from django_mqueue.models import SubscriberHeartbeat
-from django_mqueue.spark.database import following
+from django_mqueue.spark.database import following, heartbeating
 from django_mqueue.spark.errors import OptionError
 from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.streams import group_reader
 from django_mqueue.spark.streams.checkpoint import Checkpoint, Offsets
 from django_mqueue.spark.streams.query import Query
 from tests.support.processes import wait_until
@@ -91,9 +90,32 @@ def test_a_batch_that_is_planned_and_not_durable_is_not_done(make: Make, checkpo
 def test_a_query_that_waits_for_its_next_trigger_is_done_with_what_is_durable(
     make: Make, checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_reader, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
     query = make()
     _, first = begin(query)
+    write(checkpoint, 0, first, durable=True)
+    wait_until(lambda: stands_at(GROUP) == first.above("orders"), "the group follows its checkpoint")
+
+
+def test_heartbeats_continue_after_a_file_that_cannot_be_read(
+    make: Make, checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
+    query = make()
+    _, first = begin(query)
+    reads, durable = [], Checkpoint.durable
+
+    def noted(found: Checkpoint, name: str) -> Offsets | None:
+        reads.append(name)
+        return durable(found, name)
+
+    monkeypatch.setattr(Checkpoint, "durable", noted)
+    write(checkpoint, 0, first, durable=False)
+    Path(checkpoint, "offsets", "0").write_bytes(b"\xff")
+    Path(checkpoint, "commits").mkdir()
+    Path(checkpoint, "commits", "0").touch()
+    reads.clear()
+    wait_until(lambda: len(reads) > 1, "the file is read several times")
     write(checkpoint, 0, first, durable=True)
     wait_until(lambda: stands_at(GROUP) == first.above("orders"), "the group follows its checkpoint")
 
@@ -104,7 +126,7 @@ def test_a_batch_that_is_run_again_is_done_when_it_is_durable(
 ) -> None:
     """The process that planned the batch was killed. Spark asks the new process for the batch's ranges only."""
     if how == "waits":
-        monkeypatch.setattr(group_reader, "BEAT_EVERY", 0.05)
+        monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
     query = make()
     begun, first = begin(query)
     write(checkpoint, 0, first, durable=False)

@@ -16,11 +16,10 @@ from django_mqueue.exceptions import GroupReadsLog, GroupTaken, LogGap
 from django_mqueue.models import Message, PartitionLease, SubscriberHeartbeat
 from django_mqueue.policy.encoding import encode
 from django_mqueue.protocol.retention.garbage_collection import Collector
-from django_mqueue.spark.database import following
+from django_mqueue.spark.database import following, heartbeating
 from django_mqueue.spark.errors import NoSuchTopic
 from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.reader.ranges import Range
-from django_mqueue.spark.streams import group_reader
 from django_mqueue.spark.streams.checkpoint import Offsets
 from django_mqueue.spark.streams.query import Query
 from django_mqueue.store import log
@@ -43,7 +42,7 @@ def asked(options: dict[str, str]) -> dict[str, str]:
 @pytest.fixture
 def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "ALIVE_MS", 1500)
-    monkeypatch.setattr(group_reader, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
 
 
 @pytest.fixture(autouse=True)
@@ -235,7 +234,7 @@ def test_a_second_query_is_refused_while_the_first_lives(
 def test_the_place_of_a_dead_query_is_taken_when_its_time_is_up(
     query: Query, asked: dict[str, str], kept: list[Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_reader, "BEAT_EVERY", 3600)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 3600)
     publish("orders", 1)
     query.done(query.initial())
     second = another(asked, kept)

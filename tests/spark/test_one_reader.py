@@ -16,10 +16,10 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish, publish_many, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, Offset, SubscriberHeartbeat
-from django_mqueue.spark.database import following
+from django_mqueue.spark.database import following, heartbeating
 from django_mqueue.spark.reader import planning, settling
 from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.streams import group_reader, incarnations
+from django_mqueue.spark.streams import incarnations
 from django_mqueue.spark.streams.checkpoint import Offsets
 from django_mqueue.spark.streams.query import Query
 from django_mqueue.store import offsets
@@ -54,12 +54,12 @@ def make(options: dict[str, str]) -> Iterator[Make]:
 @pytest.fixture
 def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "ALIVE_MS", 1500)
-    monkeypatch.setattr(group_reader, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
 
 
 @pytest.fixture
 def beats_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_reader, "BEAT_EVERY", 3600)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 3600)
 
 
 def rows(query: Query, begun: Offsets, ended: Offsets) -> int:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from django.db import DatabaseError
-
-from ...exceptions import GroupTaken, LogGap, MQueueError, NotRegistered
-from ...store import heartbeats
+from ...exceptions import GroupTaken, LogGap, NotRegistered
 from ...store.leases import Holder
-from ..connecting import connected
 from ..database import following
 from ..database.following import ReaderPosition
+from ..database.heartbeating import Heartbeats
 from ..reader.options import ReadOptions
 from . import incarnations
 from .checkpoint import Checkpoint, Offsets
 from .incarnations import CreationTime
 
-BEAT_EVERY = following.ALIVE_MS / 3000
 HOW_TO_CONTINUE = "To continue with the remaining messages, set 'failOnDataLoss' to false"
 
 
@@ -40,8 +35,7 @@ class GroupReader:
         self._created_at: CreationTime | None = None
         self._planned: Offsets | None = None
         self._is_checkpoint_checked = False
-        self._stop = threading.Event()
-        self._beating: threading.Thread | None = None
+        self._heartbeats = Heartbeats(options.connecting, after=self._follow_checkpoint)
 
     @property
     def generations(self) -> dict[str, int]:
@@ -51,8 +45,8 @@ class GroupReader:
         """Return the group's position on each topic. Register the group on topics where it is new.
 
         ``starts``: see ``following.follow_all``. If only some of the topics are new, another query may read for the
-        group. So a query that has not joined first waits until no other reader is alive. Raises ``GroupTaken`` if a
-        reader stays alive; then nothing is changed.
+        group. So before it joins, a query waits until no other reader is alive. Raises ``GroupTaken`` if a reader
+        stays alive; then nothing is changed.
         """
         if not self._members:
             registered = [topic for topic in starts if following.position(topic, self.group, using=using)]
@@ -89,7 +83,7 @@ class GroupReader:
             self._done(using, topic, upto.above(topic))
 
     def note_planned(self, ended: Offsets) -> None:
-        """Note the end of a planned batch. From now on, look into the checkpoint for it."""
+        """Note the end of a planned batch. The heartbeats then look for it in the checkpoint."""
         self._planned = ended
 
     def check_checkpoint(self) -> None:
@@ -100,15 +94,7 @@ class GroupReader:
 
     def stop(self) -> None:
         """Move the group up to the last durable batch, and leave it, so that another reader can join at once."""
-        self._stop.set()
-        if self._beating is not None:
-            self._beating.join()
-        if self._members:
-            with suppress(Exception), connected(self.options.connecting) as using:
-                with suppress(Exception):
-                    self._follow_checkpoint(using)
-                for reader in self._members.values():
-                    following.leave(reader, using=using)
+        self._heartbeats.stop()
 
     def _read(self, offsets: Offsets) -> list[str]:
         """Return the topics that the options still select. A checkpoint also keeps the topics of earlier options."""
@@ -205,14 +191,4 @@ class GroupReader:
         following.join_all(list(new.values()), joined, using=using, before=before)
         self._query = start.query
         self._members |= new
-        if self._beating is None:
-            self._beating = threading.Thread(target=self._beat, name="mqueue-heartbeat", daemon=True)
-            self._beating.start()
-
-    def _beat(self) -> None:
-        """Send heartbeats, in a separate thread, because a batch may take hours."""
-        while not self._stop.wait(BEAT_EVERY):
-            with suppress(MQueueError, DatabaseError, OSError), connected(self.options.connecting) as using:
-                for reader in list(self._members.values()):
-                    heartbeats.beat(using, reader)
-                self._follow_checkpoint(using)
+        self._heartbeats.add(new.values())

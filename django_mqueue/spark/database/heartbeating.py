@@ -1,0 +1,55 @@
+"""Send the heartbeats of readers of the log in a separate thread, because a batch may take hours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from ...store import heartbeats
+from ...store.leases import Holder
+from ..connecting import ConnectionParameters, connected
+from . import following
+
+BEAT_EVERY = following.ALIVE_MS / 3000
+
+
+class Heartbeats:
+    """The heartbeats of readers that have joined their groups.
+
+    ``after`` is called with each connection, after the heartbeats. An error is a missed heartbeat: the next one may
+    succeed.
+    """
+
+    def __init__(
+        self, parameters: ConnectionParameters, after: Callable[[str], object] = lambda using: None
+    ) -> None:
+        self._parameters, self._after = parameters, after
+        self._readers: list[Holder] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="mqueue-heartbeat", daemon=True)
+
+    def add(self, readers: Iterable[Holder]) -> None:
+        """Send heartbeats also for these readers. The first call starts the thread."""
+        self._readers += readers
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Call ``after``, and leave the groups. If that fails, the missing heartbeats show that the readers ended."""
+        self._stop.set()
+        if self._thread.ident is None:
+            return
+        self._thread.join()
+        with suppress(Exception), connected(self._parameters) as using:
+            with suppress(Exception):
+                self._after(using)
+            for reader in self._readers:
+                following.leave(reader, using=using)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT_EVERY):
+            with suppress(Exception), connected(self._parameters) as using:
+                for reader in list(self._readers):
+                    heartbeats.beat(using, reader)
+                self._after(using)
