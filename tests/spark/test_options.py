@@ -44,7 +44,7 @@ def test_what_is_not_said_is_safe() -> None:
         ({**TOPIC, "startingOffsets": '{"other": 1}'}, "exactly the topics"),
         ({**TOPIC, "startingOffsets": '{"orders": "1"}'}, "startingOffsets"),
         ({**TOPIC, "endingOffsets": "earliest"}, "nothing could be read"),
-        ({**TOPIC, "endingOffsets": '{"orders": -2}'}, "endingOffsets"),
+        ({**TOPIC, "endingOffsets": '{"orders": -2}'}, "must be latest, an offset, or a JSON"),
         ({**TOPIC, "startingOffsets": "5", "startingTimestamp": "1"}, "contradict"),
         ({**TOPIC, "startingOffsets": "9", "endingOffsets": "5"}, "before it begins (9)"),
         ({**TOPIC, "startingTimestamp": "9", "endingTimestamp": "5"}, "before it begins (9)"),

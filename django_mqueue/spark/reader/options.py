@@ -170,9 +170,11 @@ def _offsets(text: str, lowest: int) -> Bound:
         type(each) is int and lowest <= each < 1 << 63 for each in value.values()
     ):
         return Bound("offsets", offsets=value)
+    words, codes = "latest, earliest", "-2 for earliest and -1 for latest"
+    if lowest == LATEST:
+        words, codes = "latest", "-1 for latest"
     raise ValueError(
-        'must be latest, earliest (to start), an offset, or a JSON of offsets by topic such as {"orders": 501},'
-        " with -2 for earliest and -1 for latest"
+        f'must be {words}, an offset, or a JSON of offsets by topic such as {{"orders": 501}}, with {codes}'
     )
 
 
