@@ -166,6 +166,7 @@ def test_who_comes_after_the_end_stores_nothing(begun: CopyRun) -> None:
     session.run("default", lambda cursor: copying.finish(cursor, begun))
     with pytest.raises(Superseded, match="replay 'spring' has ended"):
         copying.append("default", begun, 0, made(begun, 2))
+    assert copying.wait_us("default", begun, 50, 1000.0) == 0
     head = copying.head("default", begun)
     assert head is not None
     assert (head.finished, head.number) == (True, 5)

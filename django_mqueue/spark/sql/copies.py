@@ -96,12 +96,17 @@ def numbers(using: str, topic: str, names: Sequence[str]) -> int:
 
 
 def reserve(cursor: CursorWrapper, topic: str, name: str, duration_us: int) -> int:
-    """Reserve the next ``duration_us`` microseconds of the database's clock. Return the microseconds until then."""
+    """Reserve the next ``duration_us`` microseconds of the database's clock.
+
+    Return the microseconds until they begin; 0 if there is no such mark.
+    """
     cursor.execute(
         f"SELECT GREATEST(offset_acked, {NOW_MS} * 1000), {NOW_MS} * 1000 FROM queue_offsets {_INDEX}{_ROW} FOR UPDATE",
         [topic, name],
     )
-    begins, now = (int(value) for value in cursor.fetchone())
+    if (row := cursor.fetchone()) is None:
+        return 0
+    begins, now = map(int, row)
     cursor.execute(
         f"UPDATE queue_offsets {_INDEX} SET offset_acked = %s{_ROW}", [begins + duration_us, topic, name]
     )
