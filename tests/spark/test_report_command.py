@@ -56,6 +56,16 @@ def test_bad_arguments_are_one_line_and_exit_code_2(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_link_is_refused_before_the_counting(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path / "latest"
+    link.symlink_to(tmp_path / "report")
+    assert main("--topic", "a", option, str(link)) == 2
+    assert f"{option}: {link} is a symbolic link; name a file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [

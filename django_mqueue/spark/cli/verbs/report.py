@@ -71,6 +71,8 @@ def _check_file(option: str, name: str) -> None:
     """Raise ``BadArguments`` if the file cannot be written. The counting may take an hour, so check this before it."""
     path = Path(name)
     folder = path.absolute().parent
+    if path.is_symlink():
+        raise BadArguments(f"{option}: {name} is a symbolic link; name a file")
     if path.is_dir():
         raise BadArguments(f"{option}: {name} is a folder; name a file")
     if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
