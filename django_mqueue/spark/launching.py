@@ -178,11 +178,10 @@ def environment() -> dict[str, str]:
     """Return the environment variables that Spark's processes need. A ``PYSPARK_PYTHON`` that is set is kept."""
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     folders = [str(Path(__file__).resolve().parents[2])]
-    if module := os.environ.get("DJANGO_SETTINGS_MODULE"):
-        spec = find_spec(module.partition(".")[0])
-        if spec and spec.origin:
-            home = Path(spec.origin).resolve().parent
-            folders.append(str(home.parent if spec.submodule_search_locations else home))
+    module = os.environ.get("DJANGO_SETTINGS_MODULE", "").partition(".")[0]
+    if module and (spec := find_spec(module)):
+        places = spec.submodule_search_locations or filter(None, [spec.origin])
+        folders += [str(Path(place).resolve().parent) for place in places]
     known = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     return {
         "JAVA_HOME": str(find_java().home),

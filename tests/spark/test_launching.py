@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from importlib import invalidate_caches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,9 @@ def test_workers_are_of_this_interpreter_and_find_what_they_need(
     assert found["JAVA_HOME"] == str(tmp_path)
     package = str(Path(launching.__file__).parents[2])
     assert found["PYTHONPATH"].split(os.pathsep) == ["/somewhere", package, str(tmp_path)]
+    (tmp_path / "a_project" / "__init__.py").unlink()
+    invalidate_caches()
+    assert launching.environment()["PYTHONPATH"].split(os.pathsep) == ["/somewhere", package, str(tmp_path)]
 
 
 @pytest.mark.spark
