@@ -146,6 +146,21 @@ def test_bad_arguments_are_refused(
     assert not ran
 
 
+@pytest.mark.parametrize(
+    ("variable", "arguments"), [("PYSPARK_GATEWAY_PORT", ()), ("UNUSED", ("--master", "local[2]"))]
+)
+def test_a_remote_of_the_environment_is_named(
+    variable: str,
+    arguments: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://db")
+    monkeypatch.setenv(variable, "1")
+    assert main(*arguments, run=lambda job: 0) == 2
+    assert "--remote (from the environment's SPARK_REMOTE)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["MQUEUE_PASSWORD", "DATABASE_URL"])
 @pytest.mark.parametrize("whose", ["driver", "executor"])
 def test_the_name_of_a_secret_is_none(whose: str, name: str) -> None:

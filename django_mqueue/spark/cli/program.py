@@ -185,13 +185,16 @@ def _config(arguments: Namespace) -> dict[str, str]:
 
 
 def _check_launching(arguments: Namespace) -> None:
-    given = [name for name in ("master", "memory", "remote") if getattr(arguments, name)]
+    given = {name: f"--{name}" for name in ("master", "memory", "remote") if getattr(arguments, name)}
+    if "remote" in given and arguments.remote == os.environ.get("SPARK_REMOTE"):
+        given["remote"] += " (from the environment's SPARK_REMOTE)"
+    first = next(iter(given), "")
     if submitted() and given:
         raise BadArguments(
-            f"--{given[0]}: spark-submit has already started Spark. Give this option to spark-submit, before the"
+            f"{given[first]}: spark-submit has already started Spark. Give this option to spark-submit, before the"
             " program's name"
         )
-    if arguments.remote and len(given) > 1:
+    if "remote" in given and len(given) > 1:
         raise BadArguments(
-            f"--remote: the Spark Connect server sets its own {given[0]}: leave out --{given[0]}"
+            f"{given['remote']}: the Spark Connect server sets its own {first}: leave out --{first}"
         )
