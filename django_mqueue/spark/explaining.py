@@ -26,7 +26,7 @@ _LONGEST = 600
 def explained(error: BaseException) -> str | None:
     """Return one line for the user that names the cause of an error that Spark or this package raised.
 
-    None if the error is not the user's mistake: then the caller shows the traceback.
+    None for any other error, which is a bug: then the caller shows the traceback.
     """
     if isinstance(error, MQueueError):
         return _line(str(error))

@@ -13,7 +13,7 @@ from .errors import OptionError
 OPTION = "deadLetterSuffix"
 DEFAULT = str(conf.OPTIONS["DLQ_SUFFIX"].default)
 COMMON = ""
-"""The key, in a JSON of suffixes by topic, of the suffix for all other topics."""
+"""In a JSON of suffixes by topic, the key that stands for all other topics."""
 
 _SUCH = f'{{"orders": "_dead", "{COMMON}": "{DEFAULT}"}}, with "{COMMON}" for all others'
 

@@ -168,7 +168,7 @@ def test_what_is_wrong_is_said(load: Load, spark: SparkSession, options: dict[st
         (lambda: load(topic="order"), "Did you mean 'orders'"),
         (lambda: load(topic="orders", startingOffset="latest"), "option 'startingoffset' is 'latest'"),
         (lambda: load("body STRING", topic="orders"), "has no column 'body'"),
-        (lambda: load("payload STRING", topic="orders"), "is binary, not string: read it so, and cast it"),
+        (lambda: load("payload STRING", topic="orders"), "is binary, not string: use this type, then cast"),
         (
             lambda: (
                 spark.read.format("mqueue")

@@ -184,8 +184,8 @@ def test_a_place_on_this_machine_is_named_in_any_way(checkpoint: str, name: str)
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"checkpointLocation": "/c"}, "is used only with a 'group'"),
-        ({"checkpointLocation": "", "group": "g"}, "or give a group"),
+        ({"checkpointLocation": "/c"}, "needs a 'group'"),
+        ({"checkpointLocation": "", "group": "g"}, "must not be empty"),
     ],
 )
 def test_what_is_no_use_is_refused(given: dict[str, str], why: str) -> None:

@@ -39,7 +39,7 @@ def test_the_first_signal_ends_it_between_two_steps(number: signal.Signals) -> N
             line for line in worker.output().splitlines() if "step" in line or "ended" in line
         ]
         assert last == f"ended after {before.removeprefix('step ')}"
-        assert "stopping after what is under way; once more stops at once" in worker.output()
+        assert "stopping after the current step; a second signal stops at once" in worker.output()
         assert "Traceback" not in worker.output()
 
 
@@ -81,7 +81,7 @@ def test_the_second_signal_ends_it_at_once() -> None:
     with command(TRYING, ("steps", "100", *SMALL), NO_DJANGO) as worker:
         busy(worker)
         worker.send(signal.SIGTERM)
-        has_begun(worker, "once more stops at once")
+        has_begun(worker, "a second signal stops at once")
         worker.send(signal.SIGTERM)
         assert worker.wait() == 128 + signal.SIGTERM
         wait_for_nothing_left(worker.pid)

@@ -181,7 +181,7 @@ def test_topics_that_there_are_not(run: Export, place: Path) -> None:
     with pytest.raises(NoSuchTopic, match=r"no topic 'oders'.*Did you mean 'orders'"):
         run(topic="oders")
     with pytest.raises(
-        NoSuchTopic, match=r"no topic matches 'Orders' as a whole: there is 'orders', 'other'"
+        NoSuchTopic, match=r"'Orders' matches no whole name of a topic; topics: 'orders', 'other'"
     ):
         run(subscribePattern="Orders")
     assert not place.exists()

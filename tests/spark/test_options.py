@@ -56,7 +56,7 @@ def test_what_is_not_said_is_safe() -> None:
         ({**TOPIC, "table": "letters"}, "dead_letters"),
         ({**TOPIC, "group": "archive"}, "readStream"),
         ({**TOPIC, "groups": "billing"}, "'group'"),
-        ({**TOPIC, "maxOffsetsPerTrigger": "10"}, "streaming"),
+        ({**TOPIC, "maxOffsetsPerTrigger": "10"}, "only a stream has it"),
         ({**TOPIC, "port": "0", "database": "shop"}, "65535"),
         ({**TOPIC, "sslMode": "required", "database": "shop"}, "REQUIRED"),
         ({**TOPIC, "sslMode": "REQUIRED"}, "'database'"),

@@ -16,7 +16,7 @@ def test_a_batch_of_a_pattern_that_matches_nothing_says_so(options: dict[str, st
     """The pattern may be mistyped. It is a warning only, because the topics may not exist yet."""
     publish("orders", 1)
     wanted = read_options({**options, "subscribePattern": "Orders", "table": table})
-    with pytest.warns(UserWarning, match="no topic matches 'Orders' as a whole: there is 'orders"):
+    with pytest.warns(UserWarning, match="'Orders' matches no whole name of a topic; topics: 'orders"):
         assert batch("default", wanted) == []
 
 

@@ -67,7 +67,7 @@ def add_connection(parser: ArgumentParser) -> None:
     add("--ssl-ca", metavar="PATH", help="CA certificates that verify the server's certificate.")
     add("--ssl-capath", metavar="PATH", help="A folder of CA certificates.")
     add("--ssl-cert", metavar="PATH", help="The client certificate of this account.")
-    add("--ssl-key", metavar="PATH", help="Its key.")
+    add("--ssl-key", metavar="PATH", help="The certificate's private key.")
     add("--ssl-cipher", metavar="LIST", help="Ciphers that the connection may use.")
     add_password(group)
     add("--defaults-file", metavar="PATH", help="A MySQL option file; its [client] group is read.")
@@ -172,7 +172,7 @@ def add_topics(parser: ArgumentParser) -> None:
 
 def add_times(parser: ArgumentParser, since: str, until: str) -> None:
     parser.add_argument(
-        "--since", type=_moment, metavar="TIME", help=f"{since}; ISO 8601, UTC without a zone."
+        "--since", type=_moment, metavar="TIME", help=f"{since}; ISO 8601, by default in UTC."
     )
     parser.add_argument("--until", type=_moment, metavar="TIME", help=f"{until}.")
 
@@ -215,7 +215,7 @@ def _moment(text: str) -> datetime:
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Raise ``BadArguments`` instead of ``TypeError`` or ``ValueError``."""
+    """Turn ``TypeError`` and ``ValueError``, but no subclass, into ``BadArguments``."""
     try:
         yield
     except (TypeError, ValueError) as error:

@@ -32,9 +32,11 @@ _LOG, _JAVA_OPTIONS = Path(__file__).with_name("log4j2.properties"), "spark.driv
 _LIGHT = "-XX:TieredStopAtLevel=1"
 """Java uses only its quick compiler. The other compiler is worth its cost only if many rows pass through Java."""
 
-_NO_JAVA = "Spark's Java process ended during the work: it was stopped or killed (out of memory?)"
+_NO_JAVA = (
+    "Spark's Java process ended during the work. Run this again; if it lacked memory, with a larger --memory"
+)
 _AT_START = "stopped while Spark was starting: nothing was done"
-_STOPPING = b"stopping after what is under way; once more stops at once\n"
+_STOPPING = b"stopping after the current step; a second signal stops at once\n"
 
 
 def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] = VERBS) -> int:

@@ -53,7 +53,7 @@ class Job:
 
     @property
     def spark(self) -> SparkSession:
-        """Return the session. The first call starts it. Raises ``NoSpark``."""
+        """Return the session. The first call starts it. Raises ``NoSpark`` or ``Stopped``."""
         if self._spark is None:
             self._spark = self._start()
         return self._spark
@@ -73,7 +73,7 @@ class Verb:
     """A verb of the command.
 
     * ``arguments``: adds the verb's own arguments to its parser.
-    * ``run``: runs the verb and returns the exit code. This package's errors become one line, and the exit code is 1.
+    * ``run``: runs the verb and returns the exit code. ``program.run`` turns errors into lines and exit codes.
     * ``light``: Java only coordinates the work, so it uses only its quick compiler.
     * ``answers``: users run the verb for its output. Without this, the next run continues the work of a stopped run.
     """

@@ -64,7 +64,7 @@ def follow(
 def follow_all(
     targets: Mapping[str, tuple[int, int]], group: str, *, using: str, lower: bool = False
 ) -> dict[str, ReaderPosition]:
-    """Call ``follow`` for several topics, in one transaction. If it refuses one topic, none is changed.
+    """Do as ``follow`` for several topics, in one transaction. If one topic is refused, none is changed.
 
     ``targets``: by topic, its ``above`` and ``settled``. Returns the positions by topic.
     """

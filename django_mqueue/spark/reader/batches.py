@@ -27,7 +27,7 @@ BINARIES = ("payload", "last_error", "errors")
 Fields = Mapping[str, pa.Array]
 
 
-# The encoding is the last member and ends the text. Headers without braces inside end at the next brace.
+# "encoding" is the last member. Headers that contain braces do not match, and their JSON is parsed.
 _KIND = r'\{"kind": ?"(?P<kind>[^"\\]*)", ?'
 _ENCODING = r'"encoding": ?"(?P<encoding>[^"\\]*)"\}'
 _PLAIN = rf"^{_KIND}(?s:.*){_ENCODING}$"
@@ -145,7 +145,7 @@ def _length(binary: str) -> str:
 
 def _check_lengths(values: pa.Array, lengths: pa.Array) -> pa.Array:
     """Return the values, null for a null length. Raises ``UnparsableBlock`` if a value does not have its length."""
-    found = pc.binary_length(values).fill_null(-1)  # A value may equal the marker of null.
+    found = pc.binary_length(values).fill_null(-1)  # A value equal to ``NULL`` was parsed as null.
     if not pc.all(pc.equal(found, lengths), min_count=0).as_py():
         raise UnparsableBlock("a value that is shorter than it should be")
     if not lengths.null_count:

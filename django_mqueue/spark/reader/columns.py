@@ -69,5 +69,5 @@ def check_schema(schema: t.StructType, options: ReadOptions) -> None:
         if field.dataType != expected:
             raise OptionError(
                 f"schema: column {field.name!r} is {expected.simpleString()}, not {field.dataType.simpleString()}:"
-                " read it so, and cast it"
+                " use this type, then cast"
             )

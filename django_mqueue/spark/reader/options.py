@@ -265,16 +265,18 @@ def _problems(given: OptionReader, found: ReadOptions, streaming: bool | None) -
     if found.table == "deliveries" and found.group:
         yield "group", "delivery state is read without a group; 'groups' selects whose state to read"
     if found.groups and found.table != "deliveries":
-        yield "groups", "is for table deliveries; did you mean 'group'?"
+        yield "groups", "only table deliveries has it; did you mean 'group'?"
     if streaming:
         for name in filter(given.has, ("endingOffsets", "endingTimestamp")):
             yield name, "a streaming query has no end: read a batch, or leave it out"
         if found.table == "deliveries":
             yield "table", "delivery state changes while messages are handled: read it in batches"
         if found.group and not found.settle:
-            yield "settle", "a query with a group moves the settled offset: leave it out"
-        if found.checkpoint is not None and not (found.group and found.checkpoint):
-            yield "checkpointLocation", "is used only with a 'group': leave it out, or give a group"
+            yield "settle", "a query with a group must settle offsets itself: leave it out"
+        if found.checkpoint == "":
+            yield "checkpointLocation", "must not be empty: leave it out"
+        if found.checkpoint is not None and not found.group:
+            yield "checkpointLocation", "needs a 'group': leave it out, or give a group"
     elif streaming is False:
         if found.group:
             yield (
@@ -285,4 +287,4 @@ def _problems(given: OptionReader, found: ReadOptions, streaming: bool | None) -
         if found.checkpoint is not None:
             yield "checkpointLocation", "a batch has none: leave it out"
         if found.max_offsets_per_trigger is not None:
-            yield "maxOffsetsPerTrigger", "is for streaming queries; 'endingOffsets' ends a batch"
+            yield "maxOffsetsPerTrigger", "only a stream has it; 'endingOffsets' ends a batch"

@@ -55,7 +55,7 @@ def some_topics(using: str, options: ReadOptions) -> list[str]:
 def _no_match(using: str, options: ReadOptions) -> str:
     known = topics_of(using, replace(options, pattern=".*"))
     named = ", ".join(map(repr, known[:5])) + (" and more" if len(known) > 5 else "")
-    return f"no topic matches {options.pattern!r} as a whole: there is {named or 'none'}"
+    return f"{options.pattern!r} matches no whole name of a topic; topics: {named or 'none'}"
 
 
 def resolve_bound(using: str, topic: str, bound: Bound, last: int, name: str) -> int | None:
@@ -89,7 +89,7 @@ def batch(using: str, options: ReadOptions) -> list[Range]:
 
 
 def ranges(using: str, options: ReadOptions, spans: Sequence[tuple[str, int, int]]) -> list[Range]:
-    """Cut stretches of the log, given as (topic, above, up to), into ranges with about equally many rows."""
+    """Cut spans of the log, given as (topic, above, upto), into ranges with about equally many rows."""
     most = options.max_records_per_partition
     counted = [
         list(_pieces(using, topic, above, upto, min(STEP, most), options.targets))
@@ -136,7 +136,7 @@ def _pieces(
 def ends(
     using: str, options: ReadOptions, spans: Sequence[tuple[str, int, int]], most: int | None
 ) -> dict[str, int]:
-    """Return up to where each stretch is read in one batch of at most ``most`` rows in total; None: to its end."""
+    """Return, by topic, where one batch of ``most`` rows in total ends. ``most``: None if there is no limit."""
     if most is None:
         return {topic: upto for topic, _, upto in spans}
     backlogs, found = [], {}

@@ -180,7 +180,7 @@ _prepared: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def _prepare(using: str) -> None:
-    """Raise ``group_concat_max_len``, unless this server connection has it raised already."""
+    """Raise ``group_concat_max_len``, once for each connection to the server."""
     connection = connections[using]
     connection.ensure_connection()
     if _prepared.get(connection.connection) != MOST:

@@ -29,5 +29,5 @@ def keep_order(frame: DataFrame, *by: str | Column) -> DataFrame:
             f"keep_order: there is no column {KEY!r}, and messages without a key have no order. The columns are"
             f" {', '.join(frame.columns)}"
         )
-    # Not by topic: a null topic, and the option's topic in the column, are the same topic.
+    # Not by topic: a null topic is the option's topic, which the column may also name.
     return frame.repartition(KEY).sortWithinPartitions(*by)

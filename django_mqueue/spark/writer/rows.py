@@ -1,8 +1,8 @@
 """Turn rows of a DataFrame into messages. The id of a message ensures that it is stored only once.
 
 A row with a value in the column ``id`` has this id. The id of any other row is made of the write, of the row's content,
-and of the number of equal rows before it. So a task that runs again makes the same ids, in any order of its rows. Three
-kinds of writes differ:
+and of the number of equal rows before it. So a task that runs again makes the same ids, in any order of its rows. There
+are three kinds of writes:
 
 - A ``save`` without a ``writeId``: Spark repeats only single tasks, with the same rows. The ids contain the partition.
 - A ``save`` with a ``writeId``: the user may repeat the write, and its rows may then be in other partitions. So the ids

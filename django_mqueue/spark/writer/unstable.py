@@ -1,7 +1,7 @@
 """Content that may differ when it is computed again.
 
 Spark adds floats in any order, and the order changes the last bits of a sum. Of two floats that differ in the last bit,
-at least one has 16 or 17 digits as text. So have most results of ``rand()``. One row does not show that ``uuid()``
+at least one has 16 or 17 digits as text. Most results of ``rand()`` also do. One row does not show that ``uuid()``
 or ``current_timestamp()`` made a value, so ``VolatileContent`` compares the rows of a task.
 """
 
@@ -42,8 +42,8 @@ def _texts_in(value: Any) -> list[str]:
 class VolatileContent:
     """Finds columns whose values are probably different in another run: (column, description) in ``found``.
 
-    Such a column has a new random UUID in each row, or the same time in all rows, not before the write began. ``found``
-    is None if there is no row.
+    Such a column has a new random UUID in each row, or in all rows one time during the write. ``found`` is None if
+    there is no row.
     """
 
     def __init__(self, began: float) -> None:

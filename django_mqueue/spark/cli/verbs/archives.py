@@ -30,7 +30,9 @@ def add_location(parser: ArgumentParser) -> None:
 
 
 def add_keep_hours(parser: ArgumentParser) -> None:
-    keep = f"Keep files that were in use during this many hours: they may still be read (default {KEEP_HOURS:.0f})."
+    keep = (
+        f"Keep files that were in use in the last N hours: they may still be read (default {KEEP_HOURS:.0f})."
+    )
     parser.add_argument("--keep-hours", type=float, default=KEEP_HOURS, metavar="N", help=keep)
 
 
@@ -166,7 +168,7 @@ def _verified(found: Verified) -> list[str]:
 
 def erase_arguments(parser: ArgumentParser) -> None:
     add_location(parser)
-    parser.add_argument("--topic", required=True, help="Whose messages.")
+    parser.add_argument("--topic", required=True, help="The messages' topic.")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--key", help="Erase the messages of this key.")
     where = "Erase the messages that match this Spark SQL condition over their columns."

@@ -99,7 +99,7 @@ def _database(what: str, parameters: ConnectionParameters) -> Iterator[Finding]:
     try:
         with connected(parameters) as using:
             yield Finding(what, True, f"{parameters.where()}: {_server(using)}")
-            for problem in server_problems(using) if settings.configured else ():  # it reads the settings
+            for problem in server_problems(using) if settings.configured else ():  # reads the settings
                 yield Finding(what, None, str(problem.msg).replace(repr(using), "it"))
             subject = "topics"
             topics = sorted(bulk.topics(using))
@@ -129,7 +129,7 @@ def _spark(job: Job, parameters: ConnectionParameters) -> Iterator[Finding]:
             prefix = f"{row['host']}: Python {row['python']} at {row['executable']}, django_mqueue {row['package']}, "
             yield Finding(what, problem is None, prefix + (problem or f"reaches {row['server']}"))
             if row["package"] != VERSION:
-                other = f"{row['host']}: another version of django_mqueue than here, {VERSION}"
+                other = f"{row['host']}: install django_mqueue {VERSION} there, as here"
                 yield Finding(what, False, other)
     except Stopped:
         return

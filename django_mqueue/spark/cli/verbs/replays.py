@@ -1,4 +1,4 @@
-"""The commands ``replay`` and ``backfill``: store messages of an archive, and of the log above it, again as copies.
+"""The commands ``replay`` and ``backfill``: store copies of messages of an archive, and of the log above it.
 
 Without ``--yes`` they only show what they would store.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def replay_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--topic", required=True, help="Whose messages.")
+    add("--topic", required=True, help="The messages' topic.")
     add("--from", dest="source", metavar="PATH", help="The archive.")
     live = "Include what the log holds above the archive; without --from, read only the log."
     add("--live", action="store_true", help=live)
@@ -106,7 +106,7 @@ def run_replay(job: Job) -> int:
 
 def backfill_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--topic", required=True)
+    add("--topic", required=True, help="The messages' topic.")
     add("--group", required=True, help="The new group; it must not be registered yet.")
     add("--from", dest="source", metavar="PATH", required=True, help="The archive.")
     paused = "Leave the group paused at the end; resume it yourself."
