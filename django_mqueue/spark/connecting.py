@@ -51,13 +51,13 @@ Result = TypeVar("Result")
 class ConnectionParameters:
     """The address of the database, without secrets.
 
-    * ``parameters``: parameters of mysqlclient, without the password.
+    * ``driver_arguments``: arguments for mysqlclient, without the password.
     * ``password_file``: a file that holds the password.
     * ``hook``: a function that returns parameters of mysqlclient. It is called where the connection is opened.
     * ``using``: an alias of Django's settings, instead of all these.
     """
 
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    driver_arguments: Mapping[str, Any] = field(default_factory=dict)
     password_file: str | None = None
     hook: str | None = None
     using: str | None = None
@@ -65,7 +65,7 @@ class ConnectionParameters:
     @property
     def by_django(self) -> bool:
         """Return whether Django's settings name the database."""
-        return not self.parameters and not self.hook
+        return not self.driver_arguments and not self.hook
 
     def where(self) -> str:
         """Return the server, the database and the account, for messages."""
@@ -73,11 +73,11 @@ class ConnectionParameters:
             return (
                 f"Django's database {conf.database(self.using)!r}" if has_settings() else "Django's database"
             )
-        if not self.parameters:
+        if not self.driver_arguments:
             return f"the database of {self.hook}"
-        if "read_default_file" in self.parameters and "host" not in self.parameters:
-            return f"the database of {self.parameters['read_default_file']}"
-        given = self.parameters
+        if "read_default_file" in self.driver_arguments and "host" not in self.driver_arguments:
+            return f"the database of {self.driver_arguments['read_default_file']}"
+        given = self.driver_arguments
         server = given.get("unix_socket") or f"{given.get('host', 'localhost')}:{given.get('port', 3306)}"
         return f"database {given.get('database')!r} at {server} as {given.get('user', 'the current user')!r}"
 
@@ -108,7 +108,7 @@ def connecting(options: Mapping[str, str]) -> ConnectionParameters:
     if hook is not None and hook.count(":") != 1:
         raise OptionError(f"option 'connectionHook' is {hook!r}, but must be like package.module:function")
     if parameters and not hook and "database" not in parameters and "read_default_file" not in parameters:
-        raise OptionError("option 'database' is missing: where a server is named, its database must be")
+        raise OptionError("option 'database' is missing: give it with the other connection options")
     return ConnectionParameters(parameters, options.get("passwordfile"), hook, using)
 
 
@@ -194,7 +194,7 @@ def _settings(parameters: ConnectionParameters) -> Mapping[str, Any]:
     if parameters.by_django:
         of_django = _of_django(parameters)
         return of_django if password is None else {**of_django, "PASSWORD": password}
-    arguments: dict[str, Any] = {"connect_timeout": TIMEOUT, **parameters.parameters}
+    arguments: dict[str, Any] = {"connect_timeout": TIMEOUT, **parameters.driver_arguments}
     if password is not None:
         arguments["password"] = password
     elif PASSWORD in os.environ:

@@ -242,7 +242,7 @@ def test_what_the_settings_say_of_encryption_is_passed_on(
     wanted = {"ENGINE": "django.db.backends.mysql", "NAME": "shop", "HOST": "db", "USER": "", "PORT": ""}
     monkeypatch.setattr(connections["default"], "settings_dict", {**wanted, "OPTIONS": given})
     found = connecting(lower(settings_options()))
-    assert found.parameters == {"host": "db", "database": "shop", **expected}
+    assert found.driver_arguments == {"host": "db", "database": "shop", **expected}
 
 
 @pytest.fixture(scope="module")

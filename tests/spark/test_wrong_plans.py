@@ -32,11 +32,11 @@ def read(options: dict[str, str], rows: int) -> tuple[list[int], Cost]:
     wanted = read_options({**options, "topic": "orders"})
     there = in_log("orders")
     piece = Piece("orders", there[0] - 1, there[-1], rows)
-    reader = reading.Reader(Range(piece), schema_of(wanted), wanted)
+    cursor = reading.PageCursor(Range(piece), schema_of(wanted), wanted)
     found: list[int] = []
     with counted() as cost:
-        while not reader.done:
-            if (page := reader.page("default")) is not None:
+        while not cursor.done:
+            if (page := cursor.page("default")) is not None:
                 found += page.column("offset").to_pylist()
     return found, cost
 

@@ -17,7 +17,7 @@ from ...exceptions import NotRegistered, Superseded
 from ...service.storing import naming_unknown_group
 from ...store import log, offsets
 from ...store.connection import errors, session
-from ..sql import copies as store
+from ..sql import copies as sql
 from ..sql.copies import Copy
 
 LANES_MAX = 64
@@ -61,44 +61,44 @@ def begin(cursor: CursorWrapper, run: CopyRun, upto: int, number: int) -> None:
     """Record that the run has begun. The topic must be locked. ``upto`` and ``number`` go into the head."""
     lanes = [(name, 0, 0) for name in run.all_lanes]
     marks = [(run.mark("head"), upto, number), (run.mark("turn"), 0, run.lanes), *lanes]
-    store.begin_marks(cursor, run.topic, marks)
+    sql.begin_marks(cursor, run.topic, marks)
 
 
-def head(using: str, run: CopyRun) -> store.Progress | None:
-    return store.mark(using, run.topic, run.mark("head"))
+def head(using: str, run: CopyRun) -> sql.Progress | None:
+    return sql.mark(using, run.topic, run.mark("head"))
 
 
-def lock_head(using: str, cursor: CursorWrapper, run: CopyRun) -> store.Progress | None:
+def lock_head(using: str, cursor: CursorWrapper, run: CopyRun) -> sql.Progress | None:
     """Lock the topic. Return the run's head mark, also locked; None if there is none."""
     offsets.lock_topic(using, cursor, run.topic)
-    return store.locked_mark(cursor, run.topic, run.mark("head"))
+    return sql.locked_mark(cursor, run.topic, run.mark("head"))
 
 
 def lanes_of(using: str, run: CopyRun) -> int:
     """Return the number of lanes of a run that has begun; 0 if it has not begun."""
-    found = store.mark(using, run.topic, run.mark("turn"))
+    found = sql.mark(using, run.topic, run.mark("turn"))
     return found.number if found else 0
 
 
 def copied(using: str, run: CopyRun) -> int:
     """Return how many copies were stored up to now."""
-    return store.numbers(using, run.topic, run.all_lanes)
+    return sql.numbers(using, run.topic, run.all_lanes)
 
 
 def total(using: str, run: CopyRun) -> int:
     """Return the total number of copies of a run that has ended."""
-    return store.numbers(using, run.topic, [run.mark("total")])
+    return sql.numbers(using, run.topic, [run.mark("total")])
 
 
 def forget(cursor: CursorWrapper, run: CopyRun, *names: str) -> None:
     """Delete the run's marks, except its head and its total. Also delete the marks in ``names``."""
     marks = [*map(run.mark, ("turn", "seam", "source")), *run.all_lanes, *names]
-    store.delete_marks(cursor, run.topic, marks)
+    sql.delete_marks(cursor, run.topic, marks)
 
 
 def not_stored(using: str, run: CopyRun, lane: int, copies: list[Copy]) -> list[Copy]:
     """Return the copies above their lane's mark. ``append`` checks this again, with the mark locked."""
-    mark = store.mark(using, run.topic, run.lane(lane))
+    mark = sql.mark(using, run.topic, run.lane(lane))
     return copies if mark is None else [copy for copy in copies if copy.offset > mark.position]
 
 
@@ -114,7 +114,7 @@ def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
     def work(cursor: CursorWrapper, *, without_existing: bool = False) -> int:
         if run.generation is not None:
             check_group(cursor, run)
-        mark = store.locked_mark(cursor, run.topic, run.lane(lane))
+        mark = sql.locked_mark(cursor, run.topic, run.lane(lane))
         if mark is None:
             raise Superseded(
                 f"{run.kind} {run.name!r} has ended, or was given up, while this process worked on it"
@@ -128,8 +128,8 @@ def append(using: str, run: CopyRun, lane: int, copies: Sequence[Copy]) -> int:
         new = [copy for copy in rest if copy.row.message_key not in stored]
         with naming_unknown_group(cursor, run.topic, rows):
             if new:
-                store.insert(cursor, run.topic, new)
-        store.move_mark(cursor, run.topic, run.lane(lane), rest[-1].offset, len(new))
+                sql.insert(cursor, run.topic, new)
+        sql.move_mark(cursor, run.topic, run.lane(lane), rest[-1].offset, len(new))
         return len(new)
 
     try:
@@ -146,7 +146,7 @@ def check_group(cursor: CursorWrapper, run: CopyRun, *, exclusive: bool = False)
     Neither can change until this transaction ends. ``exclusive``: lock the registration exclusively, so that callers
     continue one after the other. Raises ``NotRegistered`` or ``Superseded``.
     """
-    found = store.lock_registration(cursor, run.group, run.topic, exclusive=exclusive)
+    found = sql.lock_registration(cursor, run.group, run.topic, exclusive=exclusive)
     if found is None:
         raise NotRegistered(run.topic, run.group)
     if found != (run.generation, True):
@@ -159,23 +159,23 @@ def check_group(cursor: CursorWrapper, run: CopyRun, *, exclusive: bool = False)
 def wait_us(using: str, run: CopyRun, messages: int, rate: float) -> int:
     """Reserve the time to store ``messages`` at ``rate`` a second. Return the microseconds until it begins."""
     duration_us = int(messages * 1_000_000 / rate)
-    return session.run(using, lambda cursor: store.reserve(cursor, run.topic, run.mark("turn"), duration_us))
+    return session.run(using, lambda cursor: sql.reserve(cursor, run.topic, run.mark("turn"), duration_us))
 
 
 def finish(cursor: CursorWrapper, run: CopyRun) -> None:
     """Record that all copies are stored. The topic must be locked."""
-    store.finish_mark(cursor, run.topic, run.mark("head"))
+    sql.finish_mark(cursor, run.topic, run.mark("head"))
     forget(cursor, run)
 
 
 def note_total(cursor: CursorWrapper, run: CopyRun, total: int) -> None:
     """Record the total number of copies. The topic must be locked."""
-    store.begin_marks(cursor, run.topic, [(run.mark("total"), 0, total)])
+    sql.begin_marks(cursor, run.topic, [(run.mark("total"), 0, total)])
 
 
 def give_up(cursor: CursorWrapper, run: CopyRun) -> bool:
     """If the run has stored nothing, delete its marks and return True. The topic must be locked."""
-    lanes = [store.locked_mark(cursor, run.topic, name) for name in run.all_lanes]
+    lanes = [sql.locked_mark(cursor, run.topic, name) for name in run.all_lanes]
     if any(lane is None or lane.position for lane in lanes):
         return False
     forget(cursor, run, run.mark("head"))

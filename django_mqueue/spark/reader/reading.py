@@ -34,10 +34,10 @@ def read(task_range: Range, schema: StructType, options: ReadOptions) -> Iterato
     Raises ``LogGap`` if fewer messages are found than were planned, unless the options allow that.
     """
     keep_memory()
-    reader, seen = Reader(task_range, schema, options), 0
+    cursor, seen = PageCursor(task_range, schema, options), 0
     with closing(RetryingConnection(options.connecting)) as connection:
-        while not reader.done:
-            page = connection.run(reader.page)
+        while not cursor.done:
+            page = connection.run(cursor.page)
             if page is not None:
                 seen += page.num_rows
                 yield page
@@ -53,7 +53,7 @@ class Planned:
     rows: int
 
 
-class Reader:
+class PageCursor:
     """The position of a task in its range, and the size of its next page."""
 
     def __init__(self, task_range: Range, schema: StructType, options: ReadOptions) -> None:

@@ -13,7 +13,8 @@ from django.db.backends.utils import CursorWrapper
 
 from ...store import log, offsets
 from ...store.connection import session
-from ...store.connection.dialect import NOW_MS, flat, marks, union
+from ...store.connection.dialect import NOW_MS, flat, union
+from ...store.connection.dialect import marks as placeholders
 from ...store.connection.session import Row
 from ...store.log import NewRow
 
@@ -81,7 +82,7 @@ def finish_mark(cursor: CursorWrapper, topic: str, name: str) -> None:
 
 def delete_marks(cursor: CursorWrapper, topic: str, names: Sequence[str]) -> None:
     cursor.execute(
-        f"DELETE o FROM queue_offsets o {_INDEX} {_NAMED} ({marks(names)})", [topic, *sorted(names)]
+        f"DELETE o FROM queue_offsets o {_INDEX} {_NAMED} ({placeholders(names)})", [topic, *sorted(names)]
     )
 
 
@@ -89,7 +90,7 @@ def numbers(using: str, topic: str, names: Sequence[str]) -> int:
     """Return the sum of the numbers of these marks."""
     rows = session.fetch(
         using,
-        f"SELECT COALESCE(SUM(scan_offset), 0) FROM queue_offsets {_INDEX} {_NAMED} ({marks(names)})",
+        f"SELECT COALESCE(SUM(scan_offset), 0) FROM queue_offsets {_INDEX} {_NAMED} ({placeholders(names)})",
         [topic, *names],
     )
     return int(rows[0][0])
@@ -155,10 +156,10 @@ _IS_COPY = "(m.consumer_group <> '' AND m.original_id IS NOT NULL)"
 def open_messages(
     cursor: CursorWrapper, topic: str, group: str, above: int, upto: int | None, limit: int
 ) -> list[OpenMessage]:
-    """Return the first ``limit`` messages for the group above an offset that it has not acknowledged; no copies.
+    """Return the first ``limit`` messages above ``above`` that the group has not acknowledged, without copies.
 
-    One statement reads all. So if a message was committed before another was sent, and the result has the second, it
-    also has the first.
+    One statement reads all. So if the result has a message, it also has every open message that was committed before
+    that one was published.
     """
     end, params = (" AND m.`offset` <= %s", [upto]) if upto is not None else ("", [])
     cursor.execute(
@@ -193,7 +194,7 @@ def contents(cursor: CursorWrapper, offsets: Sequence[int]) -> list[Row]:
     """Return (offset, partition, id, payload, metadata, publication time) of messages, in offset order."""
     cursor.execute(
         "SELECT `offset`, partition_key, id, payload, metadata, published_at FROM queue_messages"
-        f" FORCE INDEX (PRIMARY) WHERE `offset` IN ({marks(offsets)}) ORDER BY `offset`",
+        f" FORCE INDEX (PRIMARY) WHERE `offset` IN ({placeholders(offsets)}) ORDER BY `offset`",
         list(offsets),
     )
     return list(cursor.fetchall())

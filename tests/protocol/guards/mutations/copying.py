@@ -174,8 +174,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a process that gives up a run locks the progress rows of its lanes",
         "copies that another process stores meanwhile are forgotten and stored again",
         "spark/database/copying.py",
-        "    lanes = [store.locked_mark(cursor, run.topic, name) for name in run.all_lanes]\n",
-        "    lanes = [store.mark(cursor.db.alias, run.topic, name) for name in run.all_lanes]\n",
+        "    lanes = [sql.locked_mark(cursor, run.topic, name) for name in run.all_lanes]\n",
+        "    lanes = [sql.mark(cursor.db.alias, run.topic, name) for name in run.all_lanes]\n",
         f"{_COPYING}::test_a_run_that_has_stored_something_is_not_given_up",
     ),
     mutation(
