@@ -7,6 +7,7 @@ import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ...exceptions import MQueueError
@@ -62,10 +63,19 @@ class Job:
         """Print the result: with ``--json`` the dataclass or the dataclasses, otherwise the lines."""
         if self.arguments.json:
             content = [asdict(each) for each in found] if isinstance(found, Sequence) else asdict(found)
-            self.tell(json.dumps(content, indent=2))
+            self.tell(json.dumps(_plain(content), ensure_ascii=False, indent=2))
         else:
             for line in lines:
                 self.tell(line)
+
+
+def _plain(value: Any) -> Any:
+    """Return the value with times as text, also in the keys of mappings."""
+    if isinstance(value, dict):
+        return {_plain(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,9 @@ Without ``--yes`` they only show what they would store.
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, ArgumentTypeError
-from dataclasses import asdict
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ....drawing.printing import on_a_line
 from ...archives.locations import check_as_of
@@ -89,7 +87,7 @@ def run_replay(job: Job) -> int:
             stopping=job.stopping, watch=progress,
         )  # fmt: skip
     if isinstance(found, Preview):
-        _print_preview(job, found)
+        job.answer(found, _preview_lines(found))
         return 0
     if found.before:
         line = f"replay {found.name!r} was already finished: {found.total:,} messages in topic {found.to!r}"
@@ -128,7 +126,7 @@ def run_backfill(job: Job) -> int:
             dry_run=not given.yes, stopping=job.stopping, watch=progress, say=job.say,
         )  # fmt: skip
     if isinstance(found, Preview):
-        _print_preview(job, found)
+        job.answer(found, _preview_lines(found))
         return 0
     lines = []
     if found.before:
@@ -142,43 +140,29 @@ def run_backfill(job: Job) -> int:
     return 0
 
 
-def _print_preview(job: Job, found: Preview) -> None:
-    if job.arguments.json:
-        job.tell(json.dumps(_plain(asdict(found)), ensure_ascii=False))
-        return
+def _preview_lines(found: Preview) -> Iterator[str]:
     groups = on_a_line(", ".join(found.groups)) or "no group yet"
-    job.tell(
-        f"{found.total:,} messages of topic {found.topic!r} would be stored in {found.to!r}, for {groups}"
-    )
+    yield f"{found.total:,} messages of topic {found.topic!r} would be stored in {found.to!r}, for {groups}"
     if found.stored:
-        job.tell(f"  {found.stored:,} of them are stored already")
+        yield f"  {found.stored:,} of them are stored already"
     if found.first and found.last:
         for title, one in (("first", found.first), ("last ", found.last)):
-            job.tell(f"  {title}  offset {one.offset}, {one.published_at:%Y-%m-%d %H:%M:%S} UTC")
+            yield f"  {title}  offset {one.offset}, {one.published_at:%Y-%m-%d %H:%M:%S} UTC"
     for title, counts in (
         ("kind", {kind or "(none)": count for kind, count in found.kinds.items()}),
         ("key (most messages first)", {key or "(none)": count for key, count in found.keys.items()}),
         ("hour (UTC)", {f"{hour:%Y-%m-%d %H:00}": count for hour, count in found.hours.items()}),
     ):
         if counts:
-            job.tell(f"by {title}:")
+            yield f"by {title}:"
             for name, count in counts.items():
-                job.tell(f"  {count:>12,}  {on_a_line(name)}")
+                yield f"  {count:>12,}  {on_a_line(name)}"
     if found.sample:
-        job.tell("the first of them:")
+        yield "the first of them:"
         for row in found.sample:
             line = f"offset {row['offset']}, key {row['key']!r}, kind {row['kind']!r}, id {row['id']}: {row['payload']}"
-            job.tell(f"  {on_a_line(line)}")
-    job.tell("nothing was changed: add --yes to store the messages")
-
-
-def _plain(value: Any) -> Any:
-    """Return the value with times as text, also in the keys of mappings."""
-    if isinstance(value, dict):
-        return {_plain(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value.isoformat() if isinstance(value, datetime) else value
+            yield f"  {on_a_line(line)}"
+    yield "nothing was changed: add --yes to store the messages"
 
 
 VERBS = REPLAY, BACKFILL = (
