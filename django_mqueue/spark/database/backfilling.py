@@ -136,10 +136,8 @@ def note_stored(using: str, state: BackfillState) -> None:
 
 def copy_of(original: Original, run: CopyRun) -> Copy:
     """Return the copy of a message for the run's group. Handlers see the id of the original."""
-    id, content = (
-        copy_id(f"{run.kind}-{run.generation}", original.offset),
-        copied(original, run.topic, run.kind),
-    )
+    id = copy_id(f"{run.kind}-{run.generation}", original.offset)
+    content = copied(original, run.topic, run.kind)
     return Copy(original.offset, NewRow(original.partition, id, content, run.group), original.id)
 
 

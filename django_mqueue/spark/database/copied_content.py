@@ -41,19 +41,15 @@ def copied(one: Original, topic: str, name: str) -> Encoded:
         for key, value in visible(one.headers).items()
         if key != HEADER and not key.startswith(f"{HEADER}-")
     }
-    return encode_stored(one.body, one.kind, headers, one.encoding, origin(one, topic, name))
-
-
-def origin(one: Original, topic: str, name: str) -> dict[str, str | int]:
-    """Return the headers that name the original."""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=one.published_at)
-    return {
+    origin = {
         HEADER: name,
         f"{HEADER}-topic": topic,
         f"{HEADER}-offset": one.offset,
         f"{HEADER}-id": one.id,
         f"{HEADER}-published-at": at.isoformat(timespec="milliseconds"),
     }
+    return encode_stored(one.body, one.kind, headers, one.encoding, origin)
 
 
 def headers_of(text: str | None) -> dict[str, Any]:
