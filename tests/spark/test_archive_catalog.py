@@ -6,20 +6,23 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from django_mqueue.spark import Archive
+from django_mqueue.spark.archives import parquet
 from django_mqueue.spark.archives.catalog import frame
 from django_mqueue.spark.archives.locations import check_location
-from django_mqueue.spark.archives.parquet import folder_of
+from django_mqueue.spark.archives.parquet import arrow_schema, files_of, folder_of
 from django_mqueue.spark.archives.storage import ObjectStorage, storage_at
 from django_mqueue.spark.archives.tables import create_table
 from django_mqueue.spark.archives.topic_state import Last
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
 
-from .archives import add, batch, begin, data
+from .archives import DATE, add, batch, begin, data
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,12 +118,34 @@ def test_an_archive_that_cannot_be_read_is_told(folder: Path) -> None:
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    for name, properties in (("newer", {"mqueue.format": "2"}), ("other", {})):
-        create_table(storage_at(tmp_path / name), "messages", properties)
-        with pytest.raises(
-            ArchiveError, match=r"the archive's format is (2|None), but .* supports 1: upgrade django_mqueue"
-        ):
-            Archive.open(tmp_path / name)
+    create_table(storage_at(tmp_path), "messages", {"mqueue.format": "2"})
+    with pytest.raises(
+        ArchiveError, match=r"the archive's format is 2, but .* supports 1: upgrade django_mqueue"
+    ):
+        Archive.open(tmp_path)
+
+
+def test_a_table_of_others_is_not_taken_for_an_archive(tmp_path: Path) -> None:
+    create_table(storage_at(tmp_path), "messages", {})
+    with pytest.raises(ArchiveError, match=r"is not an archive: its Delta table messages has no property"):
+        Archive.open(tmp_path)
+
+
+def test_only_the_last_id_is_read_for_the_last_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "ROWS_PER_GROUP", 1)
+    rows = [data(folder, "orders", [n], payload=bytes(1_000_000)) for n in range(1, 21)]
+    with files_of(storage_at(folder), "messages", "orders", arrow_schema("messages")) as files:
+        for entry in rows:
+            files.put(DATE, pq.ParquetFile(folder / entry.path).read())
+    add(folder, "orders", files.entries)
+    found, usual = Archive.open(folder), pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(pool)
+    try:
+        assert found.last("orders") == Last(20, "id-20")
+    finally:
+        pa.set_memory_pool(usual)
+    assert 0 < (pool.max_memory() or 0) < 1_000_000
 
 
 @given(st.text(min_size=1, max_size=128), st.text(min_size=1, max_size=128))

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..errors import ArchiveError, NoArchive, NoSuchTopic
 from ..reader.options import Table
@@ -66,7 +67,12 @@ class Archive:
             raise NoArchive(
                 f"there is no archive at {storage.uri}: it holds {what}, but no Delta table messages"
             )
-        if (found := messages.properties.get(FORMAT_PROPERTY)) != FORMAT:
+        if (found := messages.properties.get(FORMAT_PROPERTY)) is None:
+            raise ArchiveError(
+                f"{storage.uri} is not an archive: its Delta table messages has no property {FORMAT_PROPERTY}. Give"
+                " another folder"
+            )
+        if found != FORMAT:
             raise ArchiveError(
                 f"{storage.uri}: the archive's format is {found}, but this version of django_mqueue supports"
                 f" {FORMAT}: upgrade django_mqueue, or give another folder"
@@ -129,13 +135,14 @@ class Archive:
         entry = max(entries, key=lambda entry: entry.last)
         try:
             with self.storage.open(entry.path) as stream:
-                *_, group = row_groups(stream)
+                file = pq.ParquetFile(stream, page_checksum_verification=True)
+                ids = file.read_row_group(file.num_row_groups - 1, columns=["id"])["id"]
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ArchiveError(
                 f"{self.storage.uri}: {entry.path} cannot be read: {error}. Restore it from a copy; verify lists what"
                 " else is missing"
             ) from error
-        return Last(entry.last, group.column("id")[-1].as_py())
+        return Last(entry.last, ids[-1].as_py())
 
 
 def frame(spark: SparkSession, storage: Storage, table: Table, entries: Sequence[FileEntry]) -> DataFrame:
