@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 
 from django_mqueue.spark import Archive, compact
 from django_mqueue.spark import verify as verify_all
-from django_mqueue.spark.archives import parquet, verifying
+from django_mqueue.spark.archives import parquet, rewriting, verifying
 from django_mqueue.spark.archives.parquet import arrow_schema, problem
 from django_mqueue.spark.errors import ArchiveError, NoSuchTopic, OptionError
 
@@ -86,17 +86,13 @@ def test_files_are_put_together_up_to_a_size(folder: Path, spark: SparkSession) 
         compact(spark, str(folder), topics="order")
 
 
-def test_days_are_compacted_each_by_itself_into_files_of_a_bounded_size(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_days_are_compacted_each_by_itself(tmp_path: Path, spark: SparkSession) -> None:
     """Around midnight, files of two days alternate."""
     folder = begin(tmp_path / "archive")
     for day, offsets in ((21, [1, 4]), (22, [2, 3]), (21, [5, 6]), (22, [7])):
         entry = data(folder, "orders", offsets, date=f"2026-11-{day}")
         add(folder, "orders", [entry], upto=max(offsets))
     before = sorted(rows(folder))
-    monkeypatch.setattr(parquet, "ROWS_PER_GROUP", 1)
-    monkeypatch.setattr(parquet, "BYTES_PER_FILE", 1)
     assert compact(spark, str(folder), topics=["orders"])[0].files == 4
     found = Archive.open(folder).entries("orders")
     assert {(entry.date, entry.first) for entry in found} >= {("2026-11-21", 1), ("2026-11-22", 2)}
@@ -106,6 +102,18 @@ def test_days_are_compacted_each_by_itself_into_files_of_a_bounded_size(
 
 
 def test_older_files_get_the_columns_of_now(folder: Path, spark: SparkSession) -> None:
+def test_a_joined_file_may_be_larger_than_the_files_of_an_archive_run(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each compaction writes the same files again."""
+    monkeypatch.setattr(parquet, "ROWS_PER_GROUP", 1)
+    monkeypatch.setattr(parquet, "BYTES_PER_FILE", 1)
+    monkeypatch.setattr(rewriting, "spread", lambda _, work, tasks, __: [work(task) for task in tasks])
+    (done,) = compact(spark, str(folder))
+    assert (done.files, done.files_now) == (3, 1)
+    assert compact(spark, str(folder))[0].files == 0
+
+
     batch(folder, "orders", [10], columns=7)
     compact(spark, str(folder))
     (entry,) = Archive.open(folder).entries("orders")

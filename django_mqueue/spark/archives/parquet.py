@@ -106,13 +106,21 @@ class Files:
 
     This is a context manager. At its end all files are closed, durable and read back. After an error it deletes them.
     ``path``: the path of a file, with ``{date}`` and ``{number}``. It must differ for each attempt of each task.
+    ``most``: the bytes after which a new file begins. Default: ``BYTES_PER_FILE``.
     """
 
     def __init__(
-        self, storage: Storage, path: str, schema: pa.Schema, topic: str = "", compression: str = "zstd"
+        self,
+        storage: Storage,
+        path: str,
+        schema: pa.Schema,
+        topic: str = "",
+        *,
+        compression: str = "zstd",
+        most: int | None = None,
     ) -> None:
         self._storage, self._path, self._schema = storage, path, schema
-        self._topic, self._compression = topic, compression
+        self._topic, self._compression, self._most = topic, compression, most or BYTES_PER_FILE
         self._open: dict[str, NewFile] = {}
         self.entries: list[FileEntry] = []
 
@@ -147,7 +155,7 @@ class Files:
 
     def put(self, day: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Add rows of one day."""
-        if day in self._open and self._open[day].output.bytes > BYTES_PER_FILE and self._open[day].rows:
+        if day in self._open and self._open[day].output.bytes > self._most and self._open[day].rows:
             self._close(day)
         if day not in self._open:
             if len(self._open) == OPEN_DAYS:
@@ -164,11 +172,11 @@ class Files:
         self.entries.append(FileEntry(file.path, self._topic, day, file.rows, file.first, file.last, size))
 
 
-def files_of(storage: Storage, table: Table, topic: str, schema: pa.Schema) -> Files:
+def files_of(storage: Storage, table: Table, topic: str, schema: pa.Schema, most: int | None = None) -> Files:
     """Return new files of a topic's table, with names that no other attempt of a task uses."""
     # Polars reads partition values from such folder names (date=…), if a folder has one.
     path = f"{table}/{folder_of(topic)}/date={{date}}/{uuid.uuid4().hex}-{{number}}.parquet"
-    return Files(storage, path, schema, topic)
+    return Files(storage, path, schema, topic, most=most)
 
 
 class NewFile:

@@ -57,12 +57,16 @@ class Erased:
 
 @dataclass(frozen=True)
 class _Task:
-    """Files of one day and table, by offset, to rewrite without the rows at ``offsets``."""
+    """Files of one day and table, by offset, to rewrite without the rows at ``offsets``.
+
+    ``most``: the bytes after which a new file begins. Default: ``BYTES_PER_FILE``.
+    """
 
     table: Table
     entries: Sequence[FileEntry]
     offsets: Sequence[int] = ()
 
+    most: int | None = None
 
 def compact(
     spark: SparkSession,
@@ -210,7 +214,7 @@ def _compaction_tasks(table: Table, entries: Sequence[FileEntry], most: int) -> 
     for files in days.values():
         for part in batches_by_weight(files, attrgetter("bytes"), most):
             if len(part) > 1:
-                yield _Task(table, part)
+                yield _Task(table, part, most=most)
 
 
 def _rewrite(
@@ -245,7 +249,7 @@ def _rows(entries: Sequence[FileEntry]) -> int:
 def _rewrite_task(uri: str, task: _Task) -> list[FileEntry]:
     """Rewrite the files of a task, on an executor. Return the new files."""
     storage, schema, first = storage_at(uri), arrow_schema(task.table), task.entries[0]
-    with files_of(storage, task.table, first.topic, schema) as files:
+    with files_of(storage, task.table, first.topic, schema, task.most) as files:
         for cluster in clusters(task.entries):
             for entry in cluster:
                 if found := problem(storage, entry):
