@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 
 from django_mqueue import Subscription, publish, subscribe
 from django_mqueue.models import DeliveryState, Message
-from django_mqueue.spark import Archive, archive, replay
+from django_mqueue.spark import Archive, archive, erase, replay
 from django_mqueue.spark.configuring import session_settings
 from django_mqueue.spark.replays.preview import Preview
 from django_mqueue.spark.replays.replay_run import Replayed
@@ -21,7 +21,7 @@ from django_mqueue.spark.reports import report
 from tests.support.subscribers import QUICK, poll_until
 from tests.support.threads import Background
 
-from .archives import batch, begin
+from .archives import batch, begin, rows
 from .test_replay import done, numbers
 
 if TYPE_CHECKING:
@@ -129,6 +129,15 @@ def test_times_in_a_condition_are_utc_wherever_it_is_asked(
             done(replay(spark, "orders", "spring", **ways, dry_run=False))
             assert spark.conf.get(ZONE) == zone, "the session is not as it was"
         assert sorted(numbers(ways["to"])) == [1, 2, 3], zone
+
+
+def test_times_in_a_condition_of_an_erasure_are_utc(spark: SparkSession, tmp_path: Path) -> None:
+    folder = begin(tmp_path / "archive")
+    for hour in (23, 24):
+        batch(folder, "orders", [hour], published_at=datetime(2026, 5, 3, tzinfo=UTC) + timedelta(hours=hour))
+    with session_settings(spark, {ZONE: "Pacific/Pago_Pago"}):
+        assert erase(spark, str(folder), "orders", where="published_at < '2026-05-04'").rows["messages"] == 1
+    assert rows(folder) == [(24, "id-24")]
 
 
 def test_replays_at_once_leave_the_session_as_it_was(spark: SparkSession, options: dict[str, str]) -> None:

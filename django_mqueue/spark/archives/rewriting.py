@@ -24,6 +24,7 @@ from ...policy.batching import batches_by_weight
 from ..collecting import collect_all
 from ..errors import ArchiveError, OptionError
 from ..reader.columns import VALUE, with_value
+from ..reader.conditions import chosen, evaluated
 from ..reader.options import Table
 from .catalog import Archive
 from .jobs import spread
@@ -65,8 +66,8 @@ class _Task:
     table: Table
     entries: Sequence[FileEntry]
     offsets: Sequence[int] = ()
-
     most: int | None = None
+
 
 def compact(
     spark: SparkSession,
@@ -128,23 +129,28 @@ def erase(
     * ``to``: a path, or the URI of a folder in an object store.
     * ``topic``: the name of one topic.
     * ``key`` and ``where``: give one of them: the key of the messages; or a condition in Spark's SQL over the columns
-      of messages and ``value``, the payload as text, such as ``get_json_object(value, '$.customer') = 'ada'``.
+      of messages and ``value``, the payload as text, such as ``get_json_object(value, '$.customer') = 'ada'``. Times
+      in it are UTC.
     * ``keep_hours``: how long the replaced files stay, from 0 to 87,600 hours; rounded up to whole hours.
 
     Readers of the tables no longer see the rows. The replaced files still hold them, until the first call of ``erase``
     or ``verify(clean=True)`` after ``keep_hours``; with 0 hours this call deletes them. The log does not change.
 
-    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
-    ``ArchiveError`` if a file is damaged, or if another compaction or erasure was faster.
+    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError`` (also if the condition fails for a message), ``NoSpark``
+    (``deltalake`` is not installed), or ``ArchiveError`` if a file is damaged, or if another compaction or erasure was
+    faster.
     """
     check_keep(keep_hours)
     archive = Archive.open(to)
     archive.select_topics(topic)
-    select = _rows_to_erase(spark, archive, topic, key, where)
-    all_messages = archive.frame(spark, topic)
-    selected = collect_all(select(all_messages).select("offset").distinct())
-    messages = sorted(row["offset"] for row in selected)
-    dead_letters = _dead_letters_to_erase(archive.frame(spark, topic, "dead_letters"), select, all_messages)
+    select = _rows_to_erase(key, where)
+    with evaluated(spark, where):
+        all_messages = archive.frame(spark, topic)
+        selected = collect_all(select(all_messages).select("offset").distinct())
+        messages = sorted(row["offset"] for row in selected)
+        dead_letters = _dead_letters_to_erase(
+            archive.frame(spark, topic, "dead_letters"), select, all_messages
+        )
     offsets: dict[Table, list[int]] = {
         "dead_letters": sorted({offset for offset, _ in dead_letters}),
         "deliveries": sorted({*messages, *(of for _, of in dead_letters if of is not None)}),
@@ -166,13 +172,17 @@ def _dead_letters_to_erase(
 ) -> list[tuple[int, int | None]]:
     """Return the offsets of the dead letters to erase, each with the offset of its message."""
     # A dead letter's id consists of the message's offset and the group (see store.dead_letters).
-    dead_letters = dead_letters.selectExpr(
-        "*", "try_cast(substring_index(id, ':', 1) AS BIGINT) AS of_message"
-    )
+    of_message = "try_cast(substring_index(id, ':', 1) AS BIGINT) AS of_message"
+    missing = [
+        f"CAST(NULL AS {kind}) AS {name}"
+        for name, kind in messages.dtypes
+        if name not in dead_letters.columns
+    ]
+    dead_letters = dead_letters.selectExpr("*", of_message, *missing)
     of_selected = dead_letters.join(
         select(messages).selectExpr("`offset` AS of_message"), "of_message", "left_semi"
     )
-    # For a letter whose message is not in the archive, the condition applies to the letter itself.
+    # If the message is not in the archive, the condition applies to the dead letter itself.
     unarchived = select(dead_letters).join(
         messages.selectExpr("`offset` AS of_message"), "of_message", "left_anti"
     )
@@ -180,22 +190,13 @@ def _dead_letters_to_erase(
     return [(row["offset"], row["of_message"]) for row in rows]
 
 
-def _rows_to_erase(
-    spark: SparkSession, archive: Archive, topic: str, key: str | None, where: str | None
-) -> Callable[[DataFrame], DataFrame]:
+def _rows_to_erase(key: str | None, where: str | None) -> Callable[[DataFrame], DataFrame]:
     """Return a function that keeps only the rows of a frame to erase. Raises ``OptionError``."""
-    if (key is None) == (where is None):
-        raise OptionError("give either key, or where: a condition over the columns of messages")
-    if key is not None:  # Not as SQL: Spark replaces ${…} in SQL, even in quotes.
+    if key is not None and where is None:  # Not as SQL: Spark replaces ${…} in SQL, even in quotes.
         return lambda frame: frame.where(frame["key"] == key)
-    try:
-        for table in ("messages", "dead_letters"):
-            with_value(archive.frame(spark, topic, table)).where(where).schema  # noqa: B018
-    except Exception as error:
-        raise OptionError(
-            f"where is {where!r}, which is not a condition over the columns of messages: {error}"
-        ) from None
-    return lambda frame: with_value(frame).where(where).drop(VALUE)
+    if where is not None and key is None:
+        return lambda frame: chosen(with_value(frame), where).drop(VALUE)
+    raise OptionError("give either key, or where: a condition over the columns of messages")
 
 
 def _erasure_tasks(table: Table, entries: Sequence[FileEntry], offsets: Sequence[int]) -> Iterator[_Task]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -14,29 +13,14 @@ from typing import TYPE_CHECKING
 from ...policy import names
 from ...service import registration
 from ..archives.locations import check_location
-from ..configuring import session_settings
 from ..connecting import connecting
 from ..database.copied_content import NAME_MAX
-from ..errors import OptionError
+from ..reader.conditions import chosen
 from ..reader.options import TOPIC_MAX
 from ..suffixes import suffixes_of
 
 if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrame, SparkSession
-
-DATA_EXCEPTION = "22"
-"""The SQLSTATE class of unsuitable values: for example, a text that is not a number, or a division by zero."""
-
-IN_UTC = {"spark.sql.session.timeZone": "UTC"}
-"""The time zone of conditions. It is fixed, because a run may continue on another machine."""
-
-NOT_OF_CONDITION = ("38", "KD")
-"""SQLSTATE classes of errors that are not in the condition, but in a data source. Spark Connect reads it early."""
-
-
-class ConditionFailed(OptionError):
-    """The condition fails with an error for one of the messages."""
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -95,54 +79,7 @@ class MessageFilter:
             targets = ["", self.group] if self.targeted else [""]
             frame = frame.where(f.coalesce(f.col("target"), f.lit("")).isin(targets))
         frame = with_value(frame)
-        return frame if self.where is None else _where(frame, self.where)
-
-    @contextmanager
-    def evaluated(self, spark: SparkSession) -> Iterator[None]:
-        """A block in which Spark evaluates the condition. Raises ``ConditionFailed`` if it fails for a message."""
-        from pyspark.errors import PySparkException
-
-        try:
-            with session_settings(spark, {} if self.where is None else IN_UTC):
-                yield
-        except PySparkException as error:
-            if self.where is None or not _state(error).startswith(DATA_EXCEPTION):
-                raise
-            raise ConditionFailed(
-                f"where is {self.where!r}, which fails for one of the messages: {_first(error)}"
-            ) from error
-
-
-def _where(frame: DataFrame, condition: str) -> DataFrame:
-    from pyspark.errors import AnalysisException, PySparkException
-
-    try:
-        with session_settings(frame.sparkSession, IN_UTC):
-            found = frame.where(condition)
-            found.schema  # noqa: B018 (a Spark Connect server looks at the condition only now)
-    except PySparkException as error:
-        is_analysis, state = isinstance(error, AnalysisException), _state(error)
-        if is_analysis and state.startswith(NOT_OF_CONDITION):
-            raise
-        if not is_analysis and not state.startswith(DATA_EXCEPTION):
-            raise
-        raise OptionError(
-            f"where is {condition!r}, which is not a condition over the columns {', '.join(frame.columns)}:"
-            f" {_first(error)}"
-        ) from error
-    return found
-
-
-def _first(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0]
-
-
-def _state(error: PySparkException) -> str:
-    """Return the SQLSTATE of the error; an empty text if it has none."""
-    try:
-        return error.getSqlState() or ""
-    except Exception:  # This calls Spark's Java, which may have ended.
-        return ""
+        return frame if self.where is None else chosen(frame, self.where)
 
 
 def hash_of(*texts: str) -> int:

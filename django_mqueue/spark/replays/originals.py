@@ -22,6 +22,7 @@ from ..database import copying, following
 from ..database.copying import CopyRun
 from ..database.following import ReaderPosition
 from ..errors import ArchiveError
+from ..reader.conditions import evaluated
 from ..reader.options import read_options
 from ..reader.planning import topics_of
 from ..reader.settling import settled
@@ -164,7 +165,7 @@ class GuardedSource:
                 self.watch(self.copied(run))
 
         frame = originals.frame(self.spark, self.options, targeted=message_filter.targeted)
-        with message_filter.evaluated(self.spark):
+        with evaluated(self.spark, message_filter.where):
             # Build the table in this block: a Spark Connect server may keep its analysis of the condition.
             copies = storing(message_filter.of(frame), CopyTask(self.parameters, run, self.topic, self.rate))
             numbers = compute(self.spark, copies, self.stopping, report)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..collecting import collect_all
+from ..reader.conditions import evaluated
 from .message_filter import MessageFilter
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def preview(
     at = f.unix_millis("published_at")
     hour = f.floor(at / 3_600_000).alias("hour")
     end = f.struct("offset", at.alias("at"))
-    with message_filter.evaluated(frame.sparkSession):
+    with evaluated(frame.sparkSession, message_filter.where):
         chosen = message_filter.of(frame)
         counted = collect_all(
             chosen.groupBy("kind", hour).agg(

@@ -20,8 +20,9 @@ from ..archives.locations import check_as_of
 from ..database import copying, following
 from ..database.copying import CopyRun
 from ..errors import ArchiveError, ReplayBegun
+from ..reader.conditions import ConditionFailed
 from ..sql.copies import Progress
-from .message_filter import ConditionFailed, MessageFilter, check_replay, hash_of
+from .message_filter import MessageFilter, check_replay, hash_of
 from .originals import GuardedSource, Originals, guard_of_replay
 from .preview import Preview, preview
 from .storing import lanes_of

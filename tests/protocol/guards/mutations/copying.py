@@ -157,7 +157,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "times in a condition are UTC",
         "a run that continues in another time zone leaves out messages that neither part selects",
-        "spark/replays/message_filter.py",
+        "spark/reader/conditions.py",
         'IN_UTC = {"spark.sql.session.timeZone": "UTC"}\n',
         "IN_UTC: dict[str, str] = {}\n",
         f"{_SETTINGS}::test_times_in_a_condition_are_utc_wherever_it_is_asked[compared]",
