@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -267,6 +268,27 @@ def test_clean_deletes_only_unused_files_that_are_old_enough(folder: Path, spark
         OptionError, match="clean deletes files of all topics: leave out topics, which is 'orders'"
     ):
         verify(spark, folder, topics="orders", clean=True)
+
+
+def test_one_that_is_stopped_during_its_last_topic_deletes_nothing(folder: Path, spark: SparkSession) -> None:
+    killed = folder / data(folder, "orders", [1]).path
+    age(folder)
+    stopping = threading.Event()
+
+    def progress(done: int, _: int) -> None:
+        if done:
+            stopping.set()
+
+    found = verify(spark, folder, clean=True, stopping=stopping, progress=progress)
+    assert (found.files, len(found.unused), found.deleted, killed.exists()) == (3, 1, 0, True)
+
+
+def test_files_that_were_added_meanwhile_are_in_use(folder: Path, spark: SparkSession) -> None:
+    def progress(done: int, _: int) -> None:
+        if done:
+            batch(folder, "orders", [10])
+
+    assert verify(spark, folder, progress=progress).unused == []
 
 
 def test_progress_is_told_by_files(

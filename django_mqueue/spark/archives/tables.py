@@ -162,9 +162,12 @@ class Snapshot:
             self._delta.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
 
     def unused(self) -> set[str]:
-        """Return the paths of existing files that this version does not name."""
-        paths = self._storage.list(self.table).keys() - self._paths
-        return {path for path in paths if not path.startswith(f"{self.table}/_delta_log/")}
+        """Return the paths of existing files that the newest version does not name."""
+        paths = self._storage.list(
+            self.table
+        ).keys()  # Before the version: a run may commit new files meanwhile.
+        unused = paths - self.reloaded()._paths
+        return {path for path in unused if not path.startswith(f"{self.table}/_delta_log/")}
 
     def vacuum(self, keep_hours: float, *, full: bool) -> None:
         """Delete files that were removed from the table more than ``keep_hours`` ago (rounded up to whole hours).

@@ -93,7 +93,8 @@ def verify(
             found[-1].problems += _missing_messages(spark, archive, topic, log)
     snapshots = archive.snapshots.values()
     left = unused = set().union(*(snapshot.unused() for snapshot in snapshots))
-    if clean and not any(each.problems for each in found):
+    is_stopped = stopping is not None and stopping.is_set()
+    if clean and not is_stopped and not any(each.problems for each in found):
         for snapshot in snapshots:
             snapshot.vacuum(keep_hours, full=True)
         left = set().union(*(snapshot.unused() for snapshot in snapshots))
