@@ -196,7 +196,7 @@ def test_folders_of_topics_are_as_documented() -> None:
 )
 def test_a_place_with_keys_is_refused_and_they_are_not_repeated(place: str, shown: str) -> None:
     for refuse in (check_location, storage_at, Archive.open):
-        with pytest.raises(OptionError, match="the archive's location must not contain keys") as refused:
+        with pytest.raises(OptionError, match="the location must not contain keys") as refused:
             refuse(place)
         told = str(refused.value)
         assert told.startswith(f"{shown}: ")

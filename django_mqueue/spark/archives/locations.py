@@ -1,4 +1,4 @@
-"""Check the location of an archive or export: a path, or a URI without access keys, because files show it."""
+"""Check the location of an archive or export: a path or a URI. Files show it, so it must not contain keys."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def check_location(to: str | os.PathLike[str]) -> str:
     """
     location = os.fspath(to)
     if not location:
-        raise OptionError(
-            "the archive's location is empty: give a folder, or a URI such as s3://bucket/folder"
-        )
+        raise OptionError("the location is empty: give a folder, or a URI such as s3://bucket/folder")
     if re.match("file:/(?!/)", location):  # Hadoop writes URIs of files like this.
         location = location.removeprefix("file:")
     scheme, separator, rest = location.partition("://")
@@ -32,7 +30,8 @@ def check_location(to: str | os.PathLike[str]) -> str:
         folder = os.path.abspath(rest if separator else location)
         if re.search(r"\\|%[0-9A-Fa-f]{2}", folder):
             raise OptionError(
-                f"{folder}: a folder with a backslash or a % in its name cannot hold Delta tables"
+                f"{folder}: the location must not contain a backslash, or a % before two hexadecimal digits, because"
+                " tools read them in different ways. Give another folder"
             )
         return folder
     if scheme not in SCHEMES:
@@ -45,7 +44,7 @@ def check_location(to: str | os.PathLike[str]) -> str:
     if ":" in unquote(re.split("[/?#]", rest, maxsplit=1)[0]) or "?" in rest or "#" in rest:
         shown = f"…@{re.split('[?#]', rest.rpartition('@')[2])[0]}" if "@" in rest else "…"
         raise OptionError(
-            f"{scheme}://{shown}: the archive's location must not contain keys, a ? or a #, because output and files"
+            f"{scheme}://{shown}: the location must not contain keys, a ? or a #, because output and files"
             " show it. Set the keys in the environment"
         )
     return f"{SCHEMES[scheme]}://{rest.rstrip('/')}"
