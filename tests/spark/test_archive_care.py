@@ -102,7 +102,6 @@ def test_days_are_compacted_each_by_itself(tmp_path: Path, spark: SparkSession) 
     assert verify(spark, folder).problems == []
 
 
-def test_older_files_get_the_columns_of_now(folder: Path, spark: SparkSession) -> None:
 def test_a_joined_file_may_be_larger_than_the_files_of_an_archive_run(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +114,7 @@ def test_a_joined_file_may_be_larger_than_the_files_of_an_archive_run(
     assert compact(spark, str(folder))[0].files == 0
 
 
+def test_older_files_get_the_columns_of_now(folder: Path, spark: SparkSession) -> None:
     batch(folder, "orders", [10], columns=7)
     compact(spark, str(folder))
     (entry,) = Archive.open(folder).entries("orders")
@@ -190,7 +190,7 @@ def name_it(**wrong: Any) -> Callable[[Path], None]:
         (cut_it_short, r"has \d+ bytes, not \d+"),
         (delete_a_file, "is missing"),
         (take_a_file_out, "messages: 7 rows were added and 0 erased, but the table has 4"),
-        (put_a_message_in_twice, "offset 8 is there 2 times"),
+        (put_a_message_in_twice, "offset 8 is in the table 2 times"),
         (put_a_delivery_in_twice, "is not sorted, or contains a row twice"),
         (put_in_what_is_above_the_end, "offset 10 is above 9, the end of the archive"),
         (name_it(rows=3), "has 2 rows, not 3"),
@@ -218,7 +218,7 @@ def test_deliveries_of_one_offset_are_no_duplicates(folder: Path, spark: SparkSe
     assert verify(spark, folder).problems == []
     batch(folder, "orders", [2], table="deliveries", group="b")
     assert verify(spark, folder).problems == [
-        "topic 'orders', deliveries: offset 2, group b is there 2 times"
+        "topic 'orders', deliveries: offset 2, group b is in the table 2 times"
     ]
 
 

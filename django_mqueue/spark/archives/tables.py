@@ -252,7 +252,7 @@ def open_table(storage: Storage, table: Table, at: int | datetime | None = None)
 def commit_times(storage: Storage, table: Table) -> dict[int, datetime]:
     """Return the commit time of each version in the table's log, by the clock of the process that committed it.
 
-    ``deltalake`` uses the times of files, which a copy does not keep, and wrong times for an earlier version.
+    ``deltalake`` uses the times of files: a copy does not keep them, and for an earlier version they are wrong.
     """
     from deltalake import DeltaTable
 

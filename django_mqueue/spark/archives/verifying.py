@@ -68,7 +68,7 @@ def verify(
     * ``stopping``: an event. When it is set, the verification ends before the next topic, and deletes nothing.
     * ``progress``: called with the number of files done and the total.
 
-    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
+    Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoConnection``, ``NoSpark`` (no ``deltalake``), or
     ``ArchiveError`` if a table cannot be read or cleaned, or if a task fails.
     """
     check_keep(keep_hours)
@@ -149,7 +149,7 @@ def _file_problems(
 def _missing_messages(
     spark: SparkSession, archive: Archive, topic: str, options: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a problem if the archive lacks more messages of the log than were erased."""
+    """Yield a problem if the archive lacks messages of the log, and more of them than were erased."""
     with closing(RetryingConnection(connecting(options))) as connection:
         if not connection.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
             return
@@ -180,4 +180,4 @@ def _duplicate_rows(
     rows = frame(spark, archive.storage, table, overlapping)
     for row in collect_all(rows.groupBy(*by).count().where("count > 1").orderBy("offset").limit(5)):
         what = ", ".join(f"{name} {row[name]}" for name in by)
-        yield f"topic {topic!r}, {table}: {what} is there {row['count']} times"
+        yield f"topic {topic!r}, {table}: {what} is in the table {row['count']} times"
