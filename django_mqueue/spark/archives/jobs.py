@@ -17,6 +17,7 @@ import pyarrow as pa
 from ...exceptions import LogGap, MQueueError
 from ..collecting import collect_all
 from ..errors import ArchiveError, NoConnection, OptionError
+from ..explaining import explained
 from ..processes import keep_loaded
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def spread(
     try:
         rows = collect_all(tasks)
     except Exception as error:
-        raise ArchiveError(f"a task failed: {last_line(error)}") from error
+        raise ArchiveError(f"a task failed: {explained(error) or error}") from error
     outcomes = [_found(row.outcome, kind) for row in sorted(rows, key=lambda row: row.number)]
     if len(outcomes) != len(items):
         raise ArchiveError(f"Spark ran only {len(outcomes)} of {len(items)} tasks: run this again")
@@ -95,17 +96,3 @@ def _checked(value: Any, kind: type[Any]) -> Any:
     if not isinstance(value, dict) or {name: type(each) for name, each in value.items()} != fields:
         raise TypeError(f"not of {kind}")
     return kind(**value)
-
-
-def last_line(error: Exception) -> str:
-    """Return the line of Spark's error text that names the Python error."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    python = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
-    if python:
-        for line in lines[python[-1] :]:
-            head, separator, _ = line.partition(": ")
-            if separator and head.replace(".", "").isidentifier() and not head.startswith("File"):
-                return line
-    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):  # Py4J's first line.
-        return lines[1].removeprefix(": ")
-    return lines[0] if lines else type(error).__name__

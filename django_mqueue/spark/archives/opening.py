@@ -24,8 +24,6 @@ def open_to_write(storage: Storage, database: Installation, group: str, *, moved
     try:
         archive = Archive.open(uri)
     except NoArchive:
-        archive = None
-    if archive is None:
         _check_empty(storage)
         return None
     if archive.properties.get(INSTALLATION) != database.id:
