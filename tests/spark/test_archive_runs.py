@@ -598,7 +598,7 @@ def test_a_gap_is_told_and_passed_only_when_that_is_asked_for(
     publish_many("orders", range(3))
     wanted = in_log("orders")
     change()
-    with pytest.raises(LogGap, match="set failOnDataLoss to false"):
+    with pytest.raises(LogGap, match="set fail_on_data_loss=False"):
         run()
     Message.objects.filter(offset=wanted[3]).delete()
     run(fail_on_data_loss=False)

@@ -91,7 +91,7 @@ def test_a_group_that_does_not_fit_the_archive_is_a_gap(
     standing: TopicState, change: Callable[[], Any]
 ) -> None:
     change()
-    with pytest.raises(LogGap, match=r"may be deleted. .* set failOnDataLoss to false"):
+    with pytest.raises(LogGap, match=r"may be deleted. .* set fail_on_data_loss=False"):
         check(standing, place())
 
 

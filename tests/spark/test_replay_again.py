@@ -175,7 +175,7 @@ def test_a_gap_between_archive_and_log_is_an_error(
         "dry_run": False,
     }
     with pytest.raises(
-        LogGap, match="its group 'archive' is not registered: messages above that offset may be deleted"
+        LogGap, match=r"its group 'archive' is not registered\. Messages above that offset may be deleted"
     ):
         replay(spark, "orders", "spring", **ways)
     assert next(looked) == 1 + lost

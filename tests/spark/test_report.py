@@ -31,6 +31,8 @@ from django_mqueue.spark.reports.making import build_report
 from django_mqueue.spark.reports.requests import ReportRequest, report_request
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until
 
+from .archives import batch, begin
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -258,7 +260,7 @@ def test_what_may_be_deleted_between_archive_and_log_is_told(
     assert extents.gaps_of(asked(), *stands(asked(), place)) == [], "it is held back"
     unsubscribe("orders", "archive")
     with pytest.raises(
-        LogGap, match="but its group 'archive' is not registered: messages above that offset may be"
+        LogGap, match=r"but its group 'archive' is not registered\. Messages above that offset may be"
     ):
         report(spark, "orders", archive=place, options=options)
     with override_settings(MQUEUE={**QUICK, "RETENTION": 0}):
@@ -268,11 +270,31 @@ def test_what_may_be_deleted_between_archive_and_log_is_told(
         report(spark, "orders", archive=place, options=options)
     following.follow("orders", "archive", 0, 0, using="default")
     (gap,) = extents.gaps_of(asked(False), *stands(asked(), place))
-    assert gap.endswith("was registered again later: messages above that offset may be missing here.")
+    assert gap.endswith("was registered again later. Some messages may be missing here.")
     unsubscribe("orders", "archive")
     archive(spark, "orders", place, options=options, history_after=0, fail_on_data_loss=False)
     unsubscribe("orders", "archive")
     assert extents.gaps_of(asked(), *stands(asked(), place)) == [], "above the archive nothing has ever been"
+
+
+def test_a_note_names_what_shows_that_the_database_was_set_back(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    place = begin(tmp_path / "archive")
+    offset = publish("orders", 1, id="another").offset
+    publish("orders", 2)
+    batch(
+        place,
+        "orders",
+        [offset],
+        life=following.follow("orders", "archive", 0, 0, using="default").generation,
+    )
+    asked = report_request("orders", None, place, True, None, None, "hour", 10, options, False)
+    assert extents.gaps_of(asked, *stands(asked, str(place))) == [
+        f"topic 'orders' has changed since it was archived up to offset {offset}: offset {offset} belonged to id"
+        f" 'id-{offset}' when it was archived, but now belongs to id 'another' in topic 'orders'. Some messages may be"
+        " missing here."
+    ]
 
 
 def stands(asked: ReportRequest, place: str) -> tuple[Archive, dict[str, Extent]]:
@@ -298,7 +320,7 @@ def test_deletion_that_is_let_go_while_a_report_reads_is_told(
     with pytest.raises(LogGap, match="is not registered"):
         build_report(spark, asked, let_go)
     found = report(spark, "orders", archive=place, options=options, fail_on_data_loss=False)
-    assert "'archive' is not registered: messages above that offset may be missing here." in found.notes[0]
+    assert "'archive' is not registered. Some messages may be missing here." in found.notes[0]
     assert group_of(found, "billing").published == 2
 
 

@@ -17,7 +17,7 @@ from .requests import TABLES
 if TYPE_CHECKING:
     from .catalog import Archive
 
-HOW_TO_CONTINUE = "To continue with the remaining messages, set failOnDataLoss to false (--allow-gaps)"
+HOW_TO_CONTINUE = "To continue with the remaining messages, set fail_on_data_loss=False (--allow-gaps)"
 
 
 @dataclass(frozen=True)
@@ -83,35 +83,42 @@ def check_log(state: TopicState, found: ReaderPosition | None, using: str) -> No
 
     Such a database gives archived offsets to new messages, which no run would archive. ``found``: see ``check``.
     """
+    if gap := _set_back(state, found, using):
+        raise LogGap(". ".join(gap))
+
+
+def _set_back(state: TopicState, found: ReaderPosition | None, using: str) -> tuple[str, str] | None:
+    """Return what shows that the database was set back, and what to do; None if nothing shows it."""
     if not state.begun:
-        return
+        return None
     end, known = state.upto["messages"], offsets.settled(using, state.topic)
     if known < end:  # A run stores the settled offset before it archives, and nothing lowers it.
         known = max(known, log.newest(using, state.topic))
     if known < end:
-        raise _went_back(state, f"this database has never settled an offset above {known}")
+        return _went_back(state, f"this database has never settled an offset above {known}")
     if found is not None and found.above < state.lowest:
-        raise _went_back(
+        return _went_back(
             state, f"group {state.group!r} is at offset {found.above}, but was at {state.lowest} before"
         )
     if state.last is not None:
         row = bulk.name_at(using, state.last.offset)
         if row is not None and row != (state.topic, state.last.id):
-            raise _went_back(
+            return _went_back(
                 state,
                 f"offset {state.last.offset} belonged to id {state.last.id!r} when it was archived, but now"
                 f" belongs to id {row[1]!r} in topic {row[0]!r}",
             )
+    return None
 
 
-def _went_back(state: TopicState, why: str) -> LogGap:
+def _went_back(state: TopicState, why: str) -> tuple[str, str]:
     end = state.upto["messages"]
-    return LogGap(
-        f"topic {state.topic!r} has changed since it was archived up to offset {end}: {why}. The database was set"
-        " back to an earlier state (by a restore, or by a failover to a server that was behind). Messages that were"
-        f" published at offsets up to {end} since then are not in the archive, and cannot be added. Keep this"
-        " archive, and start another one with a new folder and a new group."
-        f" {HOW_TO_CONTINUE}: the archive then continues above that offset"
+    return (
+        f"topic {state.topic!r} has changed since it was archived up to offset {end}: {why}",
+        "The database was set back to an earlier state (by a restore, or by a failover to a server that was behind)."
+        f" Messages that were published at offsets up to {end} since then are not in the archive, and cannot be added."
+        " Keep this archive, and start another one with a new folder and a new group."
+        f" {HOW_TO_CONTINUE}: the archive then continues above that offset",
     )
 
 
@@ -165,21 +172,26 @@ def move(state: TopicState, using: str, reader: Holder | None = None) -> None:
 
 def check_held(using: str, archive: Archive, topic: str, upto: int) -> None:
     """Raise ``LogGap`` if messages above ``upto`` may be gone, because the group did not hold back deletion."""
+    if gap := gap_above(using, archive, topic, upto):
+        raise LogGap(". ".join(gap))
+
+
+def gap_above(using: str, archive: Archive, topic: str, upto: int) -> tuple[str, str] | None:
+    """Return why messages above ``upto`` may be gone, and what to do; None if the group held back deletion."""
     group = archive.group
     state, position = read_state(archive, topic, group), following.position(topic, group, using=using)
     if not state.begun:
-        return
+        return None
     if position is not None and position.generation == state.generation and position.above <= upto:
-        check_log(state, position, using)
-        return
+        return _set_back(state, position, using)
     if position is None:
         problem = "is not registered"
     elif position.generation == state.generation:
         problem = f"was moved to offset {position.above}"
     else:
         problem = "was registered again later"
-    raise LogGap(
-        f"the archive holds topic {topic!r} up to offset {upto}, but its group {group!r} {problem}: messages above"
-        " that offset may be deleted. Archive the topic again first; or allow the gap to continue with the remaining"
-        " messages"
+    return (
+        f"the archive holds topic {topic!r} up to offset {upto}, but its group {group!r} {problem}",
+        "Messages above that offset may be deleted. Archive the topic again first; or allow the gap to continue with"
+        " the remaining messages",
     )

@@ -111,7 +111,7 @@ def gaps_of(request: ReportRequest, archive: Archive | None, extents: Mapping[st
     """
     if archive is None or not request.live:
         return []
-    from ..archives.topic_state import check_held
+    from ..archives.topic_state import gap_above
 
     gaps = []
     with connected(connecting(request.options)) as using:
@@ -128,14 +128,10 @@ def gaps_of(request: ReportRequest, archive: Archive | None, extents: Mapping[st
                 )
             if upto >= known:
                 continue
-            try:
-                check_held(using, archive, topic, upto)
-            except LogGap as gap:
+            if gap := gap_above(using, archive, topic, upto):
                 if request.strict:
-                    raise
-                gaps.append(
-                    str(gap).partition(": messages")[0] + ": messages above that offset may be missing here."
-                )
+                    raise LogGap(". ".join(gap))
+                gaps.append(f"{gap[0]}. Some messages may be missing here.")
     return gaps
 
 
