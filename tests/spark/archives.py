@@ -78,7 +78,7 @@ def add(
     rows = snapshot.number("rows", topic) + sum(entry.rows for entry in entries)
     numbers: dict[tuple[Kind, str], int] = {("upto", topic): end, ("rows", topic): rows}
     if table == "messages":
-        numbers |= {("position", topic): end, ("life", topic): life}
+        numbers |= {("position", topic): end, ("generation", topic): life}
         numbers["lowest", topic] = snapshot.number("position", topic)
     snapshot.commit(numbers, entries)
 

@@ -12,11 +12,11 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.spark.archives.topic_state import (
     Last,
     TopicState,
+    catch_up_group,
     check,
     check_last,
     check_log,
     move,
-    settle,
 )
 from django_mqueue.spark.database import following
 from django_mqueue.store import offsets
@@ -35,7 +35,7 @@ def standing() -> TopicState:
     publish_many("orders", range(3))
     third = in_log("orders")[-1]
     publish_many("orders", range(3))
-    begun = settle(TopicState("orders", GROUP, {"messages": 0}), "default")
+    begun = catch_up_group(TopicState("orders", GROUP, {"messages": 0}), "default")
     assert streams.settle("orders") == in_log("orders")[-1]
     row = Message.objects.get(offset=in_log("orders")[-1])
     found = TopicState(
@@ -73,7 +73,7 @@ def test_what_is_not_settled_any_more_is_not_settled_by_its_archive(standing: To
     set_back(standing, standing.lowest, standing.lowest)
     publish_at(standing.position)
     place = following.position("orders", GROUP, using="default")
-    settle(standing, "default")
+    catch_up_group(standing, "default")
     assert following.position("orders", GROUP, using="default") == place
     with pytest.raises(LogGap, match="it was restored to an earlier state"):
         move(standing, "default")

@@ -17,7 +17,13 @@ from django_mqueue import Subscription, publish, publish_many, reset, subscribe,
 from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, SubscriberHeartbeat
 from django_mqueue.spark.archives.membership import Membership
-from django_mqueue.spark.archives.topic_state import TopicState, check, check_group_unchanged, move, settle
+from django_mqueue.spark.archives.topic_state import (
+    TopicState,
+    catch_up_group,
+    check,
+    check_group_unchanged,
+    move,
+)
 from django_mqueue.spark.connecting import ConnectionParameters, RetryingConnection
 from django_mqueue.spark.database import following, heartbeating
 from django_mqueue.spark.database.finished import finished_upto
@@ -39,7 +45,7 @@ def standing() -> TopicState:
     publish_many("orders", range(3))
     third = in_log("orders")[-1]
     publish_many("orders", range(2))
-    found = settle(of(0, begun=False), "default")
+    found = catch_up_group(of(0, begun=False), "default")
     assert streams.settle("orders") == in_log("orders")[-1]
     moved = TopicState("orders", GROUP, {"messages": third}, third, True, found.generation)
     move(moved, "default")
@@ -115,7 +121,7 @@ def test_a_group_that_a_killed_run_has_not_moved_is_moved(standing: TopicState) 
     last = in_log("orders")[-1]
     told = of(last, standing.generation)
     check(told, place())
-    settled = settle(told, "default")
+    settled = catch_up_group(told, "default")
     assert (settled.position, stands_at(GROUP)) == (last, last)
     with override_settings(MQUEUE=QUICK):
         collect("orders")

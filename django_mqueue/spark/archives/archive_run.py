@@ -36,13 +36,13 @@ from .storage import Storage, storage_at
 from .tables import Kind
 from .topic_state import (
     TopicState,
+    catch_up_group,
     check,
     check_group_unchanged,
     check_last,
     check_log,
     move,
     read_state,
-    settle,
 )
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Run:
                 table: snapshot.with_current_columns() for table, snapshot in archive.snapshots.items()
             }
             for topic in topics:
-                self._settle(topic)
+                self._catch_up_group(topic)
             self._batches(stopping, progress)
         return [self._done[topic] for topic in sorted(self._done)]
 
@@ -164,12 +164,12 @@ class Run:
     def _check_free(self, topic: str, using: str) -> None:
         following.check_free(topic, self._group, using=using)
 
-    def _settle(self, topic: str) -> None:
+    def _catch_up_group(self, topic: str) -> None:
         """Check that the files of the last batch exist. Move the group to its end if a killed run did not."""
         state = self._states[topic]
         for snapshot in self._snapshots.values():
             snapshot.check_files_exist([e for e in snapshot.files.get(topic, ()) if e.last > state.lowest])
-        state = self._states[topic] = self._connection.run(partial(settle, state))
+        state = self._states[topic] = self._connection.run(partial(catch_up_group, state))
         self._done[topic] = Archived(topic, state.upto, state.position)
 
     def _batches(self, stopping: threading.Event, progress: Progress) -> None:
@@ -239,7 +239,7 @@ class Run:
         if table == "messages":
             numbers["position", topic] = after.position
             numbers["lowest", topic] = before.position
-            numbers["life", topic] = after.generation
+            numbers["generation", topic] = after.generation
         self._snapshots[table] = snapshot.commit(numbers, files)
 
     def _check_group_unchanged(self, before: TopicState, after: TopicState) -> int:
@@ -252,7 +252,7 @@ class Run:
             if self._strict:
                 raise
             # Gaps are allowed, so register the group again.
-            return self._connection.run(partial(settle, before)).generation
+            return self._connection.run(partial(catch_up_group, before)).generation
         return before.generation
 
     def _move(self, after: TopicState) -> None:

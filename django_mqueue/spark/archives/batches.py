@@ -93,7 +93,7 @@ class Planner:
             return goals["deliveries"]
         found = finished_upto(using, state.topic, state.upto["deliveries"], upto, self._age_ms)
         if all(state.upto[table] >= goal for table, goal in goals.items()):
-            goals["deliveries"] = found  # Fixed from now on: a busy topic would give tiny batches forever.
+            goals["deliveries"] = found  # Keep this goal, or a busy topic gives tiny batches forever.
         return found
 
     def _ends(

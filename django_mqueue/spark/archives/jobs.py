@@ -38,7 +38,7 @@ def spread(
     """Call ``work`` for each item on the executors. Return the results in the order of the items.
 
     ``kind``: the type of a result: ``str``, or a dataclass of texts and whole numbers. ``work`` may run twice for an
-    item, because Spark retries tasks. Raises the ``MQueueError`` that ``work`` raised, else ``ArchiveError``.
+    item, because Spark retries tasks. Raises an error of ``_ERRORS`` as ``work`` raised it, else ``ArchiveError``.
     """
     if not items:
         return []

@@ -277,7 +277,7 @@ def _increases(rows: pa.Table) -> bool:
 
 
 def row_groups(stream: Any, schema: pa.Schema | None = None) -> Iterator[pa.Table]:
-    """Yield the row groups of a file, and compare their checksums. ``schema``: the columns to return."""
+    """Yield the row groups of a file, after verifying their checksums. ``schema``: the columns to return."""
     file = pq.ParquetFile(stream, page_checksum_verification=True)
     for number in range(file.num_row_groups):
         found = file.read_row_group(number)

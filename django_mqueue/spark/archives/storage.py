@@ -236,7 +236,7 @@ def storage_at(to: str | os.PathLike[str]) -> Storage:
 
 
 def visible_files(storage: Storage) -> list[str]:
-    """Return the files that make the folder unusable for a new archive or export. Hidden files do not count."""
+    """Return the files that make the folder unusable for a new archive or export. Ignore hidden ones at its top."""
     return [path for path in storage.list() if not path.startswith((HIDDEN, "lost+found/"))]
 
 

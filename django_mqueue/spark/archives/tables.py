@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 PARTITIONS = ["topic", "date"]
 
-Kind = Literal["upto", "rows", "erased", "position", "lowest", "life"]
+Kind = Literal["upto", "rows", "erased", "position", "lowest", "generation"]
 """Numbers of a topic. ``upto``: the table has all rows up to this offset. ``rows``: rows that were ever added.
 ``erased``: how many of them were erased. Only in the table of messages: ``position`` and ``lowest``, the group's
-position after and before the commit, and ``life``, the group's registration generation."""
+position after and before the commit, and ``generation``, of the group's registration."""
 
 MAINTENANCE = "maintenance"
 """The name of the number that counts the commits that removed files."""

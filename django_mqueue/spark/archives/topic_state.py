@@ -38,7 +38,7 @@ class TopicState:
     position: int = 0  # The group's offset, or the offset to which it must be moved.
     begun: bool = False  # True if the archive has a batch of the topic.
     generation: int = 0  # The generation of the group's registration; 0 before it is registered.
-    lowest: int = 0  # The group is not below: a killed run moved it for all batches except the last.
+    lowest: int = 0  # The least possible position of the group: a killed run skips at most the last move.
     last: Last | None = None  # The last message of the archive.
 
 
@@ -50,7 +50,7 @@ def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:
     upto: dict[Table, int] = {table: archive.upto(topic, table) for table in TABLES}
     return TopicState(
         topic, group, upto, messages.number("position", topic), messages.has_topic(topic),
-        messages.number("life", topic), messages.number("lowest", topic), archive.last(topic),
+        messages.number("generation", topic), messages.number("lowest", topic), archive.last(topic),
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def _went_back(state: TopicState, why: str) -> tuple[str, str]:
     )
 
 
-def settle(state: TopicState, using: str) -> TopicState:
+def catch_up_group(state: TopicState, using: str) -> TopicState:
     """Register the group, move it to the archive's position if a killed run did not, and return the new state.
 
     The group moves only to a settled offset: a failover or a restore may just have replaced the database.
