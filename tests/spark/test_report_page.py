@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
 
+from django_mqueue.drawing.charts import Line, described
+from django_mqueue.drawing.scales import COUNT
 from tests.support.browser import NARROW, Page, chrome
 
-from .made_reports import HOSTILE, empty, hostile, shop
+from .made_reports import HOSTILE, START, empty, hostile, shop
 
 __all__ = ["chrome"]
 
@@ -42,6 +46,19 @@ def test_a_report_can_be_read_wide_and_narrow_light_and_dark(chrome: Chrome, tmp
     light = page.style("body", "background-color")
     page.dark(True)
     assert page.style("body", "background-color") != light
+
+
+def test_a_chart_begins_with_the_backlog_from_before_it() -> None:
+    """Only the newest 500 hours are drawn. A message waits since hour 0, and another one since hour 600."""
+    made = shop()
+    steps = [
+        replace(made.steps[0], start=START + timedelta(hours=hour), backlog=n)
+        for hour, n in ((0, 7), (600, 3))
+    ]
+    values = [7.0] * 499 + [3.0]
+    text = replace(made, steps=steps).to_html()
+    assert described(Line("backlog", values, "lag"), COUNT) in text
+    assert "Only the newest 500 hours." in text
 
 
 def test_nothing_is_asked_for_and_nothing_runs(chrome: Chrome, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def _drawing(ident: str, pair: Pair, steps: Sequence[StepFigures], by: str) -> S
     first = max(steps[0].start, last - (POINTS - 1) * width)
     moments = [first + number * width for number in range((last - first) // width + 1)]
     at = {one.start: one for one in steps}
-    note = f"The newest {POINTS} of them." if steps[0].start < first else ""
+    note = f"Only the newest {POINTS} {by}s." if steps[0].start < first else ""
     charts: list[SafeString] = []
 
     def draw(kind: str, title: str, lines: Sequence[Line], unit: Unit = COUNT) -> None:
@@ -106,7 +106,8 @@ def _drawing(ident: str, pair: Pair, steps: Sequence[StepFigures], by: str) -> S
         ]
     draw("messages", f"Messages in each {by}", lines)
     if pair[1] is not None:
-        backlog = _backlog(moments, at)
+        earlier = [one.backlog for one in steps if one.start < first]
+        backlog = _backlog(moments, at, earlier[-1] if earlier else None)
         if any(value is not None for value in backlog):
             draw("backlog", "Backlog", [Line("backlog", backlog, "lag", area=True)])
         for name, title in (("first_delivery", "Time to first delivery"), ("ack", "Time to ack")):
@@ -127,11 +128,14 @@ def _drawing(ident: str, pair: Pair, steps: Sequence[StepFigures], by: str) -> S
     )
 
 
-def _backlog(moments: Iterable[datetime], steps: Mapping[datetime, StepFigures]) -> list[float | None]:
-    """Return the backlog at each moment. A step in which nothing happened has the backlog of the step before."""
+def _backlog(
+    moments: Iterable[datetime], steps: Mapping[datetime, StepFigures], last: int | None
+) -> list[float | None]:
+    """Return the backlog at each moment. ``last``: before the first moment, and then of the last step with events."""
     found: list[float | None] = []
     for at in moments:
-        found.append(steps[at].backlog if at in steps else found[-1] if found else None)
+        last = steps[at].backlog if at in steps else last
+        found.append(last)
     return found
 
 
