@@ -31,7 +31,7 @@ from ...store import log, moving, offsets
 from ...store.connection import session
 from ...store.log import NewRow
 from ..sql import copies
-from ..sql.copies import Copy, OpenMessage, Progress
+from ..sql.copies import Copy, Mark, OpenMessage
 from . import copying
 from .copied_content import Original, copied, copy_id
 from .copying import CopyRun
@@ -105,7 +105,7 @@ def _begin(
 
 
 def _earlier_state(
-    using: str, run: CopyRun, head: Progress | None, registration: offsets.Registration
+    using: str, run: CopyRun, head: Mark | None, registration: offsets.Registration
 ) -> BackfillState:
     if head is None or head.number != registration.generation:
         raise GroupNotNew(

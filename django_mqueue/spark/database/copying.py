@@ -64,11 +64,11 @@ def begin(cursor: CursorWrapper, run: CopyRun, upto: int, number: int) -> None:
     sql.begin_marks(cursor, run.topic, marks)
 
 
-def head(using: str, run: CopyRun) -> sql.Progress | None:
+def head(using: str, run: CopyRun) -> sql.Mark | None:
     return sql.mark(using, run.topic, run.mark("head"))
 
 
-def lock_head(using: str, cursor: CursorWrapper, run: CopyRun) -> sql.Progress | None:
+def lock_head(using: str, cursor: CursorWrapper, run: CopyRun) -> sql.Mark | None:
     """Lock the topic. Return the run's head mark, also locked; None if there is none."""
     offsets.lock_topic(using, cursor, run.topic)
     return sql.locked_mark(cursor, run.topic, run.mark("head"))

@@ -21,7 +21,7 @@ from ..database import copying, following
 from ..database.copying import CopyRun
 from ..errors import ArchiveError, ReplayBegun
 from ..reader.conditions import ConditionFailed
-from ..sql.copies import Progress
+from ..sql.copies import Mark
 from .message_filter import MessageFilter, check_replay, hash_of
 from .originals import GuardedSource, Originals, guard_of_replay
 from .preview import Preview, preview
@@ -171,7 +171,7 @@ class _Replay(GuardedSource):
         self._end()
         return Replayed(run.name, run.topic, copies, self._total(), True)
 
-    def _find_earlier(self, using: str) -> tuple[Progress | None, list[str]]:
+    def _find_earlier(self, using: str) -> tuple[Mark | None, list[str]]:
         """Return the record of an earlier run of this name, and the groups that will get the copies."""
         number = self.number  # This opens the archive, so do it before anything is locked or registered.
         to, group = self.run.topic, self.run.group
@@ -183,11 +183,11 @@ class _Replay(GuardedSource):
             raise self._begun_otherwise()
         return record, [group] if group else groups
 
-    def _originals(self, record: Progress | None) -> Originals:
+    def _originals(self, record: Mark | None) -> Originals:
         originals = self.connection.run(partial(self.find, live=self.live))
         return originals if record is None else self._upto(originals, record)
 
-    def _upto(self, originals: Originals, record: Progress) -> Originals:
+    def _upto(self, originals: Originals, record: Mark) -> Originals:
         if originals.upto < record.position:
             raise ArchiveError(
                 f"replay {self.run.name!r} was started with messages up to offset {record.position}, but now there are"
@@ -195,11 +195,11 @@ class _Replay(GuardedSource):
             )
         return replace(originals, upto=record.position)
 
-    def _begin(self, using: str, originals: Originals, begun: bool) -> tuple[Progress, int]:
+    def _begin(self, using: str, originals: Originals, begun: bool) -> tuple[Mark, int]:
         """Record that the run begins, unless that is recorded. Return the record and the number of lanes."""
         lanes = lanes_of(self.spark)
 
-        def work(cursor: CursorWrapper) -> Progress:
+        def work(cursor: CursorWrapper) -> Mark:
             record = copying.lock_head(using, cursor, self.run)
             if record is not None:
                 if record.number != self.number:
@@ -210,7 +210,7 @@ class _Replay(GuardedSource):
             if begun or not is_held:
                 raise self._given_up()  # The guard was unsubscribed or registered again.
             copying.begin(cursor, replace(self.run, lanes=lanes), originals.upto, self.number)
-            return Progress(originals.upto, self.number, False)
+            return Mark(originals.upto, self.number, False)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
 

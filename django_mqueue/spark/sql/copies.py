@@ -34,21 +34,21 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """A mark: a position, a number, and whether it is finished."""
+class Mark:
+    """A position, a number, and whether it is finished."""
 
     position: int
     number: int
     finished: bool
 
 
-def mark(using: str, topic: str, name: str) -> Progress | None:
+def mark(using: str, topic: str, name: str) -> Mark | None:
     """Return the mark of this name; None if there is none."""
     rows = session.fetch(using, _MARK, [topic, name])
     return _mark(rows[0]) if rows else None
 
 
-def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Progress | None:
+def locked_mark(cursor: CursorWrapper, topic: str, name: str) -> Mark | None:
     """Return the mark of this name, and lock it until this transaction ends; None if there is none."""
     cursor.execute(f"{_MARK} FOR UPDATE", [topic, name])
     row = cursor.fetchone()
@@ -134,9 +134,9 @@ def insert(cursor: CursorWrapper, topic: str, copies: Sequence[Copy]) -> int:
     return log.insert_values(cursor, topic, rows, f"{log.INSERT_COLUMNS}, original_id")
 
 
-def _mark(row: Row) -> Progress:
+def _mark(row: Row) -> Mark:
     position, number, finished = row
-    return Progress(int(position), int(number), bool(finished))
+    return Mark(int(position), int(number), bool(finished))
 
 
 @dataclass(frozen=True)
