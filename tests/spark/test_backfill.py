@@ -119,12 +119,15 @@ def test_a_dry_run_tells_what_is_stored_already(
         if stored:
             stopping.set()
 
-    backfill(spark, "orders", "reports", **ways, dry_run=False, rate=5, stopping=stopping, watch=watch)
+    stopped = backfill(
+        spark, "orders", "reports", **ways, dry_run=False, rate=5, stopping=stopping, watch=watch
+    )
+    assert isinstance(stopped, Backfilled)
     fill(range(60, 65))
     found = backfill(spark, "orders", "reports", **ways)
     assert isinstance(found, Preview)
     assert found.total == 60
-    assert 0 < seen[-1] <= found.stored < 60
+    assert 0 < seen[-1] <= stopped.stored <= found.stored < 60
     done(backfill(spark, "orders", "reports", **ways, dry_run=False))
     fill(range(65, 70))
     found = backfill(spark, "orders", "reports", **ways)
@@ -153,6 +156,22 @@ def test_what_is_waited_for_is_said_once_and_then_at_intervals(
         "the backfill of group 'reports' catches up with the log: waiting for open transactions that may still commit"
     )
     assert_given_all(12)
+
+
+@pytest.mark.filterwarnings("ignore:topic 'orders' is read up to offset")
+def test_one_that_is_stopped_while_it_waits_tells_what_it_stored(
+    spark: SparkSession, options: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(range(8))
+    kept(spark, options, place)
+    monkeypatch.setattr(backfills, "SAY_AFTER", 0.2)
+    stopping = threading.Event()
+    ways: dict[str, Any] = {"source": place, "options": options, "dry_run": False, "stopping": stopping}
+    with HeldTransaction(lambda: fill(range(8, 12))):
+        fill(range(12, 16))
+        found = backfill(spark, "orders", "reports", **ways, say=lambda _: stopping.set())
+    assert isinstance(found, Backfilled)
+    assert (found.stored > 8, found.finished) == (True, False)
 
 
 @pytest.mark.filterwarnings("ignore:topic 'orders' is read up to offset")

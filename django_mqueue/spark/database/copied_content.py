@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ...policy.durations import moment
 from ...policy.encoding import Encoded, encode_stored
 from ...policy.requests import visible
 
@@ -41,13 +41,12 @@ def copied(one: Original, topic: str, name: str) -> Encoded:
         for key, value in visible(one.headers).items()
         if key != HEADER and not key.startswith(f"{HEADER}-")
     }
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=one.published_at)
     origin = {
         HEADER: name,
         f"{HEADER}-topic": topic,
         f"{HEADER}-offset": one.offset,
         f"{HEADER}-id": one.id,
-        f"{HEADER}-published-at": at.isoformat(timespec="milliseconds"),
+        f"{HEADER}-published-at": moment(one.published_at).isoformat(timespec="milliseconds"),
     }
     return encode_stored(one.body, one.kind, headers, one.encoding, origin)
 

@@ -26,7 +26,6 @@ from .storing import lanes_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KIND = backfilling.KIND
 PAUSE = 0.05
 SAY_AFTER, SAY_EVERY = 2.0, 30.0
 """Seconds until ``_join_past_and_log`` first reports what it waits for, and seconds between two such reports."""
@@ -102,7 +101,7 @@ class _Backfill(GuardedSource):
         found = preview(
             MessageFilter(),
             past.frame(self.spark, self.options, targeted=False),
-            name=KIND,
+            name=backfilling.KIND,
             topic=self.topic,
             to=self.topic,
             groups=[self.group],
@@ -132,15 +131,16 @@ class _Backfill(GuardedSource):
         self._check_source(state)  # Another process may have begun the backfill at the same time.
         copies = 0
         if not self.connection.run(partial(backfilling.stored_to_border, state=state)):
-            past = replace(found, upto=state.upto)
+            past, before = replace(found, upto=state.upto), self.copied(state.run)
             new = self.store(state.run, past, MessageFilter())
             if new is None:
-                return Backfilled(self.topic, self.group, 0, state.upto, False)
+                stored = self.copied(state.run) - before
+                return Backfilled(self.topic, self.group, stored, state.upto, False)
             copies = new
             self.connection.run(partial(backfilling.note_stored, state=state))
-        joined = self._join_past_and_log(state, say)
-        if joined is None:
-            return Backfilled(self.topic, self.group, copies, state.upto, False)
+        joined, is_whole = self._join_past_and_log(state, say)
+        if not is_whole:
+            return Backfilled(self.topic, self.group, copies + joined, state.upto, False)
         self.connection.run(partial(backfilling.finish, state=state, resume=resume))
         self.connection.run(self.release)
         return Backfilled(self.topic, self.group, copies + joined, state.upto, True)
@@ -163,24 +163,26 @@ class _Backfill(GuardedSource):
         source, lanes = hash_of(self.archive_id), lanes_of(self.spark)
         return backfilling.begin(using, self.topic, self.group, self.settled(using), lanes, source)
 
-    def _join_past_and_log(self, state: BackfillState, say: Callable[[str], object] | None) -> int | None:
-        """Do rounds until the past and the log are joined. Return the number of copies; None if the run was stopped."""
+    def _join_past_and_log(
+        self, state: BackfillState, say: Callable[[str], object] | None
+    ) -> tuple[int, bool]:
+        """Do rounds until the past and the log are joined. Return the number of copies, and False if stopped before."""
         copies = 0
         say_at = time.monotonic() + SAY_AFTER
         while self.stopping is None or not self.stopping.is_set():
             more, waits_for = self.connection.run(lambda using: self._join_round(using, state))
             copies += more
             if waits_for is None:
-                return copies
+                return copies, True
             if say is not None and time.monotonic() >= say_at:
                 say(f"the backfill of group {self.group!r} catches up with the log: waiting for {waits_for}")
                 say_at = time.monotonic() + SAY_EVERY
             time.sleep(PAUSE)
-        return None
+        return copies, False
 
     def _join_round(self, using: str, state: BackfillState) -> tuple[int, str | None]:
         """Do one round of ``_join_past_and_log``. Return the number of copies, and what the backfill waits for."""
-        # A new connection needs a new Seam: after a COMMIT without an answer, its memory of copies may be wrong.
+        # A new connection needs a new Seam: if a commit's result is unknown, the old one may know too few copies.
         if self._seam is None or self._seam.using != using:
             self._seam = Seam(using, state)
         copies = self._seam.copy_misplaced()

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from ...policy import names
+from ...policy.durations import moment_ms
 from ...service import registration
 from ..archives.locations import check_location
 from ..connecting import connecting
@@ -41,8 +42,8 @@ class MessageFilter:
     def check(self) -> None:
         """Raise ``TypeError`` or ``ValueError``, which name the argument, for an invalid condition."""
         for name, at in (("since", self.since), ("until", self.until)):
-            if at is not None and at.tzinfo is None:
-                raise ValueError(f"{name} must be an aware datetime, not {at!r}: add a time zone")
+            if at is not None:
+                moment_ms(name, at)
         if self.since and self.until and self.since >= self.until:
             raise ValueError(f"until ({self.until}) must be later than since ({self.since})")
         for name, given in (("keys", self.keys), ("kinds", self.kinds)):

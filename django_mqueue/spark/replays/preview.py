@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ...policy.durations import moment
 from ..collecting import collect_all
 from ..reader.conditions import evaluated
 from .message_filter import MessageFilter
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KEYS, SAMPLE, CUT = 20, 5, 200
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The number of keys, of sample messages, and of characters of a sample's payload, in a preview."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def preview(
     hours: Counter[datetime] = Counter()
     for row in sorted(counted, key=lambda row: row["hour"]):
         kinds[row["kind"] or ""] += row["n"]
-        hours[EPOCH + timedelta(hours=row["hour"])] += row["n"]
+        hours[moment(row["hour"] * 3_600_000)] += row["n"]
     return Preview(
         name=name,
         topic=topic,
@@ -89,14 +90,10 @@ def preview(
         kinds=dict(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
         hours=dict(hours),
         keys={row["key"]: row["count"] for row in by_key},
-        sample=tuple({**row.asDict(), "published_at": _time(row["published_at"])} for row in sample),
+        sample=tuple({**row.asDict(), "published_at": moment(row["published_at"])} for row in sample),
         stored=stored,
     )
 
 
 def _end(found: Any) -> End | None:
-    return None if found is None else End(int(found["offset"]), _time(found["at"]))
-
-
-def _time(ms: int) -> datetime:
-    return EPOCH + timedelta(milliseconds=ms)
+    return None if found is None else End(int(found["offset"]), moment(found["at"]))

@@ -70,8 +70,8 @@ def replay(
 ) -> Preview | Replayed:
     """Store messages of a topic again, in the order of each key.
 
-    The messages come from the archive ``source``. With ``live``, or without a ``source``, they also come from the log
-    above it.
+    The messages come from the archive ``source``; with ``live``, also from the log above it. Without ``source``, they
+    come from the log.
 
     * ``name``: identifies the replay. A run with the name of an earlier run continues it.
     * ``as_of``: the state of the archive, as a version of its table of messages or as a time; only without the log.
@@ -160,13 +160,15 @@ class _Replay(GuardedSource):
             self._end()
             return Replayed(self.run.name, self.run.topic, 0, self._total(), True, True)
         run = replace(self.run, lanes=lanes)
+        before = self.copied(run)
         try:
             copies = self.store(run, self._upto(originals, record), self.message_filter)
         except ConditionFailed:  # For other errors the replay can continue later.
             self.connection.run(partial(self._give_up, run=run))
             raise
         if copies is None:
-            return Replayed(run.name, run.topic, 0, self.copied(run), False)
+            total = self.copied(run)
+            return Replayed(run.name, run.topic, total - before, total, False)
         self.connection.run(partial(self._finish, run=run))
         self._end()
         return Replayed(run.name, run.topic, copies, self._total(), True)
