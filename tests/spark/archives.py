@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from django_mqueue.spark import Archive
 from django_mqueue.spark.archives.catalog import FORMAT, FORMAT_PROPERTY, GROUP, ID
 from django_mqueue.spark.archives.parquet import FileEntry, arrow_schema, conformed, files_of
+from django_mqueue.spark.archives.requests import TABLES
 from django_mqueue.spark.archives.storage import storage_at
-from django_mqueue.spark.archives.tables import TABLES, Kind, create_table
+from django_mqueue.spark.archives.tables import Kind, create_table
 from django_mqueue.spark.reader.options import Table
 
 DAY = datetime(2026, 11, 21, 12, tzinfo=UTC)

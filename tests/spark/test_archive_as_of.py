@@ -14,8 +14,8 @@ from django.test import override_settings
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.models import Message
 from django_mqueue.spark import Archive, compact, erase, replay, report, verify
+from django_mqueue.spark.archives.requests import TABLES
 from django_mqueue.spark.archives.storage import LocalStorage
-from django_mqueue.spark.archives.tables import TABLES
 from django_mqueue.spark.cli import program
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
 from django_mqueue.spark.replays.preview import Preview

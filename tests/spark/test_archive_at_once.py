@@ -27,8 +27,9 @@ import pytest
 
 from django_mqueue.spark import Archive, compact, erase, verify
 from django_mqueue.spark.archives import catalog, verifying
+from django_mqueue.spark.archives.requests import TABLES
 from django_mqueue.spark.archives.storage import LocalStorage
-from django_mqueue.spark.archives.tables import TABLES, Snapshot
+from django_mqueue.spark.archives.tables import Snapshot
 from django_mqueue.spark.errors import ArchiveError
 
 from .archives import add, age, batch, begin, data, rows

@@ -16,8 +16,9 @@ from ..errors import ArchiveError, NoArchive, NoSuchTopic
 from ..reader.options import Table
 from .locations import check_as_of
 from .parquet import FileEntry, arrow_schema, row_groups, schema
+from .requests import TABLES
 from .storage import LocalStorage, Storage, storage_at, visible_files
-from .tables import TABLES, Snapshot, commit_times, open_table
+from .tables import Snapshot, commit_times, open_table
 from .topic_state import Last
 
 if TYPE_CHECKING:

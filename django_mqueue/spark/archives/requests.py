@@ -13,7 +13,10 @@ from ..reader.options import ROWS_PER_PARTITION, TOPIC_MAX, ReadOptions, Table, 
 from ..suffixes import OPTION
 
 TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
-"""The tables of an archive, in the order in which a batch is committed."""
+"""The tables of an archive, in the order in which a batch is committed and a report reads them.
+
+In this order, a message that is deleted while a report reads is never counted as unfinished.
+"""
 
 BATCH_ROWS = 1_000_000
 HISTORY_AFTER = 3600.0

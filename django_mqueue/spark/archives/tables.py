@@ -30,7 +30,6 @@ import pyarrow as pa
 from ..errors import ArchiveError, NoSpark
 from ..reader.options import Table
 from .parquet import FileEntry, arrow_schema
-from .requests import TABLES as TABLES
 from .storage import Storage
 
 if TYPE_CHECKING:

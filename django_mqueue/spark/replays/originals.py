@@ -121,11 +121,11 @@ class GuardedSource:
         return Originals(topic, archive, archived, max(archived, found), live, settled=found)
 
     def hold_back_deletion(self, using: str, *, begun: bool, gap_is_error: bool) -> Originals:
-        """Register the guard, so that the log keeps the messages that only it holds. Return where all messages are.
+        """Register the guard, so that the log keeps all messages above the archive. Return where all messages are.
 
-        Before that, the archive may grow and the log may shrink. So this opens the archive again after it. ``begun``:
-        whether an earlier run finished this step. A registered guard does not prove that it checked for a gap. Raises
-        ``LogGap`` if no group has held back deletion all the time, unless ``gap_is_error`` is false.
+        Until it is registered, the archive may grow and the log may shrink. So this then opens the archive again.
+        ``begun``: whether an earlier run has checked for a gap; a registered guard does not prove that. Raises
+        ``LogGap`` if deletion was not held back all the time, unless ``gap_is_error`` is false.
         """
         topic, group = self.topic, self.guard
         first = self.find(using, live=True)
@@ -183,14 +183,14 @@ def _check_deletion_was_held_back(
     if found is None:
         raise LogGap(
             f"group {group!r}, which holds back deletion for this, was unsubscribed from topic {topic!r} after the"
-            " start: messages that are not stored yet may be deleted. Start again; or allow the gap to continue with"
-            " the remaining messages"
+            " start: messages that are not stored yet may be deleted. Allow the gap to continue with the remaining"
+            " messages. Or start again: a replay with another name, a backfill after you unsubscribe its group"
         )
     if found.above > archived:
         raise LogGap(
             f"the archive holds topic {topic!r} up to offset {archived}, but since the start group {group!r} holds"
             f" back deletion only above {found.above}: this is another archive, or an older copy. Give the archive"
-            " from the start; or allow the gap to continue with the remaining messages"
+            " of the first run; or allow the gap to continue with the remaining messages"
         )
 
 

@@ -12,6 +12,7 @@ from ...service.registration import groups_of
 from ...store import offsets as positions
 from ...store.queries import group_rows
 from ...store.scheduling import parked_retries as parked
+from ..archives.requests import TABLES
 from ..connecting import connected, connecting
 from ..errors import NoSuchTopic
 from ..reader.options import Table, read_options
@@ -22,12 +23,6 @@ from .requests import ReportRequest
 
 if TYPE_CHECKING:
     from ..archives.catalog import Archive
-
-TABLES: tuple[Table, ...] = ("dead_letters", "deliveries", "messages")
-"""The tables in the order in which they are read.
-
-In this order, a message that is deleted during the reading is never counted as unfinished.
-"""
 
 PAGE = 5_000
 """The maximum number of parked retries in one query."""
@@ -44,11 +39,11 @@ class Extent:
     live: dict[Table, int] = field(default_factory=dict)
     groups: dict[str, positions.Registration] = field(default_factory=dict)
 
-    def above(self, table: Table) -> tuple[int, int]:
+    def new_bounds(self, table: Table) -> tuple[int, int]:
         """Return the bounds of the log: it is read above the first offset and up to the second."""
         return self.archived.get(table, 0), self.live.get(table, 0)
 
-    def overlap(self, table: Table) -> tuple[int, int]:
+    def overlap_bounds(self, table: Table) -> tuple[int, int]:
         """Return the bounds between which the log is searched for archived rows.
 
         No group needs messages up to the first offset.
@@ -165,6 +160,6 @@ def check_unmoved(archive: Archive | None, extents: Mapping[str, Extent]) -> Non
         for table in TABLES:
             if archive.upto(topic, table) > extent.archived.get(table, 0):
                 raise LogGap(
-                    f"topic {topic!r} was archived further while it was read, so some messages may have been deleted"
-                    " before: make the report again while no archive run is active"
+                    f"topic {topic!r} was archived further while it was read, so some messages may be missing: make"
+                    " the report again while no archive run is active"
                 )

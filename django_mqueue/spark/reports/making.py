@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from ...policy.durations import moment
+from ..archives.requests import TABLES
 from ..configuring import session_settings
 from . import counting
 from .backlogs import Backlogs, Row, by, by_step, total
 from .counting import AFTER, BEFORE
-from .extents import TABLES, Extent
+from .extents import Extent
 from .figures import (
     ACCURACY,
     EXACT_BELOW,

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from ..archives.requests import TABLES
 from ..collecting import collect_all
 from ..connecting import connected, connecting
 from ..database.backfilling import COPY_IDS
 from ..reader.options import Table, read_options
 from .extents import (
-    TABLES,
     Extent,
     Retry,
     check_unmoved,
@@ -127,8 +127,12 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
     tables: dict[Table, DataFrame] = {}
     overlap: dict[Table, DataFrame] = {}
     for table in TABLES:
-        both = _live(spark, request, table, _OVERLAP, extents, Extent.overlap) if table in _OVERLAP else []
-        frames = _live(spark, request, table, _COLUMNS, extents, Extent.above)
+        both = (
+            _live(spark, request, table, _OVERLAP, extents, Extent.overlap_bounds)
+            if table in _OVERLAP
+            else []
+        )
+        frames = _live(spark, request, table, _COLUMNS, extents, Extent.new_bounds)
         rows += sum(frame.count() for frame in (*both, *frames))
         if both:
             overlap[table] = union_by_name(both)
@@ -197,13 +201,13 @@ def _live(
 def never_broadcast(frame: DataFrame) -> DataFrame:
     """Mark one side of a join, so that Spark never holds all of it in memory.
 
-    Spark would do this for a table with small files, even if the files have many rows.
+    Otherwise Spark broadcasts a table with small files, even if they have many rows.
     """
     return frame.hint("merge")
 
 
 def merge_history(archived: DataFrame, overlap: DataFrame) -> DataFrame:
-    """Return the archived history, with the state of the log for deliveries that had not ended when it was archived.
+    """Return the archived history. Deliveries that were archived before their end have their state in the log.
 
     A delivery that had ended stays as it was archived: a ``reset`` may remove it from the log, but it did happen.
     ``overlap``: the log's history of archived messages.
