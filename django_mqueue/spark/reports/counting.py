@@ -131,7 +131,7 @@ def _events(
             .where("`offset` > start")
         )
         parts.append(overlap.selectExpr("topic", "reader", "ended AS at", "'overlap' AS what"))
-    # Leave out a group that has only errors, all outside the requested time.
+    # Drop errors outside the requested time: alone, they must not add a group to the report.
     return (
         union_by_name(parts)
         .selectExpr("*", f"{_step('at', request)} AS step")
@@ -219,9 +219,9 @@ def _each_key(read: Read, request: ReportRequest) -> DataFrame:
 
 
 def _top(frame: DataFrame, of: str, name: str, most: int) -> DataFrame:
-    """Return the ``most`` rows with the highest ``count`` of each group of rows, with their ``place``."""
-    place = f"row_number() OVER (PARTITION BY {of} ORDER BY count DESC, {name} ASC) AS place"
-    return frame.selectExpr("*", place).where(f"place <= {most}")
+    """Return the ``most`` rows with the highest ``count`` of each group of rows, with their ``rank``."""
+    rank = f"row_number() OVER (PARTITION BY {of} ORDER BY count DESC, {name} ASC) AS rank"
+    return frame.selectExpr("*", rank).where(f"rank <= {most}")
 
 
 def kind_of(error: str | None) -> tuple[str, bool, str]:

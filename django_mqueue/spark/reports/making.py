@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -42,8 +42,6 @@ PARTS = len(TABLES) + counting.PARTS
 _EVERYWHERE = ("finished", "dead", "removed", "failures", "attempts", "retried")
 _IN_TOTAL = (*_EVERYWHERE, "errors_not_kept", "several_deliveries", "in_flight", "waiting")
 """Counts that are columns of groups. The counts in ``_EVERYWHERE`` are also columns of steps."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def report(
@@ -102,7 +100,7 @@ class _ReportBuilder:
     def __init__(self, request: ReportRequest, found: Read, counts: counting.Counted) -> None:
         self.request, self.extents, self.counts = request, found.extents, counts
         self.gaps = found.gaps
-        self.at = datetime.now(UTC) if found.at is None else _moment(found.at)
+        self.at = datetime.now(UTC) if found.at is None else moment(found.at)
         self.published = by(counts.published, "topic")
         self.events = by(counts.events, "topic", "reader")
         self.times = by(counts.times, "topic", "reader")
@@ -117,12 +115,12 @@ class _ReportBuilder:
         topics = [self._topic(topic, extent) for topic, extent in self.extents.items()]
         groups = [self._group(*pair) for pair in self.pairs]
         steps = [one for pair in self._pairs_with_steps() for one in self._steps(*pair)]
-        errors = sorted(self.counts.errors, key=itemgetter("topic", "reader", "place"))
+        errors = sorted(self.counts.errors, key=itemgetter("topic", "reader", "rank"))
         return Report(
             at=self.at,
             by=request.by,
-            since=None if request.since is None else _moment(request.since),
-            until=None if request.until is None else _moment(request.until),
+            since=None if request.since is None else moment(request.since),
+            until=None if request.until is None else moment(request.until),
             archive=request.archive,
             live=request.live,
             topics=topics,
@@ -144,8 +142,8 @@ class _ReportBuilder:
             targeted=total(row for row in firsts if row["target"] and row["origin"] != "redriven"),
             redriven=total(row for row in firsts if row["origin"] == "redriven"),
             retries=total(row for row in rows if row["origin"] == "retry"),
-            first_published=_moment(min(row["low"] for row in firsts)) if firsts else None,
-            last_published=_moment(max(row["high"] for row in firsts)) if firsts else None,
+            first_published=moment(min(row["low"] for row in firsts)) if firsts else None,
+            last_published=moment(max(row["high"] for row in firsts)) if firsts else None,
             keys=keys["keys"],
             without_key=keys["without_key"],
             archived_upto=archived,
@@ -178,7 +176,7 @@ class _ReportBuilder:
         )
 
     def _pairs_with_steps(self) -> list[tuple[str, str | None]]:
-        """Return the pairs of topic and group whose steps are in the report. The group is None if there is none."""
+        """Return (topic, group) for all steps of the report. The group is None for a topic without groups."""
         topics = self.extents.keys() - {topic for topic, _ in self.pairs}
         groups = [
             (topic, group)
@@ -201,7 +199,7 @@ class _ReportBuilder:
             yield StepFigures(
                 topic,
                 group,
-                start=_moment(step * self.request.step),
+                start=moment(step * self.request.step),
                 published=published[step],
                 first_delivery=_times(row, "first_delivery"),
                 ack=_times(row, "ack"),
@@ -212,7 +210,7 @@ class _ReportBuilder:
     def _keys(self, published: Mapping[str, int]) -> list[KeyFigures]:
         return [
             KeyFigures(row["topic"], row["key"], row["count"], row["count"] / published[row["topic"]])
-            for row in sorted(self.counts.keys, key=itemgetter("topic", "place"))
+            for row in sorted(self.counts.keys, key=itemgetter("topic", "rank"))
         ]
 
     def _notes(self, groups: Sequence[GroupTotals], steps: Sequence[StepFigures]) -> list[str]:
@@ -240,8 +238,8 @@ class _ReportBuilder:
         if unknown := sum(sum(self.backlogs.unknown(pair).values()) for pair in given):
             notes.append(
                 f"{unknown:,} messages were archived with incomplete history and then deleted. It is unknown when a"
-                " group was done with them, or whether it received them. The backlog of such a group ends before the"
-                " first of these messages."
+                " group was done with them, or whether it received them. The backlog of such a group is unknown from"
+                " the first of these messages on."
             )
         if self.request.archive is None:
             notes.append("The report covers only what the log still holds: deleted messages are not counted.")
@@ -255,8 +253,8 @@ class _ReportBuilder:
 
 def _error(row: Row) -> ErrorFigures:
     return ErrorFigures(
-        row["topic"], row["reader"], row["error"], row["is_class"], row["count"], _moment(row["first"]),
-        _moment(row["last"]), row["example"],
+        row["topic"], row["reader"], row["error"], row["is_class"], row["count"], moment(row["first"]),
+        moment(row["last"]), row["example"],
     )  # fmt: skip
 
 
@@ -265,7 +263,3 @@ def _times(row: Row | None, name: str) -> Times:
         return Times()
     p50, p95, p99 = row[name]
     return Times(p50, p95, p99, row[f"{name}_of"])
-
-
-def _moment(milliseconds: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=milliseconds)

@@ -105,7 +105,7 @@ def sections(report: Report) -> Iterator[Section]:
         _PERCENTILES + (f" {older:,} older rows are left out; JSON and CSV have all of them." if older else ""),
     )  # fmt: skip
     yield _section(
-        "Errors", "Topic, Group, Error, Count, First, Last, The newest", ("Topic", "Group", "Error", "The newest"),
+        "Errors", "Topic, Group, Error, Count, First, Last, Example", ("Topic", "Group", "Error", "Example"),
         ((one.topic, one.group, one.error, one.count, one.first, one.last, one.example) for one in report.errors),
     )  # fmt: skip
     yield _section(
