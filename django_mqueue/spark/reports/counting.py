@@ -11,7 +11,7 @@ from ..collecting import collect_all
 from ..errors import OptionError
 from .deliveries import delivery_facts, messages_with_in_log, orphan_dead_letters, size, starts_of
 from .figures import ACCURACY, PERCENTILES
-from .reading import ONCE, Read, never_broadcast, union_by_name
+from .reading import ITEM, ONCE, Read, never_broadcast, union_by_name
 from .requests import ReportRequest
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 200_000
 """The maximum number of rows that the driver accepts for each table."""
+
+WEEK_MS, MONDAY_MS = 7 * 86_400_000, 3 * 86_400_000
+"""The length of a week. The second is added to a time, because 1970-01-01 was a Thursday."""
 
 BEFORE, AFTER = -1, -2
 """Values of ``step`` for a time before, or after, the requested time."""
@@ -41,9 +44,10 @@ class Counted:
     errors: Rows
     keys: Rows
     key_totals: Rows
+    items: Rows
 
 
-PARTS = 6
+PARTS = 7
 """The number of tables that are counted."""
 
 
@@ -74,6 +78,7 @@ def counted(spark: SparkSession, read: Read, request: ReportRequest, step: Calla
             times=collected(_grouped(timed, ["topic", "reader"], *_TIMES)),
             errors=collected(_errors(within, request)),
             keys=collected(_top(each_key.where("key IS NOT NULL"), "topic", "key", request.top)),
+            items=collected(_items(read, request)),
             key_totals=collected(_grouped(each_key, ["topic"], "count(key) AS keys", without_key)),
         )
     finally:
@@ -216,6 +221,24 @@ def _errors(events: DataFrame, request: ReportRequest) -> DataFrame:
 def _each_key(read: Read, request: ReportRequest) -> DataFrame:
     messages = read.tables["messages"].where(f"origin IN {ONCE} AND {_step('published', request)} >= 0")
     return _grouped(messages, ["topic", "key"], "count(*) AS count")
+
+
+def _items(read: Read, request: ReportRequest) -> DataFrame:
+    """Count the work items that were finished, by kind and week. Weeks begin on Monday in UTC."""
+    messages = read.tables["messages"]
+    if "item" not in messages.columns:
+        messages = messages.selectExpr("*", f"CAST(NULL AS {ITEM}) AS item")
+    week = f"CAST(floor((published + {MONDAY_MS}) / {WEEK_MS}) AS BIGINT) AS week"
+    finished = messages.where(f"item IS NOT NULL AND {_step('published', request)} >= 0")
+    return _grouped(
+        finished.selectExpr(
+            "topic", "coalesce(item.kind, '') AS kind", week, "item.automated", "item.seconds"
+        ),
+        ["topic", "kind", "week"],
+        "count(*) AS count",
+        "count_if(automated) AS by_handler",
+        "avg(seconds) AS seconds",
+    )
 
 
 def _top(frame: DataFrame, of: str, name: str, most: int) -> DataFrame:

@@ -132,3 +132,19 @@ class KeyFigures:
     key: str
     published: int
     share: float
+
+
+@dataclass(frozen=True)
+class ItemFigures:
+    """The items of a worklist and a kind that were finished in a week. ``week``: its first day, a Monday in UTC.
+
+    ``share``: the part that a handler has finished, from 0 to 1. ``mean_seconds``: the mean time until the end.
+    """
+
+    topic: str
+    kind: str
+    week: datetime
+    finished: int
+    by_handler: int
+    share: float
+    mean_seconds: float

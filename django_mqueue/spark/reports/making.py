@@ -21,6 +21,7 @@ from .figures import (
     EXACT_BELOW,
     ErrorFigures,
     GroupTotals,
+    ItemFigures,
     KeyFigures,
     StepFigures,
     Times,
@@ -128,6 +129,7 @@ class _ReportBuilder:
             steps=steps,
             errors=[_error(row) for row in errors],
             keys=self._keys({one.topic: one.published for one in topics}),
+            items=self._items(),
             notes=self._notes(groups, steps),
         )
 
@@ -212,6 +214,15 @@ class _ReportBuilder:
             KeyFigures(row["topic"], row["key"], row["count"], row["count"] / published[row["topic"]])
             for row in sorted(self.counts.keys, key=itemgetter("topic", "rank"))
         ]
+
+    def _items(self) -> list[ItemFigures]:
+        return [
+            ItemFigures(
+                row["topic"], row["kind"], moment(row["week"] * counting.WEEK_MS - counting.MONDAY_MS), row["count"],
+                row["by_handler"], row["by_handler"] / row["count"], round(row["seconds"] or 0, 3),
+            )
+            for row in sorted(self.counts.items, key=itemgetter("topic", "week", "kind"))
+        ]  # fmt: skip
 
     def _notes(self, groups: Sequence[GroupTotals], steps: Sequence[StepFigures]) -> list[str]:
         notes = list(self.gaps)

@@ -35,15 +35,15 @@ Pair = tuple[str, str | None]
 
 
 def page(report: Report) -> str:
-    topics, groups, steps, errors, keys = map(_table, sections(report))
+    topics, groups, steps, errors, keys, items = map(_table, sections(report))
     return format_html(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta http-equiv="Content-Security-Policy" content="{}">'
         '<link rel="icon" href="data:,"><title>{}</title><style>{}</style></head>'
-        '<body class="mqueue"><main><h1>{}</h1>{}{}{}{}{}{}{}</main></body></html>\n',
+        '<body class="mqueue"><main><h1>{}</h1>{}{}{}{}{}{}{}{}</main></body></html>\n',
         _POLICY, _title(report), _styles(), _title(report), _heading(report), topics, groups, _drawings(report),
-        errors, keys, steps,
+        items, errors, keys, steps,
     )  # fmt: skip
 
 

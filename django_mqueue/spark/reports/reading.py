@@ -84,6 +84,15 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
 The expressions have the same meaning under all settings of the session.
 """
 
+WORKLIST = "worklist."
+"""The beginning of the topics to which worklists publish the steps of their items."""
+
+ITEM = "STRUCT<kind: STRING, automated: BOOLEAN, seconds: DOUBLE>"
+_ITEM_OF_STEP = (
+    f"IF(topic LIKE '{WORKLIST}%' AND kind = 'finished', from_json(CAST(payload AS STRING), '{ITEM}'), NULL)"
+    " AS item"
+)
+
 _OVERLAP: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": ("topic STRING, `offset` BIGINT", ("topic", "`offset`")),
     "deliveries": _COLUMNS["deliveries"],
@@ -123,6 +132,7 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
     archive = open_archive(request)
     extents, at, parked = extents_of(request, archive)
     gaps = gaps_of(request, archive, extents)
+    columns = _columns(extents)
     rows = 0
     tables: dict[Table, DataFrame] = {}
     overlap: dict[Table, DataFrame] = {}
@@ -132,7 +142,7 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
             if table in _OVERLAP
             else []
         )
-        frames = _live(spark, request, table, _COLUMNS, extents, Extent.new_bounds)
+        frames = _live(spark, request, table, columns, extents, Extent.new_bounds)
         rows += sum(frame.count() for frame in (*both, *frames))
         if both:
             overlap[table] = union_by_name(both)
@@ -140,14 +150,14 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
         topics = [topic for topic, extent in extents.items() if extent.archived.get(table)]
         if archive is not None and topics:
             rows += sum(entry.rows for topic in topics for entry in archive.entries(topic, table))
-            frame = archive.frame(spark, topics, table).selectExpr(*_COLUMNS[table][1])
+            frame = archive.frame(spark, topics, table).selectExpr(*columns[table][1])
             frame = frame.selectExpr("*", "true AS archived")
             if both and table == "deliveries":
                 frame = merge_history(frame, overlap[table])
             parts.append(frame)
         if not parts:
-            schema, columns = _COLUMNS[table]
-            parts = [spark.createDataFrame([], schema).selectExpr(*columns, "false AS archived")]
+            schema, expressions = columns[table]
+            parts = [spark.createDataFrame([], schema).selectExpr(*expressions, "false AS archived")]
         tables[table] = union_by_name(parts)
         step()
     if request.live:
@@ -158,6 +168,14 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
         # If deletion is held back now, it was held back during the read.
         gaps = gaps_of(request, archive, extents)
     return Read(extents, at, tables, rows, parked, gaps, overlap)
+
+
+def _columns(extents: Mapping[str, Extent]) -> dict[Table, tuple[str, tuple[str, ...]]]:
+    """Return the columns of each table; those of messages with ``item`` if a topic has the steps of a worklist."""
+    if not any(topic.startswith(WORKLIST) for topic in extents):
+        return _COLUMNS
+    schema, expressions = _COLUMNS["messages"]
+    return {**_COLUMNS, "messages": (f"{schema}, kind STRING, payload BINARY", (*expressions, _ITEM_OF_STEP))}
 
 
 def union_by_name(parts: Sequence[DataFrame]) -> DataFrame:

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from .. import private
-from .figures import PERCENTILES, ErrorFigures, GroupTotals, KeyFigures, StepFigures, Times, TopicTotals
+from .figures import (
+    PERCENTILES,
+    ErrorFigures,
+    GroupTotals,
+    ItemFigures,
+    KeyFigures,
+    StepFigures,
+    Times,
+    TopicTotals,
+)
 from .page import page
 from .tables import text
 
@@ -24,6 +33,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 TABLES = {
     "topics": TopicTotals, "groups": GroupTotals, "steps": StepFigures, "errors": ErrorFigures, "keys": KeyFigures,
+    "items": ItemFigures,
 }  # fmt: skip
 
 
@@ -50,6 +60,7 @@ class Report:
     errors: Sequence[ErrorFigures]
     keys: Sequence[KeyFigures]
     notes: Sequence[str] = ()
+    items: Sequence[ItemFigures] = ()
 
     def to_json(self) -> str:
         """Return the whole report as one JSON object."""

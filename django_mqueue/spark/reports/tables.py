@@ -80,7 +80,7 @@ def heading(report: Report) -> str:
 
 
 def sections(report: Report) -> Iterator[Section]:
-    """Yield the tables: topics, groups, steps, errors and keys."""
+    """Yield the tables: topics, groups, steps, errors, keys and work items."""
     yield _section(
         "Topics", "Topic, Published, For one group, Redriven, Keys, Without a key, First, Last", ("Topic",),
         ((one.topic, one.published, one.targeted, one.redriven, one.keys, one.without_key, one.first_published,
@@ -111,6 +111,12 @@ def sections(report: Report) -> Iterator[Section]:
     yield _section(
         "Hottest keys", "Topic, Key, Published, Share", ("Topic", "Key"),
         ((one.topic, one.key, one.published, f"{one.share:.1%}") for one in report.keys),
+    )  # fmt: skip
+    yield _section(
+        "Work items, by week and kind", "Worklist, Kind, Week from, Finished, By handlers, Share, Mean time",
+        ("Worklist", "Kind", "Week from"),
+        ((one.topic.partition(".")[2], one.kind, f"{one.week:%Y-%m-%d}", one.finished, one.by_handler,
+          f"{one.share:.0%}", duration(one.mean_seconds * 1000)) for one in report.items),
     )  # fmt: skip
 
 
