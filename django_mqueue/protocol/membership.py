@@ -39,7 +39,7 @@ RELEASE_TIMEOUT = 2.0
 class Membership:
     """One subscriber's membership, called from one thread.
 
-    Callers of ``heard``, ``look_again``, ``reload`` and ``stop`` hold the context's lock.
+    Callers of ``heard``, ``look_again``, ``reload``, ``stop`` and ``wind_up`` hold the context's lock.
     """
 
     def __init__(self, context: ConsumerState, tailer: Tailer) -> None:
@@ -53,6 +53,7 @@ class Membership:
         self._predecessor: Holder | None = None
         """An earlier incarnation of this name that still holds leases."""
         self._beat_at = self._renew_at = self._scan_at = -math.inf
+        self._is_leaving = False
 
     @property
     def lease_ms(self) -> int:
@@ -106,18 +107,33 @@ class Membership:
     def tick(self) -> None:
         """Renew leases, and run a discovery with a heartbeat, each if due. Between discoveries, take new partitions."""
         with self.context.lock:
-            self._tick()
+            now = time.monotonic()
+            self._renew_if_due(now)
+            if now >= self._beat_at:
+                self._discover()
+            else:
+                self._take_new()
 
-    def _tick(self) -> None:
+    def wind_up(self) -> None:
+        """Send heartbeats as a member without a share, take nothing, and release what has nothing in flight.
+
+        The other members share the partitions without this one. It keeps its session lock, so that they take over at
+        once if its process is killed before its last handler ends.
+        """
         now = time.monotonic()
+        self._renew_if_due(now)
+        if now >= self._beat_at or not self._is_leaving:
+            self._is_leaving = True
+            self._check_in()
+            self._beat_at = now + self.interval
+        self._leave(len(self.context.partitions))
+        self._release_left()
+
+    def _renew_if_due(self, now: float) -> None:
         if now >= self._renew_at or self.context.doubt:
             self.context.doubt = False
             self._renew()
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", self.context.topic))
-        if now >= self._beat_at:
-            self._discover()
-        else:
-            self._take_new()
 
     def due_in(self) -> float:
         """Return the seconds until a discovery or a renewal is due."""
@@ -129,7 +145,7 @@ class Membership:
         if now >= self._renew_at:
             if leases.renew(context.using, context.holder) != len(context.partitions):
                 context.doubt = True
-            heartbeats.beat(context.using, context.holder)
+            heartbeats.beat(context.using, context.holder, is_leaving=self._is_leaving)
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
     def _renew(self) -> None:
@@ -146,7 +162,7 @@ class Membership:
     def _check_in(self) -> Discovery:
         """Send a heartbeat and read the group's state. Raise an error if this subscriber must not continue."""
         context = self.context
-        is_announced = heartbeats.beat(context.using, context.holder)
+        is_announced = heartbeats.beat(context.using, context.holder, is_leaving=self._is_leaving)
         found = self._look()
         registration = found.registration
         self.tailer.update_shared_settled(context.topic, found.settled)
@@ -332,7 +348,7 @@ class Membership:
         share_is_enough = [p.name for p in context.partitions.values() if p.leaving and not p.in_flight]
         for some in batches(share_is_enough):
             left = leases.release(context.using, context.holder, some)
-            context.drop(left, "shared")
+            context.drop(left, "stopped" if self._is_leaving else "shared")
             self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
             logger.info(
                 "partitions released: subscriber %s, group %s, topic %s, %s left to others",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from contextlib import contextmanager
 
 from django.db import DatabaseError
@@ -66,6 +66,20 @@ class Subscriber:
             self.watermarks.finish()
             self.membership.stop(patient=patient)
             self.leave_tailer()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
+
+    def wind_up(self, unstarted: MutableSequence[Delivery]) -> None:
+        """Do what is due while the last handlers run. Put back, and remove, ``unstarted``; release idle partitions."""
+        context = self.context
+        with context.lock:
+            if self.resting:
+                self.membership.send_heartbeat_if_due()
+                return
+            self.claiming.make_sure()
+            self.acknowledger.give_back(unstarted)
+            unstarted.clear()
+            if any(not partition.in_flight for partition in context.partitions.values()):
+                self.watermarks.finish()
+            self.membership.wind_up()
 
     def leave_tailer(self) -> None:
         self.tailer.leave(self.context.topic, self)

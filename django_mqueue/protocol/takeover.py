@@ -47,15 +47,15 @@ def live_members(
     """
     lock = session_lock.of(context.using)
     if lock is None:
-        return [member.name for member in members], math.inf
+        return [member.name for member in members if not member.is_leaving], math.inf
     names, look_in = [], math.inf
     for member in members:
         due = math.inf
         if member.lock_is_free and member.incarnation != context.holder.incarnation:
             due = max(interval + RECONNECT - member.silent_ms / 1000, RECONNECT - lock.age)
-        if due > 0:
+        if due > 0 and not member.is_leaving:
             names.append(member.name)
-        elif not _release(context, member, interval):
+        elif due <= 0 and not _release(context, member, interval):
             due = LOOK_AGAIN
         if due > 0:
             look_in = min(look_in, due)

@@ -40,13 +40,16 @@ def announce(cursor: CursorWrapper, holder: Holder) -> str | None:
     return before or None
 
 
-def beat(using: str, holder: Holder) -> bool:
+def beat(using: str, holder: Holder, *, is_leaving: bool = False) -> bool:
     """Write a heartbeat, unless the row is locked. Return False if the row is gone or another incarnation's.
 
-    An UPDATE would wait for a locked row. This INSERT ... SELECT skips it, and otherwise updates the duplicate.
+    ``is_leaving``: the subscriber finishes what runs, and wants no share of the partitions. An UPDATE would wait for
+    a locked row. This INSERT ... SELECT skips it, and otherwise updates the duplicate.
     """
     lock = session_lock.of(using)
     name, params = lock.held_name() if lock else ("''", [])
+    if is_leaving:
+        name = f"CONCAT({name}, '{session_lock.LEAVING}')"
 
     def work(cursor: CursorWrapper) -> bool:
         cursor.execute(
@@ -92,12 +95,14 @@ class Member:
     """A subscriber whose heartbeat has not expired. ``silent_ms``: milliseconds since this heartbeat.
 
     ``lock_is_free``: its session lock is free (see ``session_lock``), so the session that held it has ended.
+    ``is_leaving``: it finishes what runs, and wants no share of the partitions.
     """
 
     name: str
     incarnation: str
     silent_ms: int
     lock_is_free: bool
+    is_leaving: bool
 
 
 def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:

@@ -193,18 +193,18 @@ class Runner:
             due.append(self._completer.due_in())
         return max(min(due, default=math.inf), PAUSE_LEAST)
 
-    def _tick_subscribers(self, *, membership_only: bool = False) -> None:
+    def _tick_subscribers(self, *, winding_up: bool = False) -> None:
         """Do the due work of each subscriber. If its group was unsubscribed, it waits until it is subscribed again."""
         for subscriber in list(self._joined):
             try:
                 with subscriber.resting_after_lock_wait():
-                    if membership_only and not subscriber.resting:
-                        subscriber.membership.tick()
+                    if winding_up:
+                        subscriber.wind_up(self._dispatcher.sharing.ahead[subscriber])
                     else:
                         subscriber.tick()
             except MQueueError as error:
                 self._retire(subscriber, error)
-        if not membership_only:
+        if not winding_up:
             self._members.join_if_due()
 
     def _retire(self, subscriber: Subscriber, error: MQueueError) -> None:
@@ -294,7 +294,7 @@ class Runner:
     def _wind_up(self) -> bool:
         self._stopping = True
         self._settle()
-        self._tick_subscribers(membership_only=True)
+        self._tick_subscribers(winding_up=True)
         self._completer.keep_visible()
         if self._pool.calls or self._completer.finished:
             self._dispatcher.collect(min(0.2, self._pool.next_limit_in()))

@@ -26,7 +26,11 @@ from .timeouts import worker_timeouts
 
 logger = logging.getLogger("django_mqueue")
 
+LEAVING = "-"
+"""The end of ``session_lock``, after the lock's name, if the subscriber finishes what runs and leaves."""
 CONSEQUENCE = "If this worker dies, other workers take over only after LEASE_DURATION"
+
+_NAME = f"TRIM(TRAILING '{LEAVING}' FROM session_lock)"
 
 
 def _prefix(using: str) -> str:
@@ -37,7 +41,7 @@ def _prefix(using: str) -> str:
 
 def is_free(using: str) -> str:
     """Return SQL that is 1 if ``session_lock`` names a lock of the server that runs the statement, and it is free."""
-    return f"CASE WHEN LEFT(session_lock, 23) = {_prefix(using)} THEN IS_FREE_LOCK(session_lock) ELSE 0 END"
+    return f"CASE WHEN LEFT(session_lock, 23) = {_prefix(using)} THEN IS_FREE_LOCK({_NAME}) ELSE 0 END"
 
 
 class SessionLock:

@@ -33,7 +33,8 @@ def read(using: str, group: str, topic: str, lease_ms: int) -> Discovery:
         " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         " WHERE consumer_group IN ('', %s) AND topic = %s AND partition_key = ''"
         f" UNION ALL SELECT 'member', subscriber_name, incarnation, {NOW_MS} - heartbeat_at,"
-        f" {session_lock.is_free(using)}, 0, 0, 0 FROM queue_subscriber_heartbeats"
+        f" {session_lock.is_free(using)}, RIGHT(session_lock, 1) = '{session_lock.LEAVING}', 0, 0"
+        " FROM queue_subscriber_heartbeats"
         f" WHERE consumer_group = %s AND topic = %s AND deregistered_at IS NULL AND heartbeat_at > {NOW_MS} - %s"
         f" UNION ALL SELECT 'leases', '', '', COUNT(*), COALESCE(SUM({FREE}), 0), {NOW_MS}, 0, 0"
         " FROM queue_partition_leases FORCE INDEX (queue_leases_holder) WHERE consumer_group = %s AND topic = %s",
@@ -41,8 +42,8 @@ def read(using: str, group: str, topic: str, lease_ms: int) -> Discovery:
     )
     found = {name: numbers for kind, name, _, *numbers in rows if kind == "offsets"}
     members = [
-        Member(name, incarnation, int(silent_ms), bool(is_free))
-        for kind, name, incarnation, silent_ms, is_free, *_ in rows
+        Member(name, incarnation, int(silent_ms), bool(is_free), bool(is_leaving))
+        for kind, name, incarnation, silent_ms, is_free, is_leaving, *_ in rows
         if kind == "member"
     ]
     ((leased, free, now_ms),) = (row[3:6] for row in rows if row[0] == "leases")

@@ -204,6 +204,11 @@ def take_money(message: Message) -> None:
     publish("receipts", message.payload["n"], key=message.key)
 
 
+@consumer("tolls", group="bridge", atomic=True, retry=QUICK)
+def take_toll(message: Message) -> None:
+    act(message)
+
+
 @consumer("quotes", group="pricing", retry=QUICK)
 def quote(message: Delivery) -> None:
     act(message)

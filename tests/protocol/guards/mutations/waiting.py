@@ -179,9 +179,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker that stops locks its consumer state while it forgets lost partitions",
         "an atomic handler's ack in another thread changes the state meanwhile, and the worker exits with an"
         " error",
-        "protocol/membership.py",
-        "        with self.context.lock:\n            self._tick()",
-        "        self._tick()",
+        "protocol/subscriber.py",
+        "with context.lock:\n            if self.resting:",
+        "if context:\n            if self.resting:",
         f"{_ACKS}::test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost",
     ),
     mutation(
