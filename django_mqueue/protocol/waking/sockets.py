@@ -57,7 +57,7 @@ class SleepSocket:
 
     def sleep(self) -> None:
         """Ask for a wake-up. After this call, check once more for what you wait for: it may have come before."""
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             os.rename(self._awake, self._asleep)
 
     @property
@@ -169,13 +169,13 @@ replace the parent directory later."""
 
 
 def _path(place: str) -> str | None:
-    """Return the path of a place; None if its parent directory does not exist, or is not only this user's."""
+    """Return the path of a place; None if its parent directory cannot exist, does not, or is not only this user's."""
     if not IS_POSSIBLE:
         return None
     key = os.geteuid(), place
     if key not in _paths:
-        root = _root()
         try:
+            root = _root()
             found = os.lstat(root)
         except OSError:
             return None

@@ -6,6 +6,7 @@ import os
 import socket as sockets_of_python
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -248,6 +249,18 @@ def test_a_directory_that_others_can_enter_is_not_used(
     with listening("orders") as socket:
         publish("orders", 2)
         assert is_woken(socket)
+
+
+def test_without_a_directory_for_temporary_files_a_publish_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example in a container whose file system is read-only. The message is stored once, and nobody is woken."""
+
+    def refuse() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    monkeypatch.setattr(sockets, "_paths", {})
+    publish("orders", 1)
+    assert sockets.slots(place_of("default")) == set()
 
 
 def test_a_request_works_without_sockets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,21 @@ def test_a_worker_that_cannot_be_woken_keeps_its_poll_interval(
         wait_until(lambda: seen.payloads == [1], "it is handled")
         assert runner._polling._current == 0.02
         assert not runner._polling._sleeper.can_be_woken
+
+
+def test_a_worker_polls_if_it_cannot_ask_for_a_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system has become read-only."""
+
+    def refuse(*paths: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    seen = Seen()
+    with worker("orders", seen, {**LONG, "POLL_INTERVAL": 0.02, "IDLE_POLL_INTERVAL": 0.02}, rest=False):
+        wait_until(sleeping, "it sleeps")
+        monkeypatch.setattr(os, "rename", refuse)
+        publish("orders", 1)
+        wait_until(lambda: seen.payloads == [1], "it is handled")
+        monkeypatch.undo()
 
 
 def refuse(place: str) -> str:
