@@ -60,9 +60,11 @@ class Sleeper:
 
     def sleep(self) -> None:
         """Ask for a wake-up. After this call, read what may have come before."""
-        if self._socket is not None and not self._socket.is_there:
+        socket = self._socket  # The thread of the connection may replace it.
+        if socket is not None and not socket.is_there:
             self._open_socket(self._slot)
-        if (socket := self._socket) is not None:
+            socket = self._socket
+        if socket is not None:
             socket.sleep()
         if self._connection is not None:
             self._connection.asked.set()
