@@ -44,11 +44,12 @@ class SignalDispatcher:
                 self._start_thread()
                 self._events.put_nowait(event)
                 return
-            except queue.Full:
-                pass
             except RuntimeError:
                 logger.exception("cannot start the thread for signal receivers")
-            self.dropped += 1
+                self.dropped += 1
+                return
+            except queue.Full:
+                self.dropped += 1
         now = time.monotonic()
         if now - self._logged_at >= LOG_EVERY:
             self._logged_at = now

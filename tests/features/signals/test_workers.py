@@ -333,6 +333,7 @@ def test_a_process_that_can_start_no_thread_goes_on_without(
         patched.setattr(threading.Thread, "start", no_thread)
         telling.put(partial(signals.acked.tell, "t"))
     assert telling.dropped == 1
+    assert "too slow" not in caplog.text
     heard = Heard()
     signals.acked.connect(heard)
     try:
