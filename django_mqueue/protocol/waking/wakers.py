@@ -60,9 +60,10 @@ class _Waker:
             self._topics.add(topic)
             self._asked.set()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="mqueue-waker", daemon=True)
-                with suppress(RuntimeError):  # The interpreter is shutting down.
-                    self._thread.start()
+                thread = threading.Thread(target=self._run, name="mqueue-waker", daemon=True)
+                with suppress(RuntimeError):  # No thread can start now, or the interpreter is shutting down.
+                    thread.start()
+                    self._thread = thread
 
     def _run(self) -> None:
         try:

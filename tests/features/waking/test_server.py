@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 from django.db import OperationalError, connection, connections
@@ -123,6 +124,18 @@ def test_a_publisher_that_may_not_wake_others_stops_trying() -> None:
         waker._not_before = -math.inf
         waker.ask("a")
         assert sleeper.result() is True
+
+
+def test_a_publisher_that_can_start_no_thread_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    waker = _Waker("default")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        waker.ask("a")
+    waker.ask("a")
+    wait_until(lambda: waker._not_before > 0 and waker._thread is None, "its thread has run")
 
 
 def test_a_publisher_without_others_keeps_no_connection() -> None:
