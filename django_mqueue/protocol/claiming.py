@@ -141,7 +141,8 @@ class Claiming:
         context, options = self.context, self.context.options
         wanted = choice.messages()
         if not wanted:
-            self.acknowledger.ack(acks, starting)
+            if acks or starting:
+                self.acknowledger.ack(acks, starting)
             return []
         claim = Claim(
             context.group, context.topic, context.holder.name, new_token(), options.visible_ms, alone

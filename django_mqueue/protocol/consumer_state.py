@@ -232,18 +232,25 @@ class ConsumerState:
                 self.unconfirmed |= {d.status.receipt: partial(note, [d]) for d in deliveries}
 
     def confirm(self) -> None:
-        """Run the callbacks in ``unconfirmed`` whose transaction has committed, as the delivery state shows."""
+        """Run the callbacks in ``unconfirmed`` whose transaction has committed, as the delivery state shows.
+
+        The caller must hold no locks: the callbacks send signals.
+        """
         if not self.unconfirmed:
             return
-        there = session.run(self.using, Deliveries(self.holder, self.unconfirmed).states)
-        for receipt in sorted(self.unconfirmed):
-            found = there.get(receipt)
-            open_here = self.in_flight.get(receipt.offset)
-            if found is not None and not found[1]:
-                self.unconfirmed.pop(receipt)()
-            elif found is None or open_here is None or open_here.status.receipt != receipt:
-                # It was settled in the meantime, or this subscriber no longer owns it.
-                del self.unconfirmed[receipt]
+        callbacks = []
+        with self.lock:
+            there = session.run(self.using, Deliveries(self.holder, self.unconfirmed).states)
+            for receipt in sorted(self.unconfirmed):
+                found = there.get(receipt)
+                open_here = self.in_flight.get(receipt.offset)
+                if found is not None and not found[1]:
+                    callbacks.append(self.unconfirmed.pop(receipt))
+                elif found is None or open_here is None or open_here.status.receipt != receipt:
+                    # It was settled in the meantime, or this subscriber no longer owns it.
+                    del self.unconfirmed[receipt]
+        for callback in callbacks:
+            callback()
 
     def settled(
         self,

@@ -155,16 +155,13 @@ class Subscription:
         return deliveries
 
     def _deliveries(self, max_messages: int) -> list[Delivery]:
-        with self._polling:
-            subscriber, scheduler = self._open_parts()
-            with subscriber.context.lock:
-                try:
-                    return self._poll(subscriber, scheduler, max_messages)
-                except Exception as error:
-                    if not errors.is_lost(error):
-                        raise
-                session.discard(self.using)
-                return self._poll(subscriber, scheduler, max_messages)
+        try:
+            return self._poll(max_messages)
+        except Exception as error:
+            if not errors.is_lost(error):
+                raise
+        session.discard(self.using)
+        return self._poll(max_messages)
 
     def ack(self, deliveries: Sequence[Delivery]) -> bool:
         """Acknowledge many deliveries in one statement, and return True.
@@ -183,12 +180,16 @@ class Subscription:
                 )
         return subscriber.acknowledger.ack(deliveries)
 
-    def _poll(self, subscriber: Subscriber, scheduler: ClaimScheduler, max_messages: int) -> list[Delivery]:
+    def _poll(self, max_messages: int) -> list[Delivery]:
+        subscriber, _ = self._open_parts()
         subscriber.context.confirm()
-        subscriber.tick()
-        subscriber.tailer.tick()
-        subscriber.membership.tick()
-        return scheduler.claim(max_messages)
+        with self._polling:
+            subscriber, scheduler = self._open_parts()
+            with subscriber.context.lock:
+                subscriber.tick()
+                subscriber.tailer.tick()
+                subscriber.membership.tick()
+                return scheduler.claim(max_messages)
 
     def _open_parts(self) -> tuple[Subscriber, ClaimScheduler]:
         if self._subscriber is None or self._scheduler is None:

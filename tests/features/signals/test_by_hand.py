@@ -17,10 +17,12 @@ from django_mqueue import (
     OutgoingMessage,
     StaleDelivery,
     Subscription,
+    pause,
     publish,
     publish_many,
     redrive,
     signals,
+    subscribe,
 )
 from django_mqueue.models import Message, PartitionLease
 from tests.support.statements import counted
@@ -319,6 +321,42 @@ def test_receivers_of_a_poll_run_with_no_lock_and_no_transaction(at: str) -> Non
             leave.set()
         polling.result()
     assert Message.objects.filter(topic="told").count() == 1
+
+
+def test_receivers_of_a_poll_that_finds_nothing_run_with_no_lock() -> None:
+    """The group is paused. Another thread polls while the receiver runs."""
+    polled: list[list[Delivery]] = []
+
+    def poll(**arguments: Any) -> None:
+        if not polled:
+            polled.append([])
+            polled.append(Background(subscription.poll).start().result())
+
+    subscribe("t", "g")
+    pause("t", "g")
+    publish("t", 1, key="k")
+    with Subscription("t", "g") as subscription, listening(signals.lease_won, then=poll):
+        poll_until(subscription, lambda _: polled)
+    assert polled == [[], []]
+
+
+def test_receivers_of_an_ack_that_a_poll_confirms_run_with_no_lock() -> None:
+    """Django calls no hook at the commit of a transaction that was begun by turning autocommit off."""
+    polled: list[list[Delivery]] = []
+
+    def poll(**arguments: Any) -> None:
+        polled.append(Background(subscription.poll).start().result())
+
+    publish("t", 1)
+    with Subscription("t", "g") as subscription, listening(signals.acked, then=poll):
+        (delivery,) = poll_until(subscription, 1)
+        connection.set_autocommit(False)
+        delivery.ack()
+        connection.commit()
+        connection.set_autocommit(True)
+        assert polled == []
+        subscription.poll()
+    assert polled == [[]]
 
 
 def finish(subscription: Subscription, count: int) -> int:
