@@ -42,6 +42,8 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
     places = offsets.positions(context.using, context.group, context.topic, names, context.start)
     left = delivery_state.in_flight(context.using, context.group, context.topic, names)
     mine = {d.status.receipt: d for d in context.in_flight.values() if d.status.receipt.partition in places}
+    pauses = {name: ms for name in names if (ms := pause_of(name))}
+    last = delivery_state.last_activities(context.using, context.group, context.topic, list(pauses))
     now = time.monotonic()
     known = set[Receipt]()
     for name in names:
@@ -53,9 +55,8 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
             new.idle_since, new.uncounted = before.idle_since, before.uncounted
             new.free_at = before.free_at
             known.update(one.receipt for one in before.quarantined)
-        if pause := pause_of(name):
-            last = delivery_state.last_activity(context.using, context.group, context.topic, name)
-            new.pause, new.free_at = pause, max(new.free_at, last + pause)
+        if pause := pauses.get(name):
+            new.pause, new.free_at = pause, max(new.free_at, last[name] + pause)
         context.partitions[name] = new
         context.has_priorities |= bool(priority_of(name))
     news: list[int] = []

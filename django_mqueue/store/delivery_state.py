@@ -15,7 +15,7 @@ from .connection.dialect import NOW_MS, flat, marks, numbers, union
 from .connection.session import Row
 
 NEWEST = 100
-"""The number of messages of a partition that ``last_activity`` reads."""
+"""The number of messages of a partition that ``last_activities`` reads."""
 
 
 @dataclass(frozen=True)
@@ -198,16 +198,19 @@ def waiting(
     return session.fetch(using, union(branch, len(partitions)), params)
 
 
-def last_activity(using: str, group: str, topic: str, partition: str) -> int:
-    """Return when a message of the partition was last delivered or finished, in epoch milliseconds; 0 if never.
+def last_activities(using: str, group: str, topic: str, partitions: Sequence[str]) -> dict[str, int]:
+    """Return when a message of each partition was last delivered or finished, in epoch milliseconds; 0 if never.
 
-    It reads the newest ``NEWEST`` messages, and misses retries of older ones.
+    It reads ``NEWEST`` messages of each, and misses retries of older ones.
     """
-    rows = session.fetch(
-        using,
-        "SELECT delivered_at, acked_at FROM queue_delivery_state FORCE INDEX (PRIMARY)"
+    if not partitions:
+        return {}
+    branch = (
+        "SELECT %s, MAX(GREATEST(COALESCE(delivered_at, 0), COALESCE(acked_at, 0)))"
+        " FROM (SELECT delivered_at, acked_at FROM queue_delivery_state FORCE INDEX (PRIMARY)"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = %s"
-        f" ORDER BY message_offset DESC LIMIT {NEWEST}",
-        [group, topic, partition],
+        f" ORDER BY message_offset DESC LIMIT {NEWEST}) x"
     )
-    return max((max(delivered or 0, finished or 0) for delivered, finished in rows), default=0)
+    params = flat([partition, group, topic, partition] for partition in partitions)
+    rows = session.fetch(using, union(branch, len(partitions)), params)
+    return {partition: int(at or 0) for partition, at in rows}

@@ -320,6 +320,12 @@ def call_api(number: int) -> None:
     seen.append(number)
 
 
+@job_options(limit=Limit(1, key=lambda customer: customer, every=timedelta(minutes=1)))
+@task
+def call_once_a_minute(customer: str) -> None:
+    seen.append(customer)
+
+
 @task
 @job_options(unique=Unique(key=lambda article: article, on_conflict="replace"), on_success=note)
 def index_and_tell(article: str) -> None:

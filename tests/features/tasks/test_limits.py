@@ -20,6 +20,7 @@ from django_mqueue.tasks.compat import TaskResult, task_backends
 from django_mqueue.testing import drain
 from tests.support.processes import Workers, wait_until
 from tests.support.running import run
+from tests.support.statements import counted
 from tests.support.subscribers import engine_of, let_worker_die, make_due
 from tests.support.waiting import gather
 
@@ -139,6 +140,22 @@ def test_a_rate() -> None:
         assert second.poll() == []
         second.ack(found)
         assert second.poll() == []
+
+
+def test_a_takeover_of_keys_of_a_rate_costs_no_statement_for_each() -> None:
+    def takeover(customers: int) -> int:
+        backend = task_backends["default"]
+        assert isinstance(backend, MQueueBackend)
+        backend.enqueue_all([(jobs.call_once_a_minute, [f"c{number}"], {}) for number in range(customers)])
+        with Subscription("tasks.default", "tasks") as subscription:
+            with counted() as cost:
+                (delivery,) = subscription.poll(1)
+            assert len(engine_of(subscription).context.partitions) == customers
+            delivery.ack()
+        return cost.count
+
+    few = takeover(2)
+    assert takeover(60) < few + 10
 
 
 def test_drain_leaves_what_a_rate_holds_back_and_moves_its_clock() -> None:

@@ -209,7 +209,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker that takes over a partition of a rate knows when its last job ran",
         "a restart of workers exceeds a rate",
         "protocol/fetching.py",
-        "max(new.free_at, last + pause)",
+        "max(new.free_at, last[name] + pause)",
         "new.free_at",
         f"{_LIMITS}::test_a_rate",
     ),
