@@ -18,6 +18,7 @@ from django.db import DatabaseError
 
 from .. import conf
 from ..exceptions import MQueueError, NotRegistered, TooManyHanging
+from ..policy.names import SUBSCRIBER_MAX, check_name
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
 from ..protocol.takeover import RECONNECT
@@ -59,7 +60,7 @@ class RunOptions:
 
 
 class Runner:
-    """Runs handlers until it is stopped."""
+    """Runs handlers until it is stopped. Raises ``ValueError`` for an invalid name."""
 
     def __init__(self, handlers: Sequence[Handler], options: RunOptions) -> None:
         self.options, self.using = options, conf.database(options.using)
@@ -67,7 +68,7 @@ class Runner:
         self._signals = SignalDispatcher()
         self._tailer = Tailer(self.using, self._signals)
         self._handlers: dict[Subscriber, Handler] = {}
-        name = options.name or default_name()
+        name = check_name("name", options.name or default_name(), SUBSCRIBER_MAX)
         for handler in handlers:
             its_options = handler.options(self.using, batch_size=options.batch_size)
             subscriber = Subscriber(

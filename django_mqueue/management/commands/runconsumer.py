@@ -20,6 +20,7 @@ from django.db import DatabaseError, connections
 from ... import conf
 from ...checks import server_problems
 from ...exceptions import MQueueError
+from ...service.subscription import BATCH_MAX
 from ...service.topics import problem_of
 from ...store.connection import errors, session
 from ...workers.processes.child import Recycling
@@ -32,6 +33,7 @@ LEFT = 3
 """Exit code of ``--drain`` if messages are left."""
 MISTAKEN_AFTER = 5.0
 """Seconds after which an unknown host name or a failed TLS connection is treated as a mistake in the settings."""
+SECONDS_MAX = 366 * 86_400
 
 NOT_WITH_RELOAD = (
     "drain", "max_messages", "max_seconds", "max_messages_per_child", "max_memory_per_child",
@@ -46,10 +48,19 @@ def positive(text: str) -> int:
     return value
 
 
+def batch_size(text: str) -> int:
+    value = positive(text)
+    if value > BATCH_MAX:
+        raise argparse.ArgumentTypeError(f"must be at most {BATCH_MAX}, not {value}")
+    return value
+
+
 def seconds(text: str) -> float:
     value = float(text)
-    if not 0 < value < 86_400 * 366:
-        raise argparse.ArgumentTypeError(f"must be a positive number of seconds, not {text}")
+    if not 0 < value <= SECONDS_MAX:
+        raise argparse.ArgumentTypeError(
+            f"must be more than 0 and at most {SECONDS_MAX} seconds (366 days), not {text}"
+        )
     return value
 
 
@@ -79,7 +90,7 @@ class Command(BaseCommand):
         )
         add("--name", help=help)
         help = "Messages of a partition at once; overrides the handlers' batch_size."
-        add("--batch-size", type=positive, help=help)
+        add("--batch-size", type=batch_size, help=help)
         add("--poll-interval", type=seconds, help="Seconds between polls when idle.")
         add("--drain", action="store_true", help="Stop when nothing is left to do now.")
         help = (
@@ -252,9 +263,9 @@ def _runner(chosen: list[Handler], using: str, options: dict[str, Any]) -> Runne
     given = {field.name: options[field.name] for field in fields(RunOptions) if field.name != "using"}
     run_options = RunOptions(**given, using=using)
     recycling = Recycling(options["max_messages_per_child"], options["max_memory_per_child"])
-    if options["processes"] == 1 and recycling == Recycling():
-        return Runner(chosen, run_options)
     try:
+        if options["processes"] == 1 and recycling == Recycling():
+            return Runner(chosen, run_options)
         return Supervisor(chosen, run_options, options["processes"], recycling)
     except ValueError as error:
         raise CommandError(f"--name: {error}") from error

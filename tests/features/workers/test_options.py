@@ -257,8 +257,12 @@ def test_there_is_no_pause_while_there_is_work() -> None:
         ("threads", "0"),
         ("max-messages", "0"),
         ("batch-size", "-1"),
+        ("batch-size", "1001"),
         ("poll-interval", "0"),
         ("max-seconds", "x"),
+        ("max-seconds", "40000000"),
+        ("name", "w" * 129),
+        ("name", "w "),
         ("drain-timeout", "-1"),
     ],
 )
