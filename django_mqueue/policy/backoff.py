@@ -26,26 +26,27 @@ Policy = Callable[[int, BaseException], Wait]
 class ExponentialBackoff:
     """Wait ``first * factor ** (attempt - 1)`` seconds, at most ``max``, reduced at random by up to ``jitter`` of it.
 
-    The jitter (0 to 1) keeps messages that failed together from being retried together ("Exponential Backoff And
-    Jitter", AWS Architecture Blog, 2015). Raises ``ValueError`` for invalid values.
+    ``first``, ``max``: seconds or a ``timedelta``. The jitter (0 to 1) keeps messages that failed together from being
+    retried together ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015). Raises ``ValueError`` for invalid
+    values.
     """
 
-    first: float = 1
+    first: float | timedelta = 1
     factor: float = 2
-    max: float = 300
+    max: float | timedelta = 300
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        if not (self.first >= 0 and self.max >= 0):
+        if not (_seconds(self.first) >= 0 and _seconds(self.max) >= 0):
             raise ValueError(f"first and max must be 0 or more seconds, not {self.first!r} and {self.max!r}")
         if not self.factor >= 1:
             raise ValueError(f"factor must be at least 1, not {self.factor!r}")
         _check_jitter(self.jitter)
 
     def __call__(self, attempt: int) -> float:
-        wait = self.max
+        wait = most = _seconds(self.max)
         with suppress(OverflowError):
-            wait = min(self.first * self.factor ** (attempt - 1), self.max)
+            wait = min(_seconds(self.first) * self.factor ** (attempt - 1), most)
         return _shortened(wait, self.jitter)
 
 
@@ -172,3 +173,7 @@ def _check_jitter(jitter: float) -> None:
 
 def _shortened(wait: float, jitter: float) -> float:
     return wait * (1 - jitter * random.random())
+
+
+def _seconds(value: float | timedelta) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else value

@@ -69,6 +69,11 @@ def test_the_backoff_without_jitter_is_exact() -> None:
     assert [backoff(attempt) for attempt in range(1, 7)] == [1, 2, 4, 8, 10, 10]
 
 
+def test_a_backoff_takes_timedeltas() -> None:
+    backoff = ExponentialBackoff(first=timedelta(seconds=1), max=timedelta(minutes=1), jitter=0)
+    assert [backoff(attempt) for attempt in (1, 2, 9)] == [1, 2, 60]
+
+
 @pytest.mark.parametrize(
     "options",
     [{"first": -1}, {"max": -1}, {"factor": 0.5}, {"jitter": -0.1}, {"jitter": 1.1}, {"first": float("nan")}],
