@@ -25,7 +25,7 @@ def to_ms(argument: str, value: Any, *, least: float = 0) -> int:
             seconds = math.inf
     else:
         raise TypeError(f"{argument} must be a timedelta or a number of seconds, not {type(value).__name__}")
-    if not math.isfinite(seconds) or seconds < least:
+    if not seconds >= least:  # Also NaN.
         raise ValueError(f"{argument} must be at least {least} seconds, not {value!r}")
     if seconds * 1000 > DURATION_MAX_MS:
         raise ValueError(f"{argument} must be at most a hundred years, not {value!r}")

@@ -34,6 +34,12 @@ def test_impossible_durations_are_refused(value: Any) -> None:
         to_ms("delay", value)
 
 
+@pytest.mark.parametrize("value", [float("inf"), 10**400])
+def test_an_infinite_duration_is_too_long(value: Any) -> None:
+    with pytest.raises(ValueError, match="delay must be at most a hundred years"):
+        to_ms("delay", value)
+
+
 @pytest.mark.parametrize("value", ["1", None, True, [1], datetime.now(UTC)])
 def test_what_is_no_duration_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="delay must be a timedelta or a number of seconds"):
