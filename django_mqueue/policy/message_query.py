@@ -183,7 +183,7 @@ def message_query(topic: str, filters: Mapping[str, Any], *, topic_limit: int) -
     if offset is not None and (
         not isinstance(offset, int) or isinstance(offset, bool) or not 0 < offset < 1 << 63
     ):
-        raise ValueError(f"offset must be a whole number of 1 or more, not {offset!r}")
+        raise ValueError(f"offset must be a whole number from 1 to {(1 << 63) - 1}, not {offset!r}")
     if status is not None and (not isinstance(status, str) or status not in STATUSES):
         raise ValueError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
     if group is None and status not in (None, SCHEDULED, DEAD):

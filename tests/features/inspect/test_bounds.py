@@ -93,7 +93,7 @@ def test_one_message_by_its_offset() -> None:
 
 @pytest.mark.parametrize("offset", [0, -1, 1 << 63, "1", True, 1.0])
 def test_what_no_offset_can_be(offset: Any) -> None:
-    with pytest.raises(ValueError, match="offset must be a whole number of 1 or more"):
+    with pytest.raises(ValueError, match="offset must be a whole number from 1 to 9223372036854775807, not "):
         messages(TOPIC, offset=offset)
     with pytest.raises((TypeError, ValueError), match="payload_limit"):
         messages(TOPIC, payload_limit=-1)
