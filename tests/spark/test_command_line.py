@@ -357,6 +357,11 @@ def test_an_error_of_the_management_command(
 def test_an_alias_that_there_is_not() -> None:
     with pytest.raises(CommandError, match="--database 'elsewhere' is no entry of DATABASES"):
         call_command("mqueue_spark", "doctor", "--no-spark", "--database", "elsewhere")
+    with (
+        override_settings(MQUEUE={"DATABASE": "elsewhere"}),
+        pytest.raises(CommandError, match=r"MQUEUE\['DATABASE'\] 'elsewhere' is no entry of DATABASES"),
+    ):
+        call_command("mqueue_spark", "doctor", "--no-spark")
 
 
 @pytest.mark.parametrize(

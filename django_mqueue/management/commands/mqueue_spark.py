@@ -33,11 +33,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         arguments = Namespace(**options)
         alias = conf.database(arguments.database)
+        what = f"--database {alias!r}" if arguments.database else f"MQUEUE['DATABASE'] {alias!r}"
         if alias not in connections:
-            raise CommandError(f"--database {alias!r} is no entry of DATABASES: {', '.join(connections)}")
+            raise CommandError(f"{what} is no entry of DATABASES: {', '.join(connections)}")
         if connections[alias].vendor != "mysql":
             raise CommandError(
-                f"--database {alias!r} is {connections[alias].display_name}; the queue needs MySQL or MariaDB"
+                f"{what} is {connections[alias].display_name}; the queue needs MySQL or MariaDB"
             )
         found = {"using": alias} if options_refused() else settings_options(alias)
         if arguments.password_file:
