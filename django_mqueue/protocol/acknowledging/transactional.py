@@ -82,6 +82,8 @@ def _writes_to(using: str) -> Iterator[None]:
 def _refuse_writes(alias: str, using: str) -> Callable[..., Any]:
     def look(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
         text = sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+        if hasattr(sql, "as_string"):  # A query of psycopg: str() is its repr.
+            text = sql.as_string(context["connection"].connection)
         if writes(text, mysql=context["connection"].vendor == "mysql"):
             raise WrongDatabase(alias, using)
         return execute(sql, params, many, context)

@@ -193,9 +193,20 @@ def test_a_block_whose_transaction_can_only_be_rolled_back() -> None:
         assert (Sale.objects.count(), state()) == (0, (False, True))
 
 
+class Composed:
+    """As ``psycopg.sql.Composed``: ``as_string`` returns the statement, and ``str`` does not."""
+
+    def __repr__(self) -> str:
+        return "Composed([SQL('INSERT INTO '), …])"
+
+    def as_string(self, connection: object) -> str:
+        return "INSERT INTO shop_sale (number) VALUES (1)"
+
+
 @pytest.mark.parametrize(
     "sql",
     [
+        Composed(),
         "INSERT INTO shop_sale (number) VALUES (1)",
         " delete from shop_sale",
         "TRUNCATE shop_sale",
