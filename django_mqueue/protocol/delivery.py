@@ -32,6 +32,7 @@ class DeliveryStatus:
     milliseconds. ``failures``: failed attempts before this one. ``alone``: it comes from quarantine and runs alone.
     ``handed``: it was given to a handler, and not only claimed ahead. ``lost``: this subscriber no longer owns it.
     ``overdue``: its handler exceeded ``max_runtime`` and may no longer ack. The database may not have the failure yet.
+    ``atomic``: its handler runs in a transaction.
     ``skipped``: the filter did not match, and the handler does not run. ``result``: the ack stores it with the message.
     ``then``: the transaction of the ack calls it, perhaps again in a further try.
     """
@@ -46,6 +47,7 @@ class DeliveryStatus:
     dead_lettered: bool = False
     lost: bool = False
     overdue: bool = False
+    atomic: bool = False
     skipped: bool = False
     result: bytes | None = None
     then: Callable[[], None] | None = None

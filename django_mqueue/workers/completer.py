@@ -196,7 +196,9 @@ class Completer:
         for subscriber, handler in self.handlers.items():
             soon = subscriber.context.clock.now() + handler.visible_ms * 2 // 3
             aging = [
-                d for d in subscriber.deliveries() if d.status.expires < soon and not handler.is_atomic(d)
+                d
+                for d in subscriber.deliveries()
+                if d.status.expires < soon and not (handler.atomic or d.status.atomic)
             ]
             if aging:
                 with subscriber.resting_after_lock_wait():

@@ -105,7 +105,10 @@ class Job:
     def begins(self) -> None:
         """Record the start. The thread that runs the job calls this."""
         self.threads.append(threading.get_ident())
-        _ = self.max_runtime  # Found in this thread, because it may import the code of a job.
+        # Found in this thread, because it may import the code of a job.
+        _ = self.max_runtime
+        for delivery in self.deliveries:
+            delivery.status.atomic = self.handler.is_atomic(delivery)
         self.started = time.monotonic()
 
     def ends(self, outcomes: list[Outcome]) -> bool:

@@ -18,6 +18,7 @@ from django_mqueue.tasks.compat import TaskContext, task
 from django_mqueue.tasks.context import INTERVAL, progress_in
 from django_mqueue.tasks.job_ids import JobId
 from django_mqueue.tasks.results import row_of
+from tests.support.running import wait_until_extended
 
 seen: list[Any] = []
 """What the jobs have noted; each test empties it."""
@@ -330,6 +331,11 @@ def call_once_a_minute(customer: str) -> None:
 @job_options(unique=Unique(key=lambda article: article, on_conflict="replace"), on_success=note)
 def index_and_tell(article: str) -> None:
     seen.append(article)
+
+
+@task
+def waits_for_extension() -> None:
+    wait_until_extended(600)
 
 
 not_a_task = seen

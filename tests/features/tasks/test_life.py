@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -11,9 +12,9 @@ from django.test import override_settings
 
 from django_mqueue import StaleDelivery, Subscription
 from django_mqueue.models import DeliveryState, Message
-from django_mqueue.tasks import MQueueBackend, enqueue_group, job_options, progress_of
+from django_mqueue.tasks import MQueueBackend, enqueue_group, job_options, progress_of, queues
 from django_mqueue.tasks.compat import InvalidTask, TaskResult, task_backends
-from django_mqueue.tasks.running import run_job
+from django_mqueue.tasks.running import limits_of, run_job
 from django_mqueue.testing import assert_enqueued, drain
 from tests.support.running import run
 from tests.support.subscribers import take_leases_away
@@ -230,3 +231,21 @@ def test_a_group_is_enqueued_whole_or_not_at_all() -> None:
     with pytest.raises(ValueError, match="cannot be unique"):
         enqueue_group([(jobs.add, [1, 2], {})], (jobs.refresh_prices, ["a"], {}))
     assert not Message.objects.exists()
+
+
+def test_the_loop_does_not_ask_for_the_limits_of_jobs_that_it_extends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would import the code of jobs that have not begun, and nothing else could run meanwhile."""
+    threads = []
+
+    def limits(message: Any) -> Any:
+        threads.append(threading.current_thread())
+        return limits_of(message)
+
+    monkeypatch.setattr(queues, "VISIBLE_MS", 600)
+    monkeypatch.setattr(queues, "limits_of", limits)
+    jobs.waits_for_extension.enqueue()
+    run(tasks=[])
+    assert threads
+    assert threading.current_thread() not in threads
