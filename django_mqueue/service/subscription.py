@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 
-from django.db import DatabaseError
+from django.db import Error
 
 from .. import conf, tracing
 from ..exceptions import ClosedSubscription, MQueueError
@@ -43,7 +43,7 @@ def stop_safely(subscriber: Subscriber, unstarted: Sequence[Delivery], *, patien
     """Call ``subscriber.stop`` to leave the group, on a new connection if the old one is lost."""
     try:
         subscriber.stop(unstarted, patient=patient)
-    except (DatabaseError, OSError) as error:
+    except Error as error:
         if not errors.is_lost(error) or session.in_transaction(subscriber.context.using):
             raise
         session.discard(subscriber.context.using)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from django.db import DatabaseError
+from django.db import Error
 
 from .. import conf
 from ..exceptions import MQueueError, NotRegistered, TooManyHanging
@@ -148,7 +148,7 @@ class Runner:
                     logger.info("the database is back")
                 self._failures, self._last_success = 0, time.monotonic()
                 return result
-            except (DatabaseError, OSError) as error:
+            except Error as error:
                 if not errors.is_temporary(error):
                     raise
                 self._failures += 1
@@ -283,7 +283,7 @@ class Runner:
         for subscriber in self._joined:
             try:
                 stop_safely(subscriber, self._dispatcher.sharing.ahead[subscriber], patient=not self.hanging)
-            except (DatabaseError, MQueueError):
+            except (Error, MQueueError):
                 logger.exception("could not leave the group; its leases expire by themselves")
                 session.discard(self.using)
 

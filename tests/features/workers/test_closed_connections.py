@@ -8,11 +8,12 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from django.db import connections
+from django.db import InterfaceError, connections
 
 from django_mqueue import Delivery, publish
 from django_mqueue.models import DeliveryState, Message
-from tests.support.running import registered, run
+from django_mqueue.protocol.tailer import Tailer
+from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
 from tests.support.threads import Background, raw_connection
 from tests.support.transactions import PATIENCE, wait_until
@@ -144,3 +145,19 @@ def test_a_message_whose_connection_is_always_closed_is_dead_lettered() -> None:
     assert not Sale.objects.exists()
     letter = Message.objects.get(topic="t_dlq")
     assert (bytes(letter.payload), letter.failure_count) == (b"7", 2)
+
+
+def test_the_loop_opens_a_new_connection_after_an_interface_error() -> None:
+    """The driver raises it if a call fails without an error number."""
+    errors = [InterfaceError(0, "")]
+    read = Tailer.tick
+
+    def fail_once(tailer: Tailer, *, woken: bool = False) -> bool:
+        if errors:
+            raise errors.pop()
+        return read(tailer, woken=woken)
+
+    publish("t", 7)
+    with registered("t", seen := Seen()), patch.object(Tailer, "tick", fail_once):
+        run()
+    assert (seen.payloads, errors) == ([7], [])
