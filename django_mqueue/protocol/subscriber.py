@@ -154,7 +154,7 @@ class Subscriber:
 
     def due_in(self) -> float:
         """Return the seconds until ``tick`` has work, or until a retry may be claimed. New messages do not count."""
-        context, due = self.context, self.membership.due_in()
+        context, due = self.context, self.membership.due_in(resting=self.resting)
         if self.resting:
             return max(min(due, self._rest_until - time.monotonic()), 0)
         due = min(due, self.watermarks.due_in(), self.collector.due_in())

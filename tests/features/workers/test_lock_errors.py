@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from django_mqueue import Delivery, Subscription, publish
 from django_mqueue.models import DeliveryState, Message
 from tests.support.processes import Workers, database_url, gather, wait_until
 from tests.support.shop.models import Door, Step
+from tests.support.subscribers import engine_of
 from tests.support.threads import Background, RawConnection, raw_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -152,6 +154,16 @@ def test_a_lock_that_is_never_free_is_an_error_at_last(rival: RawConnection) -> 
     rival.rollback()
     assert first.ack()
     subscription.close()
+
+
+def test_while_a_group_rests_only_a_renewal_is_due() -> None:
+    """A discovery is overdue, and waits for the end of the rest."""
+    with override_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.01}), Subscription("t", "g") as subscription:
+        subscription.poll()
+        engine = engine_of(subscription)
+        engine._rest_until = time.monotonic() + 5
+        wait_until(lambda: engine.membership.due_in() == 0, "a discovery is overdue")
+        assert engine.due_in() > 1
 
 
 def test_a_worker_process_meets_both_and_carries_on() -> None:
