@@ -149,8 +149,7 @@ class Membership:
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
     def _renew(self) -> None:
-        context = self.context
-        if leases.renew(context.using, context.holder) != len(context.partitions):
+        if leases.renew(self.context.using, self.context.holder) != len(self.context.partitions):
             self._compare()
 
     def _compare(self) -> None:
@@ -345,15 +344,16 @@ class Membership:
 
     def _release_left(self) -> None:
         context = self.context
-        share_is_enough = [p.name for p in context.partitions.values() if p.leaving and not p.in_flight]
-        for some in batches(share_is_enough):
+        releasable = [p.name for p in context.partitions.values() if p.leaving and not p.in_flight]
+        for some in batches(releasable):
             left = leases.release(context.using, context.holder, some)
             context.drop(left, "stopped" if self._is_leaving else "shared")
             self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
-            logger.info(
-                "partitions released: subscriber %s, group %s, topic %s, %s left to others",
-                context.holder.name, context.group, context.topic, len(left),
-            )  # fmt: skip
+            if left:
+                logger.info(
+                    "partitions released: subscriber %s, group %s, topic %s, %s left to others",
+                    context.holder.name, context.group, context.topic, len(left),
+                )  # fmt: skip
 
     def _give_up_drained(self) -> None:
         """Give up partitions without work for two lease durations. Their next message makes them candidates again."""

@@ -14,6 +14,7 @@ from django_mqueue import Delivery, Subscription, publish
 from django_mqueue.models import PartitionLease
 from tests.support.processes import database_ms, gather, wait_until
 from tests.support.subscribers import engine_of, let_die, make_due
+from tests.support.threads import raw_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -194,6 +195,22 @@ def test_a_partition_that_moves_has_nothing_in_flight(stack: ExitStack) -> None:
     group = Group(stack, 0)
     group.members = {"a": first, "b": second}
     group.settle(2, 2)
+
+
+def test_a_release_of_locked_leases_logs_nothing(stack: ExitStack, caplog: pytest.LogCaptureFixture) -> None:
+    partitions(4)
+    caplog.set_level("INFO", "django_mqueue")
+    group = Group(stack, 1)
+    group.settle(4)
+    group.join("w01")
+    with raw_connection() as other:
+        other.execute("SELECT id FROM queue_partition_leases FOR UPDATE")
+        for _ in range(3):
+            make_due(group.members["w00"])
+            group.members["w00"].poll()
+        assert "partitions released" not in caplog.text
+    group.settle(2, 2)
+    assert "partitions released: subscriber w00, group g, topic t, 2 left to others" in caplog.text
 
 
 def test_partitions_without_work_are_given_up_and_found_again(stack: ExitStack) -> None:
