@@ -67,18 +67,20 @@ class Deliveries:
         error: str | None = None,
         token: int | None = None,
         *,
+        counted: bool = True,
         skipped: Sequence[int] = (),
         is_parked: bool = False,
         results: Mapping[Receipt, bytes] = NO_RESULTS,
     ) -> int:
         """Acknowledge the deliveries. Return how many of them the holder still had.
 
-        ``error`` is kept with the message, and counts as a failed attempt. ``token`` replaces the deliveries' tokens,
-        so that a late ack with an old token fails. ``skipped``: offsets that a filter kept from the handler.
-        ``is_parked``: the message continues as a parked retry. ``results``: what to store with the deliveries.
+        ``error`` is kept with the message, and counts as a failed attempt if ``counted``. ``token`` replaces the
+        deliveries' tokens, so that a late ack with an old token fails. ``skipped``: offsets that a filter kept from
+        the handler. ``is_parked``: the message continues as a parked retry. ``results``: what to store with the
+        deliveries.
         """
         add, values = failures.appended(error)
-        if error is not None:
+        if error is not None and counted:
             add += ", s.failure_count = s.failure_count + 1"
         if token is not None:
             add, values = f"{add}, s.delivery_token = %s", [*values, token]

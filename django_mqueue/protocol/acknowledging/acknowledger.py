@@ -228,7 +228,7 @@ class Acknowledger:
             done = self._move_to_dead_letters(cursor, mine, error, failures, new_token())
             if done:
                 self._after_failure(receipt.offset, is_final=True)
-            return not _not_settled(cursor, mine, done, {receipt: (True, False, failures)})
+            return bool(done)
 
         done = session.run(self.context.using, work)
         if done is not None:
@@ -240,17 +240,24 @@ class Acknowledger:
 
     def _dead_letter(self, delivery: Delivery, verb: str, error: str, *, counted: bool = True) -> bool:
         outcome = Outcome(error, failures=delivery.status.failures + counted)
-        change = partial(self._move_to_dead_letters, error=error, failures=outcome.failures)
-        settled = self._settle([delivery], verb, outcome, change, is_final=True)
+        change = partial(self._move_to_dead_letters, error=error, failures=outcome.failures, counted=counted)
+        settled = self._settle([delivery], verb, outcome, change, counted=counted)
         delivery.status.dead_lettered = True
         return settled
 
     def _move_to_dead_letters(
-        self, cursor: CursorWrapper, mine: Deliveries, error: str, failures: int, token: int | None = None
+        self,
+        cursor: CursorWrapper,
+        mine: Deliveries,
+        error: str,
+        failures: int,
+        token: int | None = None,
+        *,
+        counted: bool = True,
     ) -> int:
         """Finish one message for this group and copy it to the dead-letter topic, in one transaction."""
         context, text, offset = self.context, clip(error), mine.receipts[0].offset
-        done = mine.finish(cursor, text, token)
+        done = mine.finish(cursor, text, token, counted=counted)
         if done:
             dead_topic = conf.dead_letter_topic(context.topic)
             copied = dead_letters.copy(cursor, offset, context.group, dead_topic, failures, text)
@@ -266,22 +273,23 @@ class Acknowledger:
         outcome: Outcome,
         change: Change,
         due_in: int | None = None,
-        is_final: bool = False,
+        counted: bool = True,
     ) -> bool:
         """Apply ``change`` to deliveries that are not settled, and update the consumer state.
 
         ``outcome``: what signals report. ``due_in``: milliseconds until the retry; None if the message is finished in
-        the log. ``is_final``: it is dead-lettered.
+        the log. ``counted``: an error is a failed attempt.
         """
-        counted = int(outcome.error is not None)
+        failed = outcome.error is not None
+        more = int(failed and counted)
         todo = [d for d in deliveries if not d.status.answer]
-        after = {d.status.receipt: (due_in is None, False, d.status.failures + counted) for d in todo}
+        after = {d.status.receipt: (due_in is None, False, d.status.failures + more) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
             stale = _not_settled(cursor, mine, change(cursor, mine), after)
-            for receipt in after.keys() - stale if counted else ():
-                self._after_failure(receipt.offset, is_final)
+            for receipt in after.keys() - stale if failed else ():
+                self._after_failure(receipt.offset, is_final=outcome.again_in is None)
             return stale
 
         stale = session.run(self.context.using, work) if todo else set()

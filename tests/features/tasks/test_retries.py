@@ -126,6 +126,7 @@ def test_a_job_that_kills_its_workers_fails_and_does_not_loop(tmp_path: Path) ->
     assert poison.attempts >= 2
     assert_enqueued(jobs.note_failure, poison.id)
     assert [letter.failure_count for letter in published("tasks.default_dlq")] == [1]
+    assert DeliveryState.objects.get(failure_count__gt=0).failure_count == 1
 
 
 def test_a_job_of_a_killed_worker_runs_again_and_is_counted(tmp_path: Path) -> None:
