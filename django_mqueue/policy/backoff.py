@@ -78,7 +78,7 @@ class Delays:
     def __init__(self, delays: Iterable[float | timedelta]) -> None:
         self.seconds = [to_ms(f"delays[{number}]", delay) / 1000 for number, delay in enumerate(delays)]
         if not self.seconds:
-            raise ValueError("delays must hold at least one time to wait; for none at all give NoRetry()")
+            raise ValueError("delays must hold at least one wait; to retry never, use NoRetry()")
 
     def __repr__(self) -> str:
         return f"Delays({self.seconds!r})"

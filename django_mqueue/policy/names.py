@@ -19,12 +19,12 @@ REPLIES_SUFFIX = "_replies"
 _SPREAD_MARK = " "
 """The first character of partitions of messages without a key. No key may begin with a blank.
 
-A number follows. Before the number stands the priority with its sign and a blank, if it is not 0: ``" +050 0003"``.
+A number follows. If the priority is not 0, it precedes the number, with sign and blank: ``" +050 0003"``.
 """
 _ONE_AT_A_TIME = f"{_SPREAD_MARK}="
 """The beginning of partitions of which one message at a time is in flight, whatever the handler allows.
 
-At the end may stand a slash and a pause in milliseconds: ``" =name/60000"``.
+They may end in a slash and a pause in milliseconds: ``" =name/60000"``.
 """
 
 

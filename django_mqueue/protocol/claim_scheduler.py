@@ -13,7 +13,7 @@ from .delivery import Delivery
 from .subscriber import Subscriber
 
 
-def jobs(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
+def by_call(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
     """Group deliveries by handler call: each call takes one message, or one batch."""
     found: dict[object, list[Delivery]] = {}
     for delivery in deliveries:
@@ -71,14 +71,14 @@ class ClaimScheduler:
         got: list[Delivery] = []
         for place in range(len(self.subscribers)):
             subscriber = self.subscribers[(self._turn + place) % len(self.subscribers)]
-            room = capacity - len(jobs(got))
+            room = capacity - len(by_call(got))
             try:
                 got += subscriber.claim(room, room)
             except DatabaseError:
                 if not got:
                     raise
                 break  # The deliveries claimed so far must reach their handlers. The next statement fails again.
-            if len(jobs(got)) >= capacity:
+            if len(by_call(got)) >= capacity:
                 break
         self._turn += 1
         return got

@@ -35,9 +35,9 @@ LOCKED_AGAIN_MS = 250
 
 @dataclass
 class _Claimed:
-    """What a claim's transaction found: the leases, the offsets that start now, and the rows of the claimed messages.
+    """The result of a claim's transaction: the leases, the offsets that start now, and the claimed messages' rows.
 
-    ``mixed_up``: partitions whose remembered messages are in another partition since a restore of the database.
+    ``mixed_up``: partitions that hold offsets which memory has in another one, since a restore of the database.
     """
 
     leases: leases.LockedLeases
@@ -78,7 +78,7 @@ class Claiming:
         try:
             if not context.paused:
                 make_room(context, acks)
-                context.ring()
+                context.expire_timers()
                 if context.needs_log_read or context.stale_waiting:
                     refill(context)
                 if context.options.batch:
@@ -166,17 +166,17 @@ class Claiming:
                 free_offsets = moving.lock_waiting(cursor, context.group, context.topic, allowed.due)
                 self._busy |= {message for message in allowed.due if message[1] not in free_offsets}
                 allowed.due = [message for message in allowed.due if message[1] in free_offsets]
-            offsets = [offset for _, offset in sorted(allowed.messages(), key=_order)]
-            if not offsets:
+            chosen = [offset for _, offset in sorted(allowed.messages(), key=_order)]
+            if not chosen:
                 found = _Claimed(mine)
                 return
-            handed = offsets if options.batch else offsets[:start_now]
+            handed = chosen if options.batch else chosen[:start_now]
             if allowed.fresh:
                 delivery_state.claim_fresh(cursor, claim, allowed.fresh, handed)
             if allowed.due or allowed.quarantined:
                 receipts = [one.receipt for one in allowed.quarantined]
                 delivery_state.claim_again(cursor, claim, allowed.due, receipts, handed)
-            rows = delivery_state.claimed(cursor, context.group, offsets, claim.token)
+            rows = delivery_state.claimed(cursor, context.group, chosen, claim.token)
             got, wanted_now = _places(rows), set(allowed.messages())
             # Finished and deleted meanwhile: the INSERT read the message before its deletion.
             gone = [message for message in allowed.fresh if message not in got]

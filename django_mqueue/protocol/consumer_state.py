@@ -45,7 +45,7 @@ class Options:
     when this one is settled. ``eager``: memory is updated at once, before the commit. Tests need this, because each
     test is one transaction that never commits. ``low_priority_share``: the share of the messages that is claimed
     from the lowest priority. ``after_failure``: the transaction that settles a failed attempt calls it with the
-    database's alias, the message's offset, and whether the message is dead-lettered; perhaps again in a further try.
+    database's alias, the message's offset, and whether it is dead-lettered. A repeated transaction calls it again.
     """
 
     using: str
@@ -81,8 +81,8 @@ class ConsumerState:
     - ``doubt``: a lease may be lost, and the next tick checks the leases.
     - ``outdated``: the database was perhaps restored to an earlier state, and the next tick reads everything again.
     - ``in_flight``: this subscriber's deliveries in flight, by offset.
-    - ``has_priorities``: there is, or was, a partition with another priority than 0. ``low_priority_credit``:
-      the part of a message that ``low_priority_share`` still gives to the lowest priority.
+    - ``has_priorities``: there is, or was, a partition with a priority other than 0. ``low_priority_credit``:
+      the fraction of a message that ``low_priority_share`` carries over to the next claim.
     - ``payload_bytes``: the average size of a payload in the last claim.
     - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``after_commit``).
     - ``outbox``: events that will be sent as signals.
@@ -149,7 +149,7 @@ class ConsumerState:
             partition.timer = due
             heapq.heappush(self.timers, (due, name))
 
-    def ring(self) -> None:
+    def expire_timers(self) -> None:
         """Make the partitions ready whose timers have expired."""
         now = self.clock.now()
         while self.timers and self.timers[0][0] <= now:
@@ -192,12 +192,12 @@ class ConsumerState:
                 self.quarantine(status.receipt, status.alone, status.failures)
 
     def reread_retries(self, partition: Partition) -> None:
-        """Let the next claim read the partition's retries again: the table may hold others than memory."""
+        """Let the next claim read the partition's retries again: the table and memory may differ."""
         partition.waiting_more = True
         self.stale_waiting[partition.name] = None
 
     def drop(self, names: Iterable[str], reason: str = "lost") -> None:
-        """Forget partitions, and mark their deliveries as lost. ``reason`` goes to ``lease_lost``; '' sends none."""
+        """Forget partitions; mark their deliveries as lost. ``reason``: for the signal ``lease_lost``; '': none."""
         gone = set(names)
         if reason:
             events.leases_lost(self, gone & self.partitions.keys(), reason)

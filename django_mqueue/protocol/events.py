@@ -159,7 +159,7 @@ def ended(context: ConsumerState, deliveries: Iterable[Delivery], end: Outcome) 
     context.outbox.send()
 
 
-def buried(context: ConsumerState, receipt: Receipt, failures: int, error: str) -> None:
+def dead_lettered(context: ConsumerState, receipt: Receipt, failures: int, error: str) -> None:
     """Queue ``dead_lettered`` for a message that is in no handler: its worker died, or it cannot be decoded."""
     if not signals.dead_lettered.has_listeners(context.topic):
         return

@@ -146,7 +146,7 @@ def read_fresh(context: ConsumerState, names: Sequence[str], ahead: int = READ_A
             partition.idle_since = time.monotonic()
 
 
-def read_anew(context: ConsumerState) -> None:
+def mark_stale(context: ConsumerState) -> None:
     """Mark all retries and watermarks to be read again: an operator may have moved or removed messages."""
     for name in context.partitions:
         context.stale_waiting[name] = None
@@ -155,9 +155,9 @@ def read_anew(context: ConsumerState) -> None:
 
 def refill(context: ConsumerState) -> None:
     """Refill memory for up to 200 partitions: one statement reads messages, and one reads retries."""
-    thin = [name for name in list(context.needs_log_read)[:PER_STATEMENT] if name in context.partitions]
-    if thin:
-        read_fresh(context, thin, max(READ_AHEAD, READ_MAX // len(thin)))
+    short = [name for name in list(context.needs_log_read)[:PER_STATEMENT] if name in context.partitions]
+    if short:
+        read_fresh(context, short, max(READ_AHEAD, READ_MAX // len(short)))
     waiting = [name for name in list(context.stale_waiting)[:PER_STATEMENT] if name in context.partitions]
     if waiting:
         read_waiting(context, waiting)

@@ -22,14 +22,14 @@ from ..store.queries import discovery
 from ..store.queries.discovery import Discovery
 from . import events, takeover
 from .consumer_state import ConsumerState
-from .fetching import load, load_again, read_anew
+from .fetching import load, load_again, mark_stale
 from .tailer import Tailer
 
 logger = logging.getLogger("django_mqueue")
 
 LOOSE_SCAN = 10_000
 ORPHANED_AFTER = 2
-"""Discoveries that a partition may stay free. After that any subscriber takes it, even above its share."""
+"""A partition that was free for more discoveries is taken by any subscriber, even above its share."""
 
 FORGET_DEAD_MS = 86_400_000
 RELEASE_TIMEOUT = 2.0
@@ -39,7 +39,7 @@ RELEASE_TIMEOUT = 2.0
 class Membership:
     """One subscriber's membership, called from one thread.
 
-    Callers of ``heard``, ``look_again``, ``reload``, ``stop`` and ``wind_up`` hold the context's lock.
+    Callers of ``note_arrival``, ``look_again``, ``reload``, ``stop`` and ``wind_up`` hold the context's lock.
     """
 
     def __init__(self, context: ConsumerState, tailer: Tailer) -> None:
@@ -94,7 +94,7 @@ class Membership:
             time.sleep(0.05)
         context.drop(list(context.partitions), "stopped")
 
-    def heard(self, partition: str) -> None:
+    def note_arrival(self, partition: str) -> None:
         """Note new messages in a partition that this subscriber does not own. It may have no owner."""
         if partition in self.candidates:
             return
@@ -176,7 +176,7 @@ class Membership:
             context.drop(list(context.partitions))  # Memory is of an earlier registration.
             context.doubt, self._scan_at = True, -math.inf
         elif generation == known and registration.changed != context.changed:
-            read_anew(context)
+            mark_stale(context)
         context.registration_generation, context.start = generation, registration.start
         context.paused, context.resetting = registration.is_held, registration.resetting
         context.changed = registration.changed
@@ -257,19 +257,19 @@ class Membership:
                 self.candidates.pop(name, None)
                 self._known[name] = now
 
-    def _mine_by_rank(self, name: str) -> bool:
+    def _is_designated(self, name: str) -> bool:
         return self.context.holder.name == owner_of_new(name, self.members)
 
     def _take_new(self) -> None:
         """Take new partitions at once, without a discovery, if ``owner_of_new`` assigns them to this subscriber."""
-        fresh = [name for name, age in self.candidates.items() if age == 0 and self._mine_by_rank(name)]
+        fresh = [name for name, age in self.candidates.items() if age == 0 and self._is_designated(name)]
         if fresh:
             self._acquire(fresh[:PER_STATEMENT])
 
     def _take_candidates(self, share: int) -> None:
         room = share - len(self.context.partitions)
         chosen = [
-            name for name, age in self.candidates.items() if age > ORPHANED_AFTER or self._mine_by_rank(name)
+            name for name, age in self.candidates.items() if age > ORPHANED_AFTER or self._is_designated(name)
         ]
         if len(chosen) < room and len(self.members) == 1:
             chosen = list(self.candidates)

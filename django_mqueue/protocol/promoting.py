@@ -127,11 +127,13 @@ def _not_needed(cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]) -
 
     A parked retry of an earlier registration is not needed if its original is in the log, or not above the new start.
     """
-    lives = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
-    gone = [row for row in rows if row.group and row.group not in lives]
+    registered = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
+    gone = [row for row in rows if row.group and row.group not in registered]
     older = [
-        row for row in rows if row.generation and row.group in lives and row.generation != lives[row.group][0]
+        row
+        for row in rows
+        if row.generation and row.group in registered and row.generation != registered[row.group][0]
     ]
     there = due.existing_offsets(cursor, {row.before for row in older})
-    gone += [row for row in older if row.before in there or row.before <= lives[row.group][1]]
+    gone += [row for row in older if row.before in there or row.before <= registered[row.group][1]]
     return dict.fromkeys(gone, GROUP_NOT_REGISTERED)

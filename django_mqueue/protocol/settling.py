@@ -46,12 +46,12 @@ class Settler:
         """
         if session.in_transaction(self.using):
             # Locks on the slots would last until the end of the caller's transaction, and block publishers.
-            self.hear(offsets.settled(self.using, self.topic))
+            self.note_shared(offsets.settled(self.using, self.topic))
             return self.settled
         if not self._busy:
             self._noted = log.newest_mark(self.using, self.topic)
             # Read the row second: it then includes what others settled and deleted since the first read.
-            self.hear(offsets.settled(self.using, self.topic))
+            self.note_shared(offsets.settled(self.using, self.topic))
             self.ends_early = self.ends_early or max(self._noted.offset, self.shared_settled) < seen
             if self._noted.offset <= self.settled:
                 self._share()
@@ -68,7 +68,7 @@ class Settler:
             self._share()
         return self.settled
 
-    def hear(self, known: int) -> None:
+    def note_shared(self, known: int) -> None:
         """Take over the settled offset of the topic's row. It moves back only after a restore of the database."""
         if known < self.shared_settled:
             self.went_back = True
@@ -79,7 +79,7 @@ class Settler:
     def start_over(self) -> None:
         """Forget everything, and continue from the settled offset in the topic's row."""
         self._forget()
-        self.hear(offsets.settled(self.using, self.topic))
+        self.note_shared(offsets.settled(self.using, self.topic))
         self.went_back = self.ends_early = False
 
     def _forget(self) -> None:
@@ -98,4 +98,4 @@ class Settler:
         if known < offset:
             # The noted message is gone. It was deleted, or this is a restored log in which nothing is settled yet.
             self.settled = 0
-        self.hear(known)
+        self.note_shared(known)

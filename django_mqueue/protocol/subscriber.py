@@ -102,7 +102,7 @@ class Subscriber:
                     continue
                 partition = context.partitions.get(name)
                 if partition is None:
-                    self.membership.heard(name)
+                    self.membership.note_arrival(name)
                 elif partition.arrived(offset) or partition.more:
                     context.touch(partition)
 
@@ -188,7 +188,7 @@ class Subscriber:
         if context.paused or self.resting:
             return False
         with context.lock:
-            context.ring()
+            context.expire_timers()
         return bool(context.ready or context.needs_log_read or context.stale_waiting)
 
     @property
@@ -213,7 +213,7 @@ class Subscriber:
         context = self.context
         with context.lock:
             free = self.membership.look_again()
-            context.ring()
+            context.expire_timers()
             if context.paused:
                 return bool(context.in_flight) or context.resetting
             now, strict = context.clock.now(), context.options.strict

@@ -110,7 +110,7 @@ class Tailer:
         """The number of new rows that ``tick`` has found, without the messages that it has promoted."""
         self._waited: set[str] = set()
         self._connection = session.Watched(using)
-        self._anew_at = -math.inf
+        self._reload_at = -math.inf
 
     def join(self, topic: str, listener: Listener) -> None:
         """Pass new rows of a topic to the listener from now on. The listener reads older rows itself."""
@@ -139,7 +139,7 @@ class Tailer:
     def update_shared_settled(self, topic: str, known: int) -> None:
         """Take over the settled offset ``known``, which the caller has read from the topic's row."""
         if topic in self.tails:
-            self.tails[topic].settler.hear(known)
+            self.tails[topic].settler.note_shared(known)
 
     def doubt(self, topic: str) -> None:
         """Read the whole topic again with the next tick: the tables hold less than memory says."""
@@ -150,8 +150,8 @@ class Tailer:
         """Start a tail at the newest message. The unsettled offsets below it are one hole."""
         settler, position = Settler(self.using, topic), log.newest(self.using, topic)
         # Nothing can settle inside a transaction, such as a test's, so do not wait.
-        patience = 0 if session.in_transaction(self.using) else SETTLE_AT_START
-        deadline = time.monotonic() + patience
+        wait_for = 0 if session.in_transaction(self.using) else SETTLE_AT_START
+        deadline = time.monotonic() + wait_for
         while settler.advance() < position and time.monotonic() < deadline:
             time.sleep(0.02)
         if not self.tails:
@@ -167,7 +167,7 @@ class Tailer:
         """
         if not self.tails:
             return False
-        self._read_anew()
+        self._reload_if_lost()
         before = self.arrivals
         more, due = self._read()
         arrivals = self.arrivals
@@ -188,17 +188,17 @@ class Tailer:
             due = min(due, tail.sweep_at if tail.holes else math.inf)
         return max(due - time.monotonic(), 0)
 
-    def _read_anew(self) -> None:
+    def _reload_if_lost(self) -> None:
         """Read topics again after a restore of the database, and all topics on a new connection.
 
         A new connection may lead to another server, which hands out offsets again. If other workers have settled them
         already, only the new connection reveals the restore.
         """
         now = time.monotonic()
-        is_new = self._connection.is_new() and (now >= self._anew_at or self._connection.was_lost())
+        is_new = self._connection.is_new() and (now >= self._reload_at or self._connection.was_lost())
         if is_new:
             self._connection.note()
-            self._anew_at = now + MIN_RELOAD_INTERVAL
+            self._reload_at = now + MIN_RELOAD_INTERVAL
         for tail in list(self.tails.values()):
             tail.stale = tail.stale or is_new or self._has_lost(tail, now)
         for tail in [tail for tail in self.tails.values() if tail.stale]:
@@ -244,7 +244,7 @@ class Tailer:
         tail.compacted = False
 
     def _promote(self, due: Sequence[str]) -> list[Promotion]:
-        """Promote due messages topic by topic, until one has to wait. Leases are renewed between two waits."""
+        """Promote due messages by topic, up to the first lock wait. Leases are renewed before the next."""
         came = []
         for topic in sorted(due, key=lambda topic: topic in self._waited):
             result = self.tails[topic].promoter.promote()
@@ -325,7 +325,7 @@ class Tailer:
         tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))
 
     def _catch_up(self, tail: Tail) -> None:
-        """Read all holes before new rows go to a strict listener: their rows may have been committed earlier."""
+        """Read all holes before new rows go to a strict listener: rows in holes may have been committed earlier."""
         while len(tail.holes) > RANGES and tail.compacted_to < tail.position:
             self._compact(tail)
         start = self._read_holes(tail, 0)

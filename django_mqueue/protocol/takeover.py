@@ -1,9 +1,9 @@
 """Take over from workers whose process has ended, without waiting for their leases to expire.
 
 A worker's heartbeat names a lock that its session holds (``store.connection.session_lock``). A member is dead if this
-lock is free and its last heartbeat is older than ``DISCOVERY_INTERVAL`` and ``RECONNECT`` together. The lock is free as
-soon as the process is killed. The age is for a worker that has only lost its connection: its last heartbeat may be one
-interval older than that moment, and it has ``RECONNECT`` seconds to open a new connection and to take the lock again.
+lock is free and its last heartbeat is older than ``DISCOVERY_INTERVAL`` plus ``RECONNECT``. The lock is free as soon
+as the process is killed. The age protects a worker that only lost its connection: it sent its last heartbeat up to one
+interval before that, and has ``RECONNECT`` seconds to open a new connection and to take the lock again.
 
 After an outage of the server or of a proxy, every lock is free and every heartbeat is old. The worker that returns
 first must not replace all others. So a worker judges others only when its own connection is ``RECONNECT`` seconds old.
@@ -40,10 +40,10 @@ LOOK_AGAIN = 0.1
 def live_members(
     context: ConsumerState, members: Sequence[Member], interval: float
 ) -> tuple[list[str], float]:
-    """Release the leases of dead members. Return the names of the other members, sorted, and when to look again.
+    """Release the leases of dead members. Return the sorted names of live members, and the seconds to the next check.
 
-    ``interval``: seconds between two heartbeats. The second result is in seconds too. It is infinite if no lock of a
-    member is free.
+    Members that leave are left out. ``interval``: seconds between two heartbeats. The second result is infinite if no
+    lock of another member is free.
     """
     lock = session_lock.of(context.using)
     if lock is None:

@@ -53,7 +53,7 @@ class Watermarks:
         context = self.context
         if context.paused or (started < self._next and not force):
             return
-        settled = self._hear_settled()
+        settled = self._note_settled()
         names = [name for name in list(context.dirty)[:PER_STATEMENT] if name in context.partitions]
         if names:
             self._advance(names, settled)
@@ -66,7 +66,7 @@ class Watermarks:
             return math.inf
         return max(self._next - time.monotonic(), 0)
 
-    def _hear_settled(self) -> int:
+    def _note_settled(self) -> int:
         """Return the shared settled offset. If it has changed, mark the partitions that wait for it as dirty."""
         context = self.context
         settled = self.tailer.shared_settled(context.topic)
@@ -79,7 +79,7 @@ class Watermarks:
     def finish(self) -> None:
         """Settle what can be settled now, and move all watermarks once. Call this before the subscriber stops."""
         self.tailer.settle(self.context.topic)
-        self._hear_settled()
+        self._note_settled()
         while self.context.dirty and not self.context.paused:
             before = len(self.context.dirty)
             self.tick(force=True)

@@ -15,7 +15,7 @@ from ..messages import Message
 from ..models import DeliveryState
 from ..policy.durations import moment_ms, to_ms
 from ..policy.quarantine import Quarantine
-from ..protocol.claim_scheduler import ClaimScheduler, jobs
+from ..protocol.claim_scheduler import ClaimScheduler, by_call
 from ..protocol.delivery import Delivery
 from ..protocol.events import EventQueue, delivered
 from ..protocol.subscriber import Subscriber
@@ -152,7 +152,7 @@ class _Drain:
                 subscriber.membership.tick()
             deliveries = self.dispatch.claim(AT_ONCE)
             self.outbox.flush()
-            for together in jobs(deliveries):
+            for together in by_call(deliveries):
                 handled += together
                 delivered(together)
                 self.outbox.flush()

@@ -188,7 +188,7 @@ class Completer:
         return max(self._visible_at - time.monotonic(), 0)
 
     def keep_visible(self) -> None:
-        """Extend deliveries while their handlers run, if not atomic: an atomic transaction may have read the row."""
+        """Extend deliveries in flight. Not of atomic handlers that run: their transactions may have read the row."""
         now = time.monotonic()
         if now < self._visible_at:
             return

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ..policy.quarantine import Quarantine
-from ..protocol.claim_scheduler import ClaimScheduler, jobs
+from ..protocol.claim_scheduler import ClaimScheduler, by_call
 from ..protocol.claiming import UNLIMITED
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
@@ -37,7 +37,7 @@ class Dispatcher:
 
     @property
     def may_start(self) -> bool:
-        """Return whether messages may still start. Some wait in lots, where another call may hold them up."""
+        """Return whether messages may still start, also messages in lots, which may be taken back."""
         return self._left > 0 or self.pool.has_waiting
 
     @property
@@ -129,7 +129,7 @@ class Dispatcher:
         Return how many threads start.
         """
         starting = []
-        for together in jobs(deliveries):
+        for together in by_call(deliveries):
             if together[0].status.handed:
                 starting.append(together)
             else:

@@ -27,7 +27,7 @@ logger = logging.getLogger("django_mqueue")
 TRANSACTION_LEFT_OPEN = "the handler left a transaction open; its writes were rolled back"
 ACK, UNREAD = Verdict("ack"), Verdict("ack", unread=True)
 AGAIN = Verdict("postpone")
-CANNOT_TELL = Verdict("nack", DEFAULT_DELAY, "the handler failed, and its error cannot be shown")
+UNKNOWN_ERROR = Verdict("nack", DEFAULT_DELAY, "the handler failed, and its error cannot be shown")
 
 
 def call(job: Job) -> list[Outcome]:
@@ -45,7 +45,7 @@ def call(job: Job) -> list[Outcome]:
         # The exception cannot be formatted, or the retry policy has raised ``SystemExit``: the attempt has failed.
         logger.exception("handler's outcome unknown: %s", handler.name)
         connections.after_use()
-        found = dict.fromkeys(job.deliveries, CANNOT_TELL)
+        found = dict.fromkeys(job.deliveries, UNKNOWN_ERROR)
     return [Outcome(delivery, found[delivery]) for delivery in job.deliveries]
 
 

@@ -36,11 +36,11 @@ UNCOUNTED_WAIT = ExponentialBackoff(first=0.05, factor=2, max=10, jitter=0.5)
 
 
 class Exhausted(Reject):
-    """Earlier runs of the message have used all its attempts. This run is none."""
+    """Earlier runs used all attempts of the message. This run is no attempt."""
 
 
 class Verdict(NamedTuple):
-    """How to settle a delivery: ack, nack, reject or postpone.
+    """A verdict on a delivery: ack, nack, reject or postpone.
 
     ``unread``: the handler's filter did not match. ``counted``: a rejected run is a failed attempt.
     """

@@ -23,7 +23,7 @@ from django.db import connections, reset_queries
 from ..exceptions import TimeLimitExceeded
 from ..protocol.acknowledging.acknowledger import Acknowledger
 from ..store.connection.autocommit import lazy_autocommit
-from .executor import CANNOT_TELL, call
+from .executor import UNKNOWN_ERROR, call
 from .jobs import Job, Outcome, describe, verdicts_on
 from .registry import Handler
 from .turns import LOT_SECONDS
@@ -167,7 +167,7 @@ class HandlerPool:
                 job.outcomes = judge()
             except BaseException:  # A retry policy may raise ``SystemExit``.
                 logger.exception("handler's outcome unknown: %s", job)
-                job.outcomes = [Outcome(d, CANNOT_TELL, overdue=True) for d in job.deliveries]
+                job.outcomes = [Outcome(d, UNKNOWN_ERROR, overdue=True) for d in job.deliveries]
             lot.ended.append(job)
             self._results.put(lot)
 

@@ -212,7 +212,7 @@ def check_share(value: object) -> None:
 
 
 def unregister(topic: str, group: str) -> None:
-    """Remove a handler from the registry, for tests."""
+    """Remove a handler from the registry, if any."""
     _handlers.pop((topic, group), None)
 
 

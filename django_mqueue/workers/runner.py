@@ -138,7 +138,7 @@ class Runner:
     def _protected(self, step: Callable[[], bool | None]) -> bool:
         """Run a step of the loop, and return its result. If the database fails, wait and repeat the step.
 
-        While the worker stops, return True instead of repeating, so that the caller ends.
+        While the worker stops, return True instead (``_wind_up``: only if too late).
         """
         while True:
             try:
@@ -209,7 +209,7 @@ class Runner:
             self._members.join_if_due()
 
     def _retire(self, subscriber: Subscriber, error: MQueueError) -> None:
-        """Retire a subscriber. Its group may be subscribed again. After any other error, the process stops."""
+        """Retire a subscriber. After ``NotRegistered`` it may return; any other error stops the process."""
         logger.error("handler stops: %s: %s", self._handlers[subscriber].name, error)
         self._members.retire(subscriber, may_return=isinstance(error, NotRegistered))
         self._dispatcher.sharing.ahead[subscriber].clear()

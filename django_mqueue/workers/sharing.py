@@ -1,4 +1,4 @@
-"""Share a worker's threads among its handlers: starts, claims, and claims ahead, before a thread is free."""
+"""Share a worker's threads among its handlers: what each one starts, claims, and claims ahead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .turns import Contender, Turns
 Item = TypeVar("Item")
 
 BACKLOG = 200
-"""Number of messages claimed ahead from which a thread gets more than one message.
+"""If so many messages are claimed ahead, a thread gets more than one message.
 
 After a crash, a message of a lot has used an attempt even if its handler had not begun. With few messages, lots would
 save little.
@@ -34,7 +34,7 @@ REST = 0.02
 
 
 class Share(NamedTuple):
-    """What to claim for a handler: ``start`` messages, or batches, for ``lots`` threads, and more ``ahead``."""
+    """A claim for a handler: ``start`` messages, or batches, for ``lots`` threads, and more ``ahead``."""
 
     lots: int = 0
     start: int = 0
@@ -42,7 +42,7 @@ class Share(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a handler does next: start ``lots`` of messages that were claimed ahead, and claim a share."""
+    """A handler's next step: start ``lots`` of messages that were claimed ahead, and claim a share."""
 
     lots: Sequence[list[Delivery]] = ()
     share: Share = Share()
@@ -56,8 +56,8 @@ def divide(items: Sequence[Item], parts: int) -> list[list[Item]]:
 class Sharing:
     """Shares the threads of ``pool`` by the time that handlers use. ``subscribers``: those that may claim.
 
-    A thread gets a lot of messages. While lots run, as many messages are claimed ahead. ``ahead`` has them. Slow
-    handlers and batches are not claimed ahead, because other workers may be free.
+    A thread gets one lot of messages. While lots run, messages for the next lots are claimed into ``ahead``, but not
+    for slow handlers and not as batches, because other workers may be free.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Sharing:
         return found
 
     def _missing_ahead(self, subscriber: Subscriber, starting: int = 0) -> int:
-        """Return how many messages to claim ahead: a lot for each thread, and a backlog. Claim a round of lots at once.
+        """Return how many messages to claim ahead: one lot for each thread, and a backlog; 0 if fewer than a round.
 
         ``starting``: the number of messages claimed ahead that start now. Slow handlers and batches get 0, because
         other workers may be free.

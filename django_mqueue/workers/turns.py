@@ -71,7 +71,7 @@ class Turns(Generic[Key]):
     def share(
         self, free: int, contenders: Mapping[Key, Contender], running: Mapping[Key, float]
     ) -> dict[Key, int]:
-        """Return how many lots each handler starts on the ``free`` threads. Who has spent least comes first."""
+        """Return how many lots each handler starts on the ``free`` threads. Least time spent comes first."""
         spent = {key: self._admitted(key, running) for key in contenders}
         self._contending = set(contenders)
         shares: Counter[Key] = Counter()
@@ -86,7 +86,7 @@ class Turns(Generic[Key]):
         return dict(shares)
 
     def _admitted(self, key: Key, running: Mapping[Key, float]) -> float:
-        """Return what a handler has spent. With new work it is first charged up to one turn behind the others."""
+        """Return a handler's time. If its work is new, first raise the time to one turn below the others'."""
         if key not in self._contending:
             self._used[key] += max(self._level - self._turn - self.spent(key, running), 0)
         return self.spent(key, running)

@@ -89,7 +89,7 @@ class Command(BaseCommand):
             "Name of this worker; must be unique (default: generated). Child processes are NAME-1, NAME-2 …"
         )
         add("--name", help=help)
-        help = "Messages of a partition at once; overrides the handlers' batch_size."
+        help = "Messages per partition in flight; overrides handlers' batch_size."
         add("--batch-size", type=batch_size, help=help)
         add("--poll-interval", type=seconds, help="Seconds between polls when idle.")
         add("--drain", action="store_true", help="Stop when nothing is left to do now.")
@@ -173,7 +173,7 @@ class Command(BaseCommand):
         return chosen, alias
 
     def _queues(self, queues: list[str] | None) -> list[str]:
-        """Register the handlers of the queues in ``TASKS``. Return those that ``--tasks`` selects."""
+        """Register the handlers of queues in ``TASKS``. Return the names that ``--tasks`` selects."""
         if not getattr(settings, "TASKS", None) and queues is None:
             return []
         from ...tasks.queues import (  # On Django 5.2 it needs the package django-tasks.

@@ -235,7 +235,7 @@ class Acknowledger:
             with self.context.lock:
                 self.context.mark_dirty(receipt.partition)
         if done:
-            events.buried(self.context, receipt, failures, error)
+            events.dead_lettered(self.context, receipt, failures, error)
         return done
 
     def _dead_letter(self, delivery: Delivery, verb: str, error: str, *, counted: bool = True) -> bool:
@@ -311,7 +311,7 @@ class Acknowledger:
 
 
 def _follow(deliveries: Sequence[Delivery], stale: Collection[Receipt] = ()) -> None:
-    """Call what the handlers left for the transaction of the ack, except for stale deliveries."""
+    """Call ``then`` of each delivery that is not stale, in the transaction of the ack."""
     for delivery in deliveries:
         if delivery.status.then is not None and delivery.status.receipt not in stale:
             delivery.status.then()

@@ -80,7 +80,9 @@ def _writes_to(using: str) -> Iterator[None]:
 
 
 def _refuse_writes(alias: str, using: str) -> Callable[..., Any]:
-    def look(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
+    def refuse(
+        execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]
+    ) -> Any:
         text = sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
         if hasattr(sql, "as_string"):  # A query of psycopg: str() is its repr.
             text = sql.as_string(context["connection"].connection)
@@ -88,4 +90,4 @@ def _refuse_writes(alias: str, using: str) -> Callable[..., Any]:
             raise WrongDatabase(alias, using)
         return execute(sql, params, many, context)
 
-    return look
+    return refuse

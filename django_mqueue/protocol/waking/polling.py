@@ -17,7 +17,7 @@ the cost of frequent commits."""
 ANNOUNCED_WITHIN = 0.5
 """Seconds in which the wake-up for a message must come if a poll finds the message first."""
 DISTRUST = 300.0
-"""Seconds without longer intervals, after a message without a wake-up: its publisher cannot wake this worker."""
+"""Seconds for which the interval does not grow after a message has come without a wake-up."""
 
 
 class Polling:

@@ -38,7 +38,7 @@ class Recycling:
 
 @dataclass(frozen=True)
 class Report:
-    """How a child process ended.
+    """The end of a child process.
 
     - ``done``: the drain is over, or a limit of ``RunOptions`` is reached.
     - ``stopped``: it received SIGTERM.

@@ -1,8 +1,7 @@
 """``runconsumer --reload``: restart the worker when a file of the code changes, by Django's autoreloader.
 
-As with ``runserver``, an outer process starts the command again in an inner process, and again each time the inner
-process ends with ``CHANGED``. Django's own outer process kills the inner one at the first signal. This one lets the
-worker finish.
+As with ``runserver``, an outer process runs the command in an inner process, and restarts it each time it ends with
+``CHANGED``. Django's own outer process kills the inner one at the first signal. This one lets the worker finish.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class _Outer:
             self._reloader.stop()
 
     def _wait_for_change(self) -> None:
-        """Wait until a file changes: the code cannot even be imported, so no inner process waits for the change."""
+        """Wait until a file changes, because the inner process has ended, for example by an import error."""
         self._reloader = autoreload.get_reloader()
         try:
             if not self._asked.is_set():

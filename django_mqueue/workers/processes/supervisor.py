@@ -32,7 +32,7 @@ from .memory import resident_mib
 logger = logging.getLogger("django_mqueue")
 
 POLL_INTERVAL = 1.0
-"""Maximum seconds until a dead child is noticed. Processes that its handlers have forked hide the death for so long."""
+"""Seconds until a dead child is noticed if processes that its handlers have forked keep its sentinel open."""
 RECYCLING_JITTER = 0.1
 """``max_messages`` is reduced at random by up to this part, so that the children are not recycled together."""
 

@@ -156,7 +156,7 @@ def test_every_attempts_reason_is_kept() -> None:
     [
         ("1", TypeError, "retry must be callable with the attempt's number, a list of waits, or None"),
         (5, TypeError, "retry must be callable"),
-        ([], ValueError, "delays must hold at least one time to wait"),
+        ([], ValueError, "delays must hold at least one wait"),
         ([1, "2"], TypeError, r"delays\[1\] must be a timedelta or a number of seconds"),
         ([-1], ValueError, r"delays\[0\] must be at least 0 seconds"),
     ],

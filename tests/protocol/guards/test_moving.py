@@ -44,7 +44,7 @@ def test_what_was_left_to_others_is_not_taken_back_with_its_next_message() -> No
 
             wait_until(lambda: (first.poll(), free())[1], "the first leaves some")
             left = free()
-            assert any(membership._mine_by_rank(name) for name in left), (
+            assert any(membership._is_designated(name) for name in left), (
                 "of new ones it would take some at once"
             )
             membership._beat_at = math.inf  # No discovery: it may take partitions that stay free.

@@ -22,8 +22,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a batch is marked as handed over as a whole",
         "a batch that kills its worker uses an attempt of its first message only",
         "protocol/claiming.py",
-        "handed = offsets if options.batch else offsets[:start_now]",
-        "handed = offsets[:start_now]",
+        "handed = chosen if options.batch else chosen[:start_now]",
+        "handed = chosen[:start_now]",
         f"{_BATCHES}::test_all_fail_with_what_was_raised_and_come_again_together",
     ),
     mutation(

@@ -83,7 +83,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker that stops moves the watermarks that waited for settling",
         "its finished messages stay in the log until another worker runs for the group",
         "protocol/watermarks.py",
-        "        self._hear_settled()\n",
+        "        self._note_settled()\n",
         "",
         "protocol/guards/test_watermark.py"
         "::test_who_leaves_moves_the_watermarks_that_waited_for_an_open_transaction",
