@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 TOPIC_MAX = 100
@@ -57,12 +57,8 @@ def check_topic(value: object, limit: int = TOPIC_MAX) -> str:
 
     The suffixes of scheduled messages and replies are reserved.
     """
-    topic = check_name("topic", value, limit)
     uses = {SCHEDULED_SUFFIX: "scheduled messages", REPLIES_SUFFIX: "replies"}
-    for suffix, use in uses.items():
-        if topic.endswith(suffix):
-            raise ValueError(f"topic must not end in {suffix!r}, which is reserved for {use}: {topic!r}")
-    return topic
+    return _refuse_suffixes(check_name("topic", value, limit), uses)
 
 
 def scheduled_topic(topic: str) -> str:
@@ -77,12 +73,13 @@ def replies_topic(topic: str) -> str:
 
 def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:
     """Return ``value`` if users may publish to this topic. Suffixes of derived topics are reserved for the queue."""
-    topic = check_topic(value)
-    for suffix in dlq_suffixes:
+    return _refuse_suffixes(check_topic(value), dict.fromkeys(dlq_suffixes, "dead letters"))
+
+
+def _refuse_suffixes(topic: str, uses: Mapping[str, str]) -> str:
+    for suffix, use in uses.items():
         if topic.endswith(suffix):
-            raise ValueError(
-                f"topic must not end in {suffix!r}, which is reserved for dead letters: {topic!r}"
-            )
+            raise ValueError(f"topic must not end in {suffix!r}, which is reserved for {use}: {topic!r}")
     return topic
 
 

@@ -6,7 +6,7 @@ docs/explanation/protocol.md.
 
 from __future__ import annotations
 
-from django.db.backends.utils import CursorWrapper
+from functools import partial
 
 from ..store import gates, log, offsets
 from ..store.connection import session
@@ -57,12 +57,7 @@ class Settler:
                 self._share()
                 return self.settled
             self._busy = gates.slots(gates.gate_of(self.topic))
-        wanted = set(self._busy)
-
-        def look(cursor: CursorWrapper) -> set[str]:
-            return gates.free_slots(cursor, wanted)
-
-        self._busy -= session.run(self.using, look)
+        self._busy -= session.run(self.using, partial(gates.free_slots, candidates=self._busy))
         if not self._busy and self._noted.offset > self.settled:
             self.settled, self._unshared = self._noted.offset, self._noted
             self._share()

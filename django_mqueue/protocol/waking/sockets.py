@@ -82,10 +82,8 @@ class SleepSocket:
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # A thread in ``wait`` returns.
         self.socket.close()
-        for path in (
-            self._asleep,
-            self._awake,
-        ):  # In this order, because a publisher may rename it meanwhile.
+        # In this order, because a publisher may rename it meanwhile.
+        for path in (self._asleep, self._awake):
             with suppress(OSError):
                 os.unlink(path)
 

@@ -34,9 +34,8 @@ def run_with_reload(work: Callable[[], None], stop: Callable[[], None]) -> None:
         finally:
             ended.set()
 
-    signal.signal(
-        signal.SIGINT, _ignore
-    )  # The terminal sends it to the outer process also, which sends SIGTERM.
+    # The terminal sends it to the outer process also, which sends SIGTERM.
+    signal.signal(signal.SIGINT, _ignore)
     try:
         try:
             autoreload.run_with_reloader(main)

@@ -21,8 +21,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a settling round waits until each slot of the gate was free once",
         "an offset counts as settled while its transaction is open, and the message is lost when it commits",
         "protocol/settling.py",
-        "self._busy -= session.run(self.using, look)",
-        "self._busy -= wanted | session.run(self.using, look)",
+        "self._busy -= session.run(self.using, partial(",
+        "self._busy -= self._busy | session.run(self.using, partial(",
         f"{_GATE}::test_nothing_at_or_above_an_open_offset_is_settled",
     ),
     mutation(
