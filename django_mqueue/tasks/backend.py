@@ -38,7 +38,7 @@ from .compat import (
 )
 from .context import ask_to_stop
 from .job_ids import GROUP, JobId, topic_of
-from .options import BackendOptions, JobOptions, Recurring
+from .options import ATTRIBUTE, BackendOptions, JobOptions, Recurring
 from .results import (
     BACKEND,
     LIMIT,
@@ -87,7 +87,7 @@ class MQueueBackend(BaseTaskBackend):
                 check_publish_topic(topic_of(queue), conf.dead_letter_suffixes())
             except (TypeError, ValueError) as error:
                 raise ImproperlyConfigured(f"TASKS[{alias!r}]['QUEUES']: {queue!r}: {error}") from error
-        self._job_options: dict[Any, JobOptions] = {}
+        self._job_options: dict[Any, tuple[Any, JobOptions]] = {}
 
     @property
     def using(self) -> str:
@@ -95,9 +95,12 @@ class MQueueBackend(BaseTaskBackend):
 
     def options_of(self, function: Any) -> JobOptions:
         """Return the options of a task's function."""
-        if function not in self._job_options:
-            self._job_options[function] = self.mqueue_options.of_function(function)
-        return self._job_options[function]
+        given = getattr(function, ATTRIBUTE, None)
+        found = self._job_options.get(function)
+        # ``job_options`` above ``task`` comes after the first call, which is ``validate_task``.
+        if found is None or found[0] is not given:
+            found = self._job_options[function] = given, self.mqueue_options.of_function(function)
+        return found[1]
 
     def new_id(
         self,

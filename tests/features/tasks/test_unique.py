@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import JobExists, MQueueBackend, Unique, job_options
-from django_mqueue.tasks.compat import task_backends, task_enqueued
+from django_mqueue.tasks.compat import task, task_backends, task_enqueued
 from django_mqueue.testing import drain
 from tests.support.statements import counted
 from tests.support.transactions import Background, HeldTransaction
@@ -28,6 +28,16 @@ def backend() -> MQueueBackend:
     found = task_backends["default"]
     assert isinstance(found, MQueueBackend)
     return found
+
+
+@task
+def decorated_again() -> None: ...
+
+
+def test_options_above_the_decorator_count_in_the_thread_that_imports_the_module() -> None:
+    """``task`` lets the backend of this thread check the function, before it has options."""
+    found = job_options(unique=Unique())(task(decorated_again.func))
+    assert found.enqueue().id == found.enqueue().id
 
 
 def test_a_second_job_is_the_first_one_until_it_has_ended() -> None:
