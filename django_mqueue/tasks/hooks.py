@@ -14,7 +14,7 @@ from .backend import backend_named
 from .compat import task_enqueued
 from .job_ids import GROUP
 from .options import JobOptions
-from .results import BACKEND, UnknownTask, new_result, plain_task
+from .results import BACKEND, new_result, plain_task
 
 logger = logging.getLogger("django_mqueue")
 
@@ -31,11 +31,11 @@ def after_failure(using: str, offset: int, is_final: bool) -> None:
     row = job_rows.by_offset(using, GROUP, offset)
     if row is None:
         return
-    metadata = json.loads(row["metadata"])
     try:
+        metadata = json.loads(row["metadata"])
         backend = backend_named(metadata["headers"].get(BACKEND))
         options = backend.options_of(plain_task(metadata["kind"]).func)
-    except (UnknownTask, ValueError) as error:
+    except Exception as error:  # For example because ``publish`` did not write the metadata.
         logger.error("hook not enqueued: job %s: %s", row["id"], error)
         return
     path = options.on_failure if is_final else options.on_retry

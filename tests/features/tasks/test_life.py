@@ -150,6 +150,16 @@ def test_a_hook_that_cannot_be_enqueued_does_not_hold_back_the_end_of_the_job(
     assert "not enqueued: job " + result.id + ": ZeroDivisionError" in caplog.text
 
 
+@pytest.mark.parametrize("metadata", [{}, []])
+def test_a_message_whose_metadata_cannot_be_read_does_not_stop_the_worker(metadata: Any) -> None:
+    jobs.add.enqueue(1, 2)
+    Message.objects.update(metadata=metadata)
+    result = jobs.add.enqueue(3, 4)
+    work()
+    assert refreshed(result).status == "SUCCESSFUL"
+    assert Message.objects.filter(topic="tasks.default_dlq").count() == 1
+
+
 def test_a_job_whose_hook_this_worker_does_not_have_waits_for_another_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
