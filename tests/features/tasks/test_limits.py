@@ -212,6 +212,15 @@ def test_unique_and_limit_exclude_each_other() -> None:
         jobs.call_limited.enqueue("ada")
 
 
+@pytest.mark.parametrize("run_jobs", [drain, lambda: run(tasks=[], threads=1)])
+def test_a_job_fails_whose_options_exclude_each_other_since_it_was_enqueued(run_jobs: Any) -> None:
+    result = jobs.call_limited.enqueue("ada")
+    with override_settings(TASKS=tasks(unique=Unique())):
+        run_jobs()
+    assert "exclude each other" in refreshed(result).errors[0].traceback
+    assert result.status == "FAILED"
+
+
 def test_a_key_that_is_no_string_is_an_error_before_anything_is_enqueued() -> None:
     with pytest.raises(TypeError, match="the key of a limit must be a string, not int"):
         jobs.call_limited.enqueue(7)  # type: ignore[arg-type]
