@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.db import DatabaseError
+
 from .. import conf
-from ..exceptions import MQueueError, Postpone
+from ..exceptions import Postpone
 from ..messages import Message, OutgoingMessage
 from ..policy.durations import moment
 from ..service.publish import publish_once
@@ -23,7 +25,7 @@ from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .job_ids import JobId
 from .options import Recurring
-from .results import BACKEND, UnknownTask, is_unfinished, new_result, row_of
+from .results import BACKEND, is_unfinished, new_result, row_of
 
 logger = logging.getLogger("django_mqueue")
 
@@ -191,7 +193,9 @@ def enqueue_firings(backend: MQueueBackend, queue: str) -> None:
         try:
             if job.task.queue_name == queue:
                 job.enqueue_next()
-        except (UnknownTask, MQueueError, TypeError, ValueError) as error:
+        except DatabaseError:
+            raise
+        except Exception as error:  # For example from the function for the key of a limit.
             logger.error("recurring job %s does not run: %s", job.name, error)
 
 

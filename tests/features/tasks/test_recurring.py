@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_mqueue.models import DeliveryState, Message
-from django_mqueue.tasks import MQueueBackend, RecurringJob, recurring_jobs
+from django_mqueue.tasks import Limit, MQueueBackend, RecurringJob, recurring_jobs
 from django_mqueue.tasks.compat import task_backends, task_enqueued
 from tests.support.processes import FAST, Workers, database_ms, wait_until
 from tests.support.subscribers import let_worker_die
@@ -290,6 +290,17 @@ def test_a_task_that_cannot_be_imported_does_not_stop_the_worker(caplog: pytest.
     assert [error.msg.partition(":")[0] for error in found] == [
         "TASKS['default']['OPTIONS']['recurring']['gone']"
     ]
+
+
+def test_a_limit_whose_key_fails_does_not_stop_the_worker(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts: dict[str, str] = {}
+    limit = Limit(1, key=lambda *args: accounts["gone"])
+    monkeypatch.setattr(jobs.add.func, "mqueue_job_options", {"limit": limit}, raising=False)
+    with recurring():
+        work()
+    assert "recurring job sums does not run: 'gone'" in caplog.text
 
 
 def test_arguments_that_are_too_long_do_not_stop_the_worker(caplog: pytest.LogCaptureFixture) -> None:
