@@ -242,7 +242,7 @@ class MQueueBackend(BaseTaskBackend):
         return None
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
-        """Return the result of a job, with one or two statements.
+        """Return the result of a job, with one to three statements.
 
         Raises ``TaskResultDoesNotExist`` if there is no such job of this backend, or if it was deleted ``RETENTION``
         seconds after it was enqueued. Raises ``UnknownTask`` if this process does not have its task.

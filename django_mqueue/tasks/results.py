@@ -68,9 +68,12 @@ def task_of(path: str, **values: Any) -> Task[..., Any]:
 
 
 def row_of(using: str, id: JobId) -> Row | None:
-    """Return the newest row of a job, by ``job_rows.COLUMNS``; None if there is none. One or two statements."""
+    """Return the newest row of a job, by ``job_rows.COLUMNS``; None if there is none. One to three statements."""
     with session.migration_errors(using):
         row = job_rows.by_id(using, GROUP, (id.topic, scheduled_topic(id.topic)), id.partition, str(id))
+        if row is None:
+            # Before the copies: a promotion meanwhile makes one.
+            row = job_rows.parked(using, GROUP, id.topic, id.partition, str(id))
         if row is None or (row["acked"] and _status(row) != TaskResultStatus.SUCCESSFUL):
             # A retry that was parked, or a redrive, continues the job as another message.
             row = job_rows.newest_copy(using, GROUP, id.topic, str(id)) or row

@@ -5,13 +5,19 @@ The column ``result`` has the note of a job that runs, and later what the job re
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from django.db.backends.utils import CursorWrapper
 
+from ...policy.names import scheduled_topic
+from ...policy.outcomes import ASIDE_AT
 from ..connection import session
+from ..scheduling.parked_retries import PARKED
 
+LAST = "~"
+"""After each other character that job ids contain."""
 _SELECT = (
     "SELECT m.topic, m.`offset`, m.payload, m.metadata, m.available_at, m.created_at, s.acked, s.in_flight,"
     " s.invisible_until, s.retry_count, s.handed, s.delivered_to, s.delivered_at, s.acked_at, s.errors, s.result"
@@ -37,14 +43,14 @@ def by_id(using: str, group: str, topics: tuple[str, str], partition: str, id: s
 
 
 def newest_id(using: str, topics: tuple[str, str], partition: str, prefix: str) -> str | None:
-    """Return the greatest id with this prefix in the topics, or None. The index orders the ids of a partition."""
+    """Return the greatest job's id with this prefix in the topics, or None. The index orders the ids of a partition."""
     one = (
         "(SELECT m.id FROM queue_messages m FORCE INDEX (queue_messages_dedupe) WHERE m.topic = %s"
         " AND m.partition_key = %s AND m.id > %s AND m.id < %s ORDER BY m.id DESC LIMIT 1)"
     )
-    params = [partition, prefix, prefix + "~"]
+    params = [partition, prefix, prefix + LAST]
     rows = session.fetch(using, f"{one} UNION ALL {one}", [topics[0], *params, topics[1], *params])
-    return max((str(id) for (id,) in rows), default=None)
+    return max((str(id).partition(PARKED)[0] for (id,) in rows), default=None)
 
 
 def newest_copy(using: str, group: str, topic: str, id: str) -> dict[str, Any] | None:
@@ -57,6 +63,25 @@ def newest_copy(using: str, group: str, topic: str, id: str) -> dict[str, Any] |
         [group, topic, id, group],
     )
     return dict(zip(COLUMNS, rows[0], strict=True)) if rows else None
+
+
+def parked(using: str, group: str, topic: str, partition: str, id: str) -> dict[str, Any] | None:
+    """Return the job with this id from its parked retry, as its row in the log was, by ``COLUMNS``, or None."""
+    rows = session.fetch(
+        using,
+        _SELECT.format(index="queue_messages_dedupe")
+        + " WHERE m.topic = %s AND m.partition_key = %s AND m.id > %s AND m.id < %s AND m.consumer_group = %s"
+        " ORDER BY m.id DESC LIMIT 1",
+        [group, scheduled_topic(topic), partition, id + PARKED, id + PARKED + LAST, group],
+    )
+    if not rows:
+        return None
+    row = dict(zip(COLUMNS, rows[0], strict=True))
+    retry = json.loads(row["metadata"])["retry"]
+    return {
+        **row, "topic": topic, "available_at": row["created_at"], "acked": 1, "invisible_until": ASIDE_AT,
+        "retry_count": retry["count"], "errors": json.dumps(retry["errors"]),
+    }  # fmt: skip
 
 
 def by_offset(using: str, group: str, offset: int) -> dict[str, Any] | None:

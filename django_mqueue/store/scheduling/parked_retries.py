@@ -12,18 +12,21 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from ...policy.names import scheduled_topic
+from ...policy.names import ID_MAX, scheduled_topic
 from ..connection import session
 from ..connection.dialect import NOW_MS
 from ..log import INSERT_COLUMNS
+
+PARKED = "~"
+"""Separates the message's own id and the new part in the id of a parked retry."""
 
 
 @dataclass(frozen=True)
 class ParkedRetry:
     """A message that is to be parked for its group.
 
-    ``offset``: its offset in the log. ``generation``: the group's registration generation. ``id``: a new id, because
-    the log still holds the message's own id.
+    ``offset``: its offset in the log. ``generation``: the group's registration generation. ``id``: a new id. The row
+    gets it after the message's own id, which the log still holds.
     """
 
     group: str
@@ -49,6 +52,7 @@ def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: b
     text, id, published_at, retries, handed, failures, errors = row
     metadata: dict[str, Any] = json.loads(text)
     earlier = metadata.get("retry", {})
+    longer = f"{id}{PARKED}{retry.id}"
     metadata["retry"] = {
         "id": id,
         "offset": retry.offset,
@@ -63,8 +67,8 @@ def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: b
         f" SELECT %s, partition_key, %s, %s, payload, %s, {NOW_MS} + %s, created_at, {NOW_MS}"
         " FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s",
         [
-            scheduled_topic(retry.topic), retry.id, retry.group, json.dumps(metadata, ensure_ascii=False), delay_ms,
-            retry.offset,
+            scheduled_topic(retry.topic), longer if len(longer) <= ID_MAX else retry.id, retry.group,
+            json.dumps(metadata, ensure_ascii=False), delay_ms, retry.offset,
         ],
     )  # fmt: skip
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from django.test import override_settings
 
 from django_mqueue import ExponentialBackoff
 from django_mqueue.models import DeliveryState, Message
-from django_mqueue.tasks import JobExpired, MQueueBackend, job_options
-from django_mqueue.tasks.compat import TaskResult, TaskResultStatus
+from django_mqueue.tasks import JobExpired, MQueueBackend, enqueue_group, job_options
+from django_mqueue.tasks.compat import TaskResult, TaskResultStatus, task_backends
 from django_mqueue.testing import assert_enqueued, published
 from tests.support.processes import Workers, wait_until
 from tests.support.running import run
@@ -78,10 +79,63 @@ def test_a_retry_in_two_hours_keeps_the_id_of_the_job() -> None:
         result = jobs.number_of_attempt.enqueue()
         work()
         assert (refreshed(result).status, result.attempts) == (READY, 1)
-        Message.objects.filter(topic="tasks.default_scheduled").update(available_at=1)
-        work()
+        promote()
     assert jobs.seen == [1, 2]
     assert (refreshed(result).status, result.attempts, len(result.errors)) == (FAILED, 2, 2)
+
+
+@pytest.fixture
+def parked() -> Iterator[None]:
+    """Let jobs have two attempts, and retries wait among the scheduled messages."""
+    with override_settings(TASKS=tasks(max_attempts=2, backoff=[7200])):
+        yield
+
+
+def delete_log() -> None:
+    """Delete the messages in the log, as garbage collection does after ``RETENTION``."""
+    Message.objects.filter(topic="tasks.default").delete()
+    DeliveryState.objects.all().delete()
+
+
+def promote() -> None:
+    Message.objects.filter(topic="tasks.default_scheduled").update(available_at=1)
+    work()
+
+
+@pytest.mark.usefixtures("parked")
+def test_a_job_has_not_ended_while_its_retry_waits_longer_than_the_log_keeps_it() -> None:
+    backend = task_backends["default"]
+    assert isinstance(backend, MQueueBackend)
+    result, cancelled = jobs.number_of_attempt.enqueue(), jobs.number_of_attempt.enqueue()
+    work()
+    delete_log()
+    assert (refreshed(result).status, result.attempts, len(result.errors)) == (READY, 1, 1)
+    assert result.task.run_after is None
+    assert backend.cancel(cancelled.id)
+    promote()
+    assert jobs.seen == [1, 1, 2]
+    assert (refreshed(result).status, result.attempts, len(result.errors)) == (FAILED, 2, 2)
+
+
+@pytest.mark.usefixtures("parked")
+def test_a_group_waits_for_a_retry_that_waits_longer_than_the_log_keeps_it() -> None:
+    _, last = enqueue_group([(jobs.fail, [], {})], (jobs.adds_up, [1], {}))
+    work()
+    Message.objects.filter(topic="tasks.default").exclude(message_id=last.id).delete()
+    DeliveryState.objects.filter(acked=False).update(invisible_until=1)
+    work()
+    assert refreshed(last).status == READY
+
+
+@pytest.mark.usefixtures("parked")
+def test_a_job_is_unique_while_its_retry_waits_longer_than_the_log_keeps_it() -> None:
+    first = jobs.fails_alone.enqueue()
+    work()
+    delete_log()
+    assert jobs.fails_alone.enqueue().id == first.id
+    assert not Message.objects.filter(topic="tasks.default").exists()
+    promote()
+    assert jobs.fails_alone.enqueue().id != first.id
 
 
 def test_a_task_may_ask_for_a_retry_which_counts() -> None:

@@ -135,6 +135,7 @@ def look() -> None:
     messages("full", after=moment, newest_first=True, payload__x=1, scan_limit=1000)
     assert job_rows.by_id("default", "ahead", ("full", "full_scheduled"), "k1", "given")
     job_rows.newest_copy("default", "ahead", "full", "dead-7")
+    job_rows.parked("default", "ahead", "full", "k1", "given")
     job_rows.newest_id("default", ("full", "full_scheduled"), "k1", "1")
     for status in ("pending", "waiting"):
         send_to_front("full", group="behind", status=status, limit=200)
