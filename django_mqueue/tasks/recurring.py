@@ -123,7 +123,11 @@ class RecurringJob:
         if not is_first:
             # The next firing may have been enqueued by the first attempt, and deleted since.
             after = max(after, now - timedelta(seconds=conf.get("RETENTION", message.topic)))
-        self._enqueue(options.timetable.next_after(after), str(previous) if skips else message.id)
+        following = options.timetable.next_after(after)
+        latest = str(self.firing(options.timetable.last_before(following)))
+        # A firing may wait past the due time of the next one, which then waits for it.
+        last = latest if latest != message.id and self._is_unfinished(latest) else message.id
+        self._enqueue(following, str(previous) if skips else last)
         if options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now:
             return self._skipped(message, "it is late, and the next one is due")
         if skips:

@@ -15,6 +15,7 @@ from django.test import override_settings
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import Limit, MQueueBackend, RecurringJob, recurring_jobs
 from django_mqueue.tasks.compat import task_backends, task_enqueued
+from django_mqueue.testing import drain
 from tests.support.processes import FAST, Workers, database_ms, wait_until
 from tests.support.subscribers import let_worker_die
 
@@ -137,6 +138,21 @@ def test_a_firing_waits_for_the_previous_one() -> None:
         wait_is_over()
         work()
     assert jobs.seen == [1, 2, 1]
+
+
+def test_a_firing_waits_for_the_latest_of_those_that_wait() -> None:
+    """Firing -1 waits for -2, past the due time of 0, which is not promoted yet. It enqueues 1."""
+    with recurring(task="succeeds_later"):
+        work()
+        make_due(due(-2))
+        work()
+        later = Message.objects.get(topic__endswith="_scheduled")
+        make_due(due(-1))
+        later.pk, later.message_id = None, str(the_job().firing(due(0)))
+        later.save()
+        drain()  # A worker would enqueue firing 1 when it starts.
+        found = Message.objects.get(message_id=str(the_job().firing(due(1))))
+        assert found.metadata["headers"]["task-previous"] == later.message_id
 
 
 def test_a_firing_is_skipped_while_the_previous_one_is_unfinished() -> None:
