@@ -44,7 +44,7 @@ async def await_result(result: TaskResult[Any], timeout: float | timedelta = 30)
 
 
 def _pauses(result: TaskResult[Any], timeout: float | timedelta) -> Iterator[float]:
-    """Yield the seconds to wait after each read, until the time is over."""
+    """Yield the seconds to wait after each read, until the time is over. The last read is then."""
     deadline = time.monotonic() + to_ms("timeout", timeout, least=0.001) / 1000
     if session.in_transaction(using := conf.database(None)):
         raise MQueueError(
@@ -55,10 +55,12 @@ def _pauses(result: TaskResult[Any], timeout: float | timedelta) -> Iterator[flo
     while (left := deadline - time.monotonic()) > 0:
         yield min(pause, left)
         pause = min(pause * GROWTH, LONGEST_PAUSE)
+    yield 0
 
 
 def _too_late(result: TaskResult[Any], timeout: float | timedelta) -> TimeoutError:
+    seconds = to_ms("timeout", timeout) / 1000
     return TimeoutError(
-        f"job {result.id!r} has not ended within {timeout} s, and is {result.status}: it is slow, waits for a retry, or"
-        " no worker runs its queue"
+        f"job {result.id!r} has not ended within {seconds:g} s, and is {result.status}: it is slow, waits for a retry,"
+        " or no worker runs its queue"
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from django.db import transaction
 from django_mqueue import MQueueError
 from django_mqueue.tasks import await_result, wait_for_result, waiting
 from django_mqueue.tasks.compat import TaskResult, TaskResultStatus
+from django_mqueue.testing import drain
 from tests.support.transactions import Background
 
 from . import jobs
@@ -57,11 +61,18 @@ def test_the_wait_ends_with_the_job(wait: Any, monkeypatch: pytest.MonkeyPatch) 
     assert wait(bad).status == TaskResultStatus.FAILED
 
 
+@pytest.mark.parametrize("timeout", [0.01, timedelta(milliseconds=10)])
 @pytest.mark.parametrize("wait", WAYS, ids=["wait", "await"])
-def test_a_job_that_nobody_runs_is_an_error_that_names_it(wait: Any) -> None:
+def test_a_job_that_nobody_runs_is_an_error_that_names_it(wait: Any, timeout: Any) -> None:
     result = jobs.add.enqueue(1, 2)
     with pytest.raises(TimeoutError, match=f"job '{result.id}' has not ended within 0.01 s, and is READY"):
-        wait(result, timeout=0.01)
+        wait(result, timeout=timeout)
+
+
+def test_a_job_that_ends_during_the_last_pause_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: drain())
+    monkeypatch.setattr(waiting, "time", clock)
+    assert wait_for_result(jobs.add.enqueue(1, 2), timeout=0.01).return_value == 3
 
 
 def test_there_is_no_wait_inside_a_transaction() -> None:
