@@ -163,13 +163,16 @@ class DeadLetterSelection:
             if not groups or ids == []:
                 return 0
             total, begun = 0, time.monotonic()
-            for page in self._pages(DeadLetterSearch(self.dead_topic, sorted(groups), ids)):
+            if dry_run:
+                rate = None
+            at_once = AT_ONCE if rate is None else int(min(AT_ONCE, max(rate, 1)))
+            for page in self._pages(DeadLetterSearch(self.dead_topic, sorted(groups), ids), at_once):
+                if rate is not None:
+                    time.sleep(max(begun + total / rate - time.monotonic(), 0))
                 left = None if limit is None else limit - total
                 total += self.batch(page, left, dry_run=dry_run).moved
                 if total == limit:
                     break
-                if rate is not None and not dry_run:
-                    time.sleep(max(begun + total / rate - time.monotonic(), 0))
             return total
 
     def batch(self, page: Sequence[int], left: int | None = None, *, dry_run: bool = False) -> Batch:
@@ -182,10 +185,10 @@ class DeadLetterSelection:
                 commits.after_commit(self.using, self.topic)
         return batch
 
-    def _pages(self, search: DeadLetterSearch) -> Iterator[list[int]]:
+    def _pages(self, search: DeadLetterSearch, at_once: int) -> Iterator[list[int]]:
         """Yield lists of offsets. Each list is small enough for one transaction."""
         position, last = 0, log.newest(self.using, self.dead_topic)
-        while found := dead_letters.sizes(self.using, search, position, last, AT_ONCE):
+        while found := dead_letters.sizes(self.using, search, position, last, at_once):
             for page in batches_by_weight(found, itemgetter(1), BYTES_AT_ONCE):
                 yield [offset for offset, _ in page]
             position = found[-1][0]

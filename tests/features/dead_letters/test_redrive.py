@@ -219,6 +219,13 @@ def test_a_rate() -> None:
         assert time.monotonic() - begun >= 15 / 40
 
 
+def test_a_rate_holds_for_few_messages_and_the_call_ends_with_the_last() -> None:
+    give_up(*range(4))
+    begun = time.monotonic()
+    assert redrive(TOPIC, rate=2) == 4
+    assert 1 <= time.monotonic() - begun < 2
+
+
 def test_letters_of_groups_that_are_gone_stay() -> None:
     subscribe(TOPIC, "stock")
     give_up(1)
