@@ -9,6 +9,8 @@ from ..store.log import MessageKey
 
 GROUP = "tasks"
 """The consumer group of the workers that run jobs."""
+MARK = "#"
+"""Separates the key and the number in the last part of a unique job's id."""
 LIMITED, SLOT = "=", "@"
 """In the id of a job with a limit: the beginning of its last part, and the end of the name of its partition there."""
 
@@ -54,4 +56,5 @@ class JobId:
         if self.unique.startswith(LIMITED):
             return one_at_a_time(self.unique.removeprefix(LIMITED).partition(SLOT)[0])
         # The jobs of one key are in one partition: their ids differ after the mark.
-        return spread_partition(str(self).partition("#")[0], self.spread, self.priority)
+        head, dot, unique = str(self).rpartition(".")
+        return spread_partition(head + dot + unique.partition(MARK)[0], self.spread, self.priority)

@@ -29,11 +29,11 @@ from .compat import (
 from .context import JobContext, Notes
 from .groups import group_of, wait_for_others
 from .hooks import on_success
-from .job_ids import GROUP, JobId
+from .job_ids import GROUP, MARK, JobId
 from .options import ATTEMPTS_MAX, JobExpired, JobOptions
 from .recurring import recurring_job_of
 from .results import BACKEND, UnknownTask, backend_of, plain_task, result_of, row_of, running_result
-from .unique import MARK, is_replaced
+from .unique import is_replaced
 
 logger = logging.getLogger("django_mqueue")
 

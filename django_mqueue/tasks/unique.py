@@ -17,12 +17,10 @@ from ..policy.durations import to_ms
 from ..policy.names import scheduled_topic
 from ..store.connection.second_connection import outside_snapshot
 from ..store.queries import job_rows
-from .job_ids import JobId
+from .job_ids import MARK, JobId
 
 SPREAD = 16
 """The number of partitions of the unique jobs of a queue and a priority. It must be the same in all processes."""
-MARK = "#"
-"""Separates the key and the number in an id."""
 
 OnConflict = Literal["keep", "raise", "replace"]
 
@@ -91,7 +89,7 @@ def following(id: JobId) -> JobId:
 def newest(using: str, first: JobId) -> JobId | None:
     """Return the id of the newest job of a key, or None. It reads what is committed now, and what the caller wrote."""
     topics = first.topic, scheduled_topic(first.topic)
-    low = str(first).partition(MARK)[0] + MARK
+    low = str(first).rpartition(MARK)[0] + MARK
     with outside_snapshot(using) as now:
         found = [job_rows.newest_id(alias, topics, first.partition, low) for alias in {using, now}]
     ids = [id for id in found if id is not None]

@@ -84,6 +84,17 @@ def test_a_scheduled_job_counts() -> None:
     assert second.task.run_after is not None
 
 
+def test_a_queue_whose_name_contains_the_separator_of_ids() -> None:
+    queue = {"default": {**tasks()["default"], "QUEUES": ["default", "a#b"]}}
+    with override_settings(TASKS=queue):
+        one, other = jobs.greet_daily.using(queue_name="a#b"), jobs.fails_alone.using(queue_name="a#b")
+        plain = jobs.add.using(queue_name="a#b")
+        results: list[Any] = [one.enqueue(), other.enqueue(), *(plain.enqueue(n, 1) for n in range(20))]
+        assert [one.enqueue().id, other.enqueue().id] == [results[0].id, results[1].id]
+    assert len({result.id for result in results}) == 22
+    assert Message.objects.values("partition_key").distinct().count() > 2
+
+
 def test_only_the_job_that_is_enqueued_sends_the_signal() -> None:
     sent: list[str] = []
 
