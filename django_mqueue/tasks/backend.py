@@ -56,6 +56,8 @@ from .unique import newest as newest_of
 
 TRIES = 100
 """How often a unique job takes the next id of its key, if another transaction was faster."""
+STOP_TRIES = 3
+"""Maximum attempts to stop a job that is promoted, starts or ends an attempt meanwhile."""
 
 Call: TypeAlias = "tuple[Task[..., Any], Sequence[Any], Mapping[str, Any]]"
 """A task, and the positional and keyword arguments of one job."""
@@ -277,14 +279,19 @@ class MQueueBackend(BaseTaskBackend):
         A task with ``takes_context`` sees that by ``context.is_stopping()``; others run to their end. Commit soon: the
         job cannot end before. Raises ``TaskResultDoesNotExist`` as ``get_result`` does.
         """
-        if self.cancel(result_id):
-            return True
-        id = JobId.parse(result_id)
-        row = None if id is None else row_of(self.using, id)
-        if id is None or row is None:
-            return False
-        job = job_rows.RunningJob(GROUP, id.topic, id.partition, row["offset"])
-        return ask_to_stop(self.using, job)
+        for _ in range(STOP_TRIES):
+            if self.cancel(result_id):
+                return True
+            id = JobId.parse(result_id)
+            row = None if id is None else row_of(self.using, id)
+            if id is None or row is None:
+                return False
+            job = job_rows.RunningJob(GROUP, id.topic, id.partition, row["offset"])
+            if ask_to_stop(self.using, job):
+                return True
+            if not is_unfinished(row):
+                return False
+        return False
 
     def unschedule(self, id: JobId) -> bool:
         """Delete a scheduled message. Return whether it was still scheduled."""

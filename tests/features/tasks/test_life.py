@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from django.db import OperationalError, transaction
 from django.test import override_settings
+from django.utils import timezone
 
 from django_mqueue import StaleDelivery, Subscription
 from django_mqueue.models import DeliveryState, Message
@@ -86,6 +88,15 @@ def test_stop_cancels_a_job_that_waits_and_does_nothing_to_one_that_has_ended() 
     assert stop(result.id)
     work()
     assert (jobs.seen, stop(result.id), stop(other.id)) == ([(3, 4)], False, False)
+
+
+def test_stop_cancels_a_job_that_is_promoted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = jobs.add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(1, 2)
+    promote = partial(Message.objects.update, topic="tasks.default", available_at=1)
+    monkeypatch.setattr(MQueueBackend, "unschedule", lambda *args: promote() == 0)
+    assert stop(result.id)
+    work()
+    assert (refreshed(result).status, jobs.seen) == ("FAILED", [])
 
 
 def test_the_effects_of_an_atomic_job_happen_once() -> None:
