@@ -72,9 +72,16 @@ def assert_enqueued(task: Task[..., Any], *args: Any, count: int = 1, **kwargs: 
     Without ``args`` and ``kwargs``, any arguments count. The queue and the priority of ``task`` do not matter. It looks
     at all jobs that the queue still has, also at those that have run. Raises ``AssertionError`` that lists the jobs.
     """
+    from ..tasks.compat import task_backends  # On Django 5.2 it needs the package django-tasks.
+    from ..tasks.results import BACKEND
+
     there = [message for message in _jobs() if message.kind == task.module_path]
     wanted = json.loads(json.dumps({"args": args, "kwargs": kwargs}))
-    found = [message for message in there if message.payload == wanted or not (args or kwargs)]
+    found = [
+        message
+        for message in there
+        if not (args or kwargs) or all(message.payload[name] == value for name, value in wanted.items())
+    ]
     if len(found) != count:
         shown = "any arguments" if not (args or kwargs) else _call(wanted)
         lines = [f"  {_call(message.payload)}" for message in there]
@@ -83,7 +90,7 @@ def assert_enqueued(task: Task[..., Any], *args: Any, count: int = 1, **kwargs: 
                 [f"{len(found)} jobs of {task.module_path} have {shown}, not {count}. Enqueued were:", *lines]
             )
         )
-    return [task.get_backend().get_result(message.id) for message in found]
+    return [task_backends[message.headers[BACKEND]].get_result(message.id) for message in found]
 
 
 def perform_job(task: Task[..., Any], *args: Any, **kwargs: Any) -> TaskResult[Any]:

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import transaction
 
 from .. import conf
+from ..exceptions import HandlerError
 from ..messages import Message
 from ..models import DeliveryState
 from ..policy.durations import moment_ms, to_ms
@@ -69,6 +70,8 @@ def drain(
         register_queues()
     chosen = [f"{topic}:{group}" if group else topic] if topic else None
     found = [handler for handler in handlers(chosen) if group in (None, handler.group)]
+    if group is not None and not found:
+        raise HandlerError(f"no handler is registered for group {group!r}")
     alias = conf.database(using)
     if until is None:
         return _drain(found, alias)[0]
@@ -181,7 +184,7 @@ class _Drain:
         with _savepoint(self.using):
             found = verdicts(Job(handler, together))
         for delivery, verdict in found.items():
-            if verdict.verb != "ack":
+            if verdict.verb not in ("ack", "postpone"):
                 logger.warning(
                     "attempt failed: %s: %s@%s attempt %s, %s: %s",
                     handler.name, delivery.topic, delivery.offset, delivery.attempt, verdict.verb, verdict.error,

@@ -9,10 +9,12 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
-from django_mqueue import publish
+from django_mqueue import Message, Postpone, publish
+from django_mqueue.tasks import enqueue_group
 from django_mqueue.testing import assert_enqueued, assert_published, drain, make_message, perform_job
 from tests.features.tasks import jobs
 from tests.features.tasks.conftest import tasks
+from tests.support.running import registered
 
 pytestmark = pytest.mark.django_db
 
@@ -75,6 +77,18 @@ def test_what_was_enqueued() -> None:
         assert_enqueued(jobs.double)
 
 
+def test_the_last_job_of_a_group_was_enqueued() -> None:
+    _, last = enqueue_group([(jobs.add, [1, 2], {})], (jobs.adds_up, [5], {}))
+    (found,) = assert_enqueued(jobs.adds_up, 5)
+    assert found.id == last.id
+
+
+def test_what_another_backend_enqueued() -> None:
+    with override_settings(TASKS={**tasks(), "other": tasks()["default"]}):
+        result = jobs.add.using(backend="other").enqueue(1, 2)
+        assert [found.id for found in assert_enqueued(jobs.add)] == [result.id]
+
+
 def test_a_job_is_performed() -> None:
     assert perform_job(jobs.add, 1, 2).return_value == 3
     assert perform_job(jobs.add.using(queue_name="mail"), 1, b=4).return_value == 5
@@ -108,3 +122,13 @@ def test_jobs_of_later_run_at_their_time() -> None:
     later.refresh()
     assert later.return_value == 3
     assert later.started_at is not None
+
+
+def test_a_postponement_is_not_logged_as_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    def postpone(message: Message) -> None:
+        raise Postpone(600)
+
+    publish("t", 1)
+    with registered("t", postpone):
+        assert len(drain()) == 1
+    assert "attempt failed" not in caplog.text

@@ -169,6 +169,8 @@ class Helpers:
             assert {name for name, one in seen.items() if one.messages} == {"t:h", "t:g", "u:g"}
             with pytest.raises(HandlerError, match="no handler is registered for 'nowhere'"):
                 drain("nowhere")
+            with pytest.raises(HandlerError, match="no handler is registered for group 'nobody'"):
+                drain(group="nobody")
 
     def test_a_database_error_of_a_handler_leaves_the_test_usable(self) -> None:
         Door.objects.create(name="front")
