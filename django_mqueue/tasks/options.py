@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from ..policy.backoff import ExponentialBackoff, Policy, RetryOn, RetryPolicy, policy_of
 from ..policy.durations import to_ms
+from ..policy.names import check_priority
 from ..service.subscription import check_count
 from ..workers.registry import Limits, check_share
 from .compat import Task, normalize_json
@@ -176,6 +177,10 @@ class Recurring:
             raise TypeError(f"unknown key {unknown[0]!r}; the keys are: {', '.join(sorted(known))}")
         if not isinstance(given.get("task"), str):
             raise TypeError("task must be the import path of a task")
+        if not isinstance(given.get("queue"), str | None):
+            raise TypeError(f"queue must be a str, not {type(given['queue']).__name__}")
+        if given.get("priority") is not None:
+            check_priority(given["priority"])
         for key, choices in (("overlap", OVERLAP), ("catch_up", CATCH_UP)):
             if given.get(key, choices[0]) not in choices:
                 raise ValueError(f"{key} must be one of {', '.join(choices)}, not {given[key]!r}")

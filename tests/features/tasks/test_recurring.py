@@ -354,6 +354,8 @@ def test_a_receiver_that_fails_does_not_stop_the_worker() -> None:
             {"task": "a.b", "every": 5, "timezone": "UTC"},
             "every must be whole seconds, without timezone",
         ),
+        ("a", {"task": "a.b", "every": 5, "priority": "5"}, "priority must be an int, not str"),
+        ("a", {"task": "a.b", "every": 5, "queue": 5}, "queue must be a str, not int"),
         ("a", {"task": "a.b", "every": 5, "overlap": "no"}, "overlap must be one of queue, skip, allow"),
         ("a", {"task": "a.b", "every": 5, "catch_up": "no"}, "catch_up must be one of one, none, all"),
         ("a", {"task": "a.b", "every": 5, "at": 5}, "unknown key 'at'; the keys are: args, catch_up, cron,"),
