@@ -7,7 +7,7 @@ enqueues the next firing before it runs one, and also each minute, in case that 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,7 +25,7 @@ from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .job_ids import JobId
 from .options import Recurring
-from .results import BACKEND, is_unfinished, new_result, row_of
+from .results import is_unfinished, new_result, row_of
 
 logger = logging.getLogger("django_mqueue")
 
@@ -146,22 +146,12 @@ class RecurringJob:
         return False
 
     def _enqueue(self, due: datetime, previous: str) -> None:
-        id, options = self.firing(due), self.options
-        if self._publish(id, due, {PREVIOUS: previous}):
-            result = new_result(self.task.using(run_after=due), id, options.args, options.kwargs)
-            task_enqueued.send_robust(type(self.backend), task_result=result)
-
-    def _publish(self, id: JobId, at: datetime, headers: dict[str, str]) -> bool:
-        """Schedule a message of this job. Return False if its id is scheduled, or in the log."""
-        message = OutgoingMessage(
-            {"args": list(self.options.args), "kwargs": dict(self.options.kwargs)},
-            id=str(id),
-            kind=self.options.task,
-            headers={BACKEND: self.backend.alias, NAME: self.name, **headers},
-            at=at,
-            priority=id.priority,
-        )
-        return publish_once(id.topic, message, id.partition, self._using).created
+        id, task = self.firing(due), self.task.using(run_after=due)
+        args, kwargs = self.options.args, self.options.kwargs
+        message = self.backend.new_message(id, task, args, kwargs)
+        message = replace(message, headers={**(message.headers or {}), NAME: self.name, PREVIOUS: previous})
+        if publish_once(id.topic, message, id.partition, self._using).created:
+            task_enqueued.send_robust(type(self.backend), task_result=new_result(task, id, args, kwargs))
 
     @property
     def _paused(self) -> JobId:

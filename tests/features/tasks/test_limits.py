@@ -185,6 +185,7 @@ def test_hooks_groups_firings_and_scheduled_jobs_are_limited() -> None:
         jobs.call_limited.using(run_after=timezone.now(), priority=50).enqueue("ada")
     found = list(Message.objects.values_list("partition_key", flat=True))
     assert len(found) == 3
+    assert {row.metadata["headers"]["task-limit"] for row in Message.objects.all()} == {"ada"}
     assert all(partition.startswith(" =") for partition in found), found
     assert len({partition.partition("-")[0] for partition in found}) == 1
 
