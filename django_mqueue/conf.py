@@ -81,6 +81,7 @@ def get(name: str, topic: str | None = None) -> Any:
     """
     configured = _configured()
     value = configured.get(name, OPTIONS[name].default)
+    section: Any = {}
     if topic is not None and name not in GENERAL:
         topics = configured.get("TOPICS", {})
         section = topics.get(topic, {}) if isinstance(topics, Mapping) else None
@@ -88,7 +89,8 @@ def get(name: str, topic: str | None = None) -> Any:
             raise ImproperlyConfigured(WRONG_TOPICS)
         value = section.get(name, declared.get(topic, {}).get(name, value))
     if value is not OPTIONS[name].default and (problem := _problem(name, value)):
-        raise ImproperlyConfigured(f"MQUEUE[{name!r}] {problem}")
+        where = f"['TOPICS'][{topic!r}]" if name in section else ""
+        raise ImproperlyConfigured(f"MQUEUE{where}[{name!r}] {problem}")
     return value
 
 

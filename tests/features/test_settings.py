@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -170,6 +171,18 @@ UNREADABLE: list[Any] = [
 @pytest.mark.parametrize("value", UNREADABLE)
 def test_an_impossible_setting_that_nobody_checked_is_refused_in_use(value: Any) -> None:
     with override_settings(MQUEUE=value), pytest.raises(ImproperlyConfigured, match="MQUEUE"):
+        conf.get("RETENTION", "orders")
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ({"RETENTION": -1, "TOPICS": {"orders": {"SPREAD": 2}}}, "MQUEUE['RETENTION']"),
+        ({"TOPICS": {"orders": {"RETENTION": -1}}}, "MQUEUE['TOPICS']['orders']['RETENTION']"),
+    ],
+)
+def test_the_error_names_the_setting_that_is_wrong(value: Any, name: str) -> None:
+    with override_settings(MQUEUE=value), pytest.raises(ImproperlyConfigured, match=f"^{re.escape(name)} "):
         conf.get("RETENTION", "orders")
 
 
