@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import conf
 from .exceptions import Postpone
-from .messages import Message, Published
+from .messages import Message, OutgoingMessage, Published
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -238,7 +238,9 @@ def sending(publish: Callable[P, R]) -> Callable[P, R]:
                 span.set(batch__message_count=len(result))
             elif isinstance(result, Published):
                 span.set(message__id=result.id, destination__partition__id=result.key)
-                if kwargs.get("delay") is None and kwargs.get("at") is None:
+                message = args[1] if len(args) > 1 and isinstance(args[1], OutgoingMessage) else None
+                due = kwargs.get("at") if message is None else message.at
+                if due is None and kwargs.get("delay") is None:
                     span.set(django_mqueue__message__offset=result.offset)
                 if not (result.created or result.replaced):
                     span.set(django_mqueue__duplicate=True)

@@ -219,16 +219,22 @@ def _publish_many(
 def check(topic: str, message: OutgoingMessage) -> int:
     """Return the size of the stored payload in bytes. Raise what ``publish`` raises for bad arguments."""
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
-    return len(_row(topic, message, conf.get("MAX_PAYLOAD_BYTES", topic)).content.body)
+    row = _row(topic, message, conf.get("MAX_PAYLOAD_BYTES", topic), is_sent=False)
+    return len(row.content.body)
 
 
-def _row(topic: str, message: OutgoingMessage, limit: int, box: Box | None = None) -> NewRow:
-    """Return the message as it is stored. ``limit``: maximum bytes of the payload. ``box``: takes a request's reply."""
+def _row(
+    topic: str, message: OutgoingMessage, limit: int, box: Box | None = None, *, is_sent: bool = True
+) -> NewRow:
+    """Return the message as it is stored. ``limit``: maximum bytes of the payload. ``box``: takes a request's reply.
+
+    ``is_sent``: False leaves the current span as it is.
+    """
     check_headers(message.headers)
     id = message.id
     if id is None:
         id = uuid7() if box is None else box.message
     partition, id, group = check_message_key(topic, id, message.key, message.group, message.priority)
-    carried = tracing.carried(message.headers)
+    carried = tracing.carried(message.headers) if is_sent else {}
     headers = message.headers if box is None else {**(message.headers or {}), REPLY_TO: str(box)}
     return NewRow(partition, id, encode(message.payload, message.kind, headers, limit, carried), group)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
 from django_mqueue import OutgoingMessage, Published, publish, publish_many
 from django_mqueue.policy.encoding import HEADERS_MAX_BYTES
+from django_mqueue.service.publish import check, publish_once
 from django_mqueue.testing import published
 from tests.support.statements import counted
 
@@ -113,6 +117,21 @@ def test_a_duplicate_is_marked(spans: Spans) -> None:
     first, second = spans.named("publish orders")
     assert "messaging.django_mqueue.duplicate" not in attributes(first)
     assert attributes(second)["messaging.django_mqueue.duplicate"] is True
+
+
+def test_a_scheduled_message_has_no_offset_in_its_span(spans: Spans) -> None:
+    due = timezone.now() + timedelta(hours=1)
+    publish_once("orders", OutgoingMessage(1, id="one", at=due), "k", "default")
+    publish_once("orders", OutgoingMessage(1, id="two"), "k", "default")
+    first, second = spans.named("publish orders")
+    assert "messaging.django_mqueue.message.offset" not in attributes(first)
+    assert "messaging.django_mqueue.message.offset" in attributes(second)
+
+
+def test_a_check_leaves_the_span_of_the_caller_as_it_is(spans: Spans) -> None:
+    with trace.get_tracer("view").start_as_current_span("view"):
+        check("orders", OutgoingMessage(1, headers={"traceparent": GIVEN}))
+    assert linked(spans.one("view")) == []
 
 
 def test_a_span_costs_no_statement(spans: Spans) -> None:
