@@ -60,21 +60,22 @@ def reset_seen(
 
         def work(cursor: CursorWrapper) -> tuple[int, bool]:
             settled = max(offsets.lock_topic(alias, cursor, topic), known)
-            if not offsets.is_registered(cursor, group, topic):
+            # Not from the caller's snapshot, which may hide that an operator has paused or reset the group.
+            found = offsets.lock_registration(cursor, group, topic)
+            if found is None:
                 raise NotRegistered(topic, group)
             running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
             if running and not force:
                 raise GroupActive(topic, group, running)
-            if generation is not None and registration_of(alias, topic, group).generation != generation:
+            if generation is not None and found.generation != generation:
                 raise ValueError(
                     f"group {group!r} on topic {topic!r} was moved or registered again meanwhile"
                 )
-            paused = registration_of(alias, topic, group).paused
             offsets.unregister(cursor, group, topic, members_stay=True)
             has_rest = removing.begin(cursor, topic, group)
             offsets.raise_settled(cursor, topic, settled)
             start = min(above, settled)
-            offsets.register(cursor, group, topic, start, paused=paused, resetting=has_rest)
+            offsets.register(cursor, group, topic, start, paused=found.paused, resetting=has_rest)
             return start, has_rest
 
         start, has_rest = session.run(alias, work)

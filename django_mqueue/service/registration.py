@@ -78,7 +78,7 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
 
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         settled = max(offsets.lock_topic(alias, cursor, topic), known)
-        if offsets.is_registered(cursor, group, topic):
+        if offsets.lock_registration(cursor, group, topic) is not None:
             return False, False
         # Rows that an unsubscribe has left would hide messages.
         has_rest = removing.begin(cursor, topic, group)

@@ -180,14 +180,16 @@ def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
     )
 
 
-def is_registered(cursor: CursorWrapper, group: str, topic: str) -> bool:
-    """Return whether the group is registered. The result stays valid while the topic is locked."""
+def lock_registration(cursor: CursorWrapper, group: str, topic: str) -> Registration | None:
+    """Lock a group's registration, and return it. None stays valid while the topic is locked."""
     cursor.execute(
-        "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        "SELECT id, offset_acked, paused, updated_at, scan_offset"
+        " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         " WHERE consumer_group = %s AND topic = %s AND partition_key = '' FOR UPDATE",
         [group, topic],
     )
-    return cursor.fetchone() is not None
+    row = cursor.fetchone()
+    return None if row is None else registration_of(row)
 
 
 def register(

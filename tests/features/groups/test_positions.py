@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import (
@@ -37,7 +38,7 @@ from tests.support.subscribers import (
     settle_and_collect,
 )
 from tests.support.threads import Background
-from tests.support.transactions import wait_until
+from tests.support.transactions import HeldTransaction, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -283,6 +284,19 @@ def test_a_reset_keeps_the_pause(done: list[int]) -> None:
     assert replayed() == []
     resume(TOPIC, GROUP)
     assert replayed() == list(range(10))
+
+
+def test_a_reset_keeps_a_pause_that_the_snapshot_of_the_caller_hides(done: list[int]) -> None:
+    def work() -> None:
+        connection.isolation_level = "repeatable read"  # type: ignore[attr-defined]
+        Offset.objects.count()
+        with Background(lambda: pause(TOPIC, GROUP)) as other:
+            other.result()
+        reset(TOPIC, GROUP, "earliest")
+
+    with HeldTransaction(work, isolation="repeatable read") as held:
+        held.commit()
+    assert Offset.objects.get(consumer_group=GROUP, topic=TOPIC, partition_key="").paused
 
 
 def test_no_claim_is_under_way_when_pause_returns() -> None:

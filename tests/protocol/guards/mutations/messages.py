@@ -182,7 +182,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "reset keeps a pause",
         "a group that an operator paused resumes when it is reset",
         "service/group_positions.py",
-        "start, paused=paused, resetting=has_rest)",
+        "start, paused=found.paused, resetting=has_rest)",
         "start, paused=False, resetting=has_rest)",
         f"{_POSITIONS}::test_a_reset_keeps_the_pause",
     ),
@@ -208,13 +208,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "service/group_positions.py",
-                "if not offsets.is_registered(cursor, group, topic):",
-                "if offsets.is_registered(cursor, group, topic) is None:",
+                "if found is None:",
+                "if False:",
             ),
             Edit(
                 "service/group_positions.py",
-                "paused = registration_of(alias, topic, group).paused",
-                "paused = getattr(offsets.registration(alias, group, topic), 'paused', False)",
+                "paused=found.paused",
+                "paused=bool(found and found.paused)",
             ),
         ),
         (f"{_BY_HAND}::test_a_reset_registers_nobody_who_has_unsubscribed_meanwhile",),

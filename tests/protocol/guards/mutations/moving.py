@@ -45,7 +45,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a reset applies only to the registration generation that was shown",
         "it undoes a change that another operator made after the preview",
         "service/group_positions.py",
-        "if generation is not None and registration_of(alias, topic, group).generation != generation:",
+        "if generation is not None and found.generation != generation:",
         "if generation == 0:",
         "admin/test_resetting.py::test_what_was_shown_of_another_life_is_not_done[moved]",
     ),
