@@ -72,8 +72,9 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
     check_names(topic, group)
     check_start(start)
     alias = conf.database(using)
-    if offsets.registration(alias, group, topic) is not None:
-        return False
+    with session.migration_errors(alias):
+        if offsets.registration(alias, group, topic) is not None:
+            return False
     above, known = start_above(alias, topic, start)
 
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
@@ -128,7 +129,8 @@ def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
         was_registered = offsets.unregister(cursor, group, topic)
         return was_registered, removing.begin(cursor, topic, group)
 
-    was_registered, has_rest = session.run(alias, work)
+    with session.migration_errors(alias):
+        was_registered, has_rest = session.run(alias, work)
     if has_rest:
         removing.finish(alias, topic, group)
     return was_registered

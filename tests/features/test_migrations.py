@@ -11,7 +11,7 @@ from django.apps import apps
 from django.core.management import call_command
 from django.db import IntegrityError, connection, connections, models
 
-from django_mqueue import publish
+from django_mqueue import publish, subscribe, unsubscribe
 from django_mqueue.exceptions import NotMigrated
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
 from django_mqueue.protocol.settling import Settler
@@ -91,6 +91,9 @@ def test_migrate_goes_back_to_zero_and_forward_again() -> None:
         publish("orders", 1, using="other")
         call_command("migrate", "django_mqueue", "zero", database="other", verbosity=0)
         assert tables("other") == set()
+        for call in (subscribe, unsubscribe):
+            with pytest.raises(NotMigrated, match="migrate"):
+                call("orders", "g", using="other")
         call_command("migrate", "django_mqueue", database="other", verbosity=0)
         assert tables("other") == TABLES
         gate = Offset.objects.using("other").filter(consumer_group="", topic="")
