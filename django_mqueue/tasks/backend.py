@@ -176,8 +176,8 @@ class MQueueBackend(BaseTaskBackend):
         """Enqueue many jobs: all or none. Return their results in the same order.
 
         ``calls``: for each job its task, its positional arguments (a list or tuple) and its keyword arguments (a
-        mapping). One statement stores up to 500 jobs of a queue. A unique job has two or more. Raises what ``enqueue``
-        raises.
+        mapping). One statement stores up to 500 jobs of a queue; a job with a limit has its own, a unique one two or
+        more. Raises what ``enqueue`` raises.
         """
         results: list[TaskResult[Any]] = []
         messages: dict[str, list[OutgoingMessage]] = {}

@@ -21,7 +21,7 @@ FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.01, 1.5, 0.5
 def wait_for_result(result: TaskResult[Any], timeout: float | timedelta = 30) -> TaskResult[Any]:
     """Wait until a job is successful or failed. Return its result, which is refreshed.
 
-    ``timeout``: seconds or a ``timedelta``. Raises ``TimeoutError`` if the job has not ended by then; the job goes on.
+    ``timeout``: seconds or a ``timedelta``. Raises ``TimeoutError`` if the job has not ended by then; it continues.
     Raises ``MQueueError`` inside a transaction, because no worker sees the job before the commit. Raises what
     ``get_result`` raises, and ``TypeError`` or ``ValueError`` for a bad ``timeout``.
     """
