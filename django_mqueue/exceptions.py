@@ -42,7 +42,7 @@ class StaleDelivery(MQueueError):
         self.stale = stale
         super().__init__(
             f"cannot {verb} {_listed([f'{d.topic}@{d.offset}' for d in stale])}: meanwhile delivered again or finished,"
-            " or the partition's lease was lost; nothing was changed"
+            " or the partition's lease was lost; these are unchanged"
         )
 
 

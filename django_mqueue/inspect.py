@@ -107,10 +107,10 @@ def messages(
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
         "before": before, "filter": filter, **payload,
     }  # fmt: skip
-    question = message_query(topic, filters, topic_limit=topic_limit())
+    query = message_query(topic, filters, topic_limit=topic_limit())
     return message_search.page(
         conf.database(using),
-        question,
+        query,
         limit=check_count("limit", limit, LIMIT_MAX),
         start=start,
         newest_first=bool(newest_first),
@@ -138,9 +138,9 @@ def counts(
     """
     if group is None:
         raise TypeError("group must be a str: each group has counts of its own")
-    question = message_query(topic, {"group": group, "key": key}, topic_limit=topic_limit())
+    query = message_query(topic, {"group": group, "key": key}, topic_limit=topic_limit())
     check_count("cap", cap)
-    return group_summary.counts(conf.database(using), question, cap, check_count("scan_limit", scan_limit))
+    return group_summary.counts(conf.database(using), query, cap, check_count("scan_limit", scan_limit))
 
 
 def groups(topic: str, *, scan_limit: int = 10_000, using: str | None = None) -> list[Standing]:
@@ -237,8 +237,8 @@ def _move(
         raise ValueError(
             f"status must be one of {', '.join(verb.statuses)}, or None for all but dead, not {status!r}"
         )
-    question = message_query(topic, filters, topic_limit=topic_limit())
+    query = message_query(topic, filters, topic_limit=topic_limit())
     if limit is not None:
         check_count("limit", limit)
     alias = conf.database(using)
-    return operations.move(alias, verb, question, status, limit=limit, dry_run=bool(dry_run))
+    return operations.move(alias, verb, query, status, limit=limit, dry_run=bool(dry_run))

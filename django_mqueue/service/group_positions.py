@@ -33,10 +33,9 @@ def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str 
     before the reset raises ``StaleDelivery``. The returned offset is never above the settled offset, so that the
     group misses no message that commits late.
 
-    The first transaction sets the new start, and deletes up to 1,000 leases, delivery states and positions each. It
-    joins the transaction of the caller, if there is one. If more rows are left, the group receives nothing until they
-    are deleted: after the caller's commit, in transactions of at most 1,000 rows. If this process dies meanwhile,
-    workers of the topic delete the rest.
+    The first transaction sets the new start, and deletes up to 1,000 rows each of leases, delivery states and
+    positions. It joins the caller's transaction, if there is one. Transactions of at most 1,000 rows delete the rest
+    after the commit. Until then the group receives nothing. If this process dies, workers of the topic continue.
 
     Raises ``NotRegistered`` if the group is not registered, ``GroupActive`` if its subscribers are running and
     ``force`` is false, and ``TypeError`` or ``ValueError`` for invalid arguments.
@@ -47,7 +46,7 @@ def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str 
 def reset_seen(
     topic: str, group: str, to: Start, generation: int | None, *, force: bool, using: str | None = None
 ) -> int:
-    """Call ``reset`` if ``generation`` is the group's registration generation. With None, call it in any case.
+    """Do what ``reset`` does, if ``generation`` is the group's registration generation or None.
 
     Raises ``ValueError`` if the generation is another one: the group was reset or registered again meanwhile.
     """
@@ -69,7 +68,7 @@ def reset_seen(
                 raise GroupActive(topic, group, running)
             if generation is not None and found.generation != generation:
                 raise ValueError(
-                    f"group {group!r} on topic {topic!r} was moved or registered again meanwhile"
+                    f"group {group!r} on topic {topic!r} was reset or registered again meanwhile"
                 )
             offsets.unregister(cursor, group, topic, members_stay=True)
             has_rest = removing.begin(cursor, topic, group)

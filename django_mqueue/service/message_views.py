@@ -29,7 +29,7 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
     """Return the message of a row.
 
     ``row``: a row that ``decode_row`` has decoded. ``body``: its payload, or None. ``group``: the group whose view is
-    returned. A dead letter always has the view of the group that gave up the message.
+    returned. For a dead letter, it is always the group that gave up the message.
     """
     group_view, offset = {}, int(row["offset"])
     if location == DEAD:
@@ -87,7 +87,7 @@ def payload(body: bytes | None, encoded_as: str, size: int) -> Any:
 
 
 def original_offset(row_id: str) -> int | None:
-    """Return the offset of a dead letter's original message: the first part of its row's id; None for another form."""
+    """Return the original message's offset, with which the id of a dead letter's row begins; None for other ids."""
     offset = row_id.partition(":")[0]
     return int(offset) if offset.isascii() and offset.isdecimal() and len(offset) < 19 else None
 

@@ -35,7 +35,7 @@ OnDuplicate = Literal["ignore", "error", "replace"]
 
 
 class TopicOptions(TypedDict, total=False):
-    """The options of ``publish`` that a declared ``Topic`` does not give."""
+    """The options of ``publish``, except ``kind``."""
 
     key: str | None
     id: str | None

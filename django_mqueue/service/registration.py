@@ -21,7 +21,7 @@ from ..store.connection import session
 Start = Literal["earliest", "latest"] | datetime | int
 
 SETTLE_FOR = 2.0
-"""Maximum seconds that a new group waits until the end of the log is settled. Then it starts at a lower offset."""
+"""Maximum seconds that a new group waits until the end of the log is settled. If it is not, it starts lower."""
 
 
 def check_group(group: str) -> str:
@@ -156,7 +156,7 @@ def start_above(using: str, topic: str, start: Start, settle_for: float | None =
 
 
 CLOCK_SPREAD = timedelta(hours=1) // timedelta(milliseconds=1)
-"""Milliseconds by which the server's clock may have been wrong during more than ``NEIGHBOURS`` messages."""
+"""Milliseconds by which the clock may be wrong for more than ``NEIGHBOURS`` successive messages."""
 
 NEIGHBOURS = 1000
 
@@ -176,7 +176,7 @@ def newest_before(using: str, topic: str, moment: int, upto: int, spread: int) -
 def start_before(using: str, topic: str, moment: int, settled: int) -> int:
     """Return the offset before the first message that was published at ``moment`` (epoch milliseconds) or later.
 
-    It is lower if the times before that message are out of order, because the clock was set back. These messages may be
+    It is lower if the clock was set back, so that times before that message are out of order: such messages may be
     newer than their times.
     """
     low = _long_before(using, topic, moment, settled, CLOCK_SPREAD)

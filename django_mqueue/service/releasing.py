@@ -24,8 +24,8 @@ INCARNATION_MAX = 32
 class Released:
     """The result of ``release``.
 
-    ``partitions``: the partitions whose leases are free now. ``locked``: these leases stay, because a transaction of
-    their holder kept them locked. ``changed``: these leases were freed or taken by other subscribers meanwhile.
+    ``partitions``: their leases are free now. ``locked``: their leases stay, because a transaction of the holder kept
+    them locked. ``changed``: other subscribers have freed or taken their leases meanwhile.
     """
 
     partitions: tuple[str, ...]

@@ -201,7 +201,7 @@ class PendingRequest:
 
     def _publish(self, cursor: CursorWrapper) -> Published:
         message = self.message
-        # Choose the id here, because the result of the commit may get lost.
+        # The box names the request by its id, so the id is chosen first.
         id = uuid7() if message.id is None else message.id
         self._box = replies.open_box(cursor, self.topic, id, uuid7(), self.timeout_ms)
         return publish_request(self.topic, message, self._box, self.using)

@@ -48,7 +48,7 @@ def check_message_key(
 def naming_unknown_group(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> Iterator[None]:
     """Raise ``NotRegistered`` if the block's INSERT fails because a group is not registered.
 
-    In a caller's transaction at REPEATABLE READ, check before the block. Otherwise the INSERT would lock the gap where
+    In a caller's transaction at REPEATABLE READ, check before the block, because the INSERT would lock the gap where
     the registration is missing, and block workers of other groups.
     """
     if keeps_snapshot(cursor.db.alias):
@@ -68,7 +68,7 @@ def check_groups(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> N
 
 
 def store_now(cursor: CursorWrapper, topic: str, row: NewRow, *, given: bool, replace: bool) -> Published:
-    """Append one message. ``given``: the caller chose its id. ``replace``: it replaces a scheduled one of this id."""
+    """Append one message. ``given``: the caller chose its id. ``replace``: delete a scheduled one of this id."""
     if not given:
         return _published(topic, row, log.insert(cursor, topic, [row]), True)
     replaced = replace and schedule.delete(cursor, topic, row.message_key)

@@ -99,5 +99,5 @@ def problem_of(topic: str) -> str | None:
     if not _declared or conf.original_topic(topic) in _declared or topic in conf.topics():
         return None
     close = get_close_matches(topic, _declared, 1)
-    known = f"did you mean {close[0]!r}?" if close else f"declared are: {', '.join(sorted(_declared))}"
+    known = f"did you mean {close[0]!r}?" if close else f"declared: {', '.join(sorted(_declared))}"
     return f"topic {topic!r} is not declared; {known}"

@@ -55,7 +55,7 @@ from .unique import JobExists, following
 from .unique import newest as newest_of
 
 TRIES = 100
-"""How often a unique job takes the next id of its key, if another transaction was faster."""
+"""Maximum number of ids that a unique job tries, if other transactions are faster."""
 STOP_TRIES = 3
 """Maximum attempts to stop a job that is promoted, starts or ends an attempt meanwhile."""
 
@@ -112,10 +112,7 @@ class MQueueBackend(BaseTaskBackend):
         unique: str,
         spread: int | None = None,
     ) -> JobId:
-        """Return an id for a job without the option ``unique``.
-
-        ``unique`` distinguishes it from others. ``spread``: by default ``SPREAD``.
-        """
+        """Return a new job id that ends in ``unique``. ``spread``: the number of partitions, by default ``SPREAD``."""
         limit = self.options_of(task.func).limit
         if limit is not None:
             return JobId(
@@ -212,7 +209,7 @@ class MQueueBackend(BaseTaskBackend):
         return results
 
     def _enqueue_unique(self, wanted: TaskResult[Any]) -> tuple[TaskResult[Any], bool]:
-        """Enqueue a unique job. Return (its result or that of the job that is kept, whether it was enqueued)."""
+        """Enqueue a unique job. Return (the result of the new or the kept job, whether there is a new one)."""
         task, args, kwargs = wanted.task, wanted.args, wanted.kwargs
         unique = self.options_of(task.func).unique
         assert unique is not None
@@ -256,7 +253,7 @@ class MQueueBackend(BaseTaskBackend):
         return result_of(id, self.alias, row)
 
     def cancel(self, result_id: str) -> bool:
-        """Cancel a job that waits, also for a retry. Return whether it was cancelled.
+        """Cancel a job that waits for a worker or a retry. Return True if cancelled.
 
         False: a worker has claimed it, it has ended, or another transaction has locked it. A job with ``run_after`` is
         deleted; any other has failed. In a transaction, workers claim no job of the queue until it ends. Raises
@@ -316,7 +313,7 @@ class MQueueBackend(BaseTaskBackend):
 
 
 def backend_named(alias: Any) -> MQueueBackend:
-    """Return the backend with this alias in ``TASKS``. Raises ``UnknownTask`` if there is none of this queue."""
+    """Return the ``MQueueBackend`` with this alias in ``TASKS``. Raises ``UnknownTask`` if there is none."""
     try:
         found = task_backends[str(alias)]
     except ImproperlyConfigured as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .groups import JobGroup
 
 INTERVAL = 1.0
-"""Seconds between two writes of the progress, and between two looks whether to stop."""
+"""Seconds between two writes of the progress, and between two reads of ``stop``."""
 TEXT_MAX = 200
 NOTE = b"~"
 """The first byte of a note. No JSON begins with it, so that a note is never taken for a return value."""
@@ -66,7 +66,7 @@ class Notes:
             self.change(progress={**progress, "at": clock.now()})
 
     def asks_to_stop(self) -> bool:
-        """Return whether ``stop`` was called for the job, as it was known ``INTERVAL`` ago at the latest."""
+        """Return whether ``stop`` was called for the job. A call is seen within ``INTERVAL``."""
         if not self.is_stopping and (now := time.monotonic()) >= self.read_at + INTERVAL:
             self.read_at = now
             self.is_stopping = bool(self.content().get("stop"))
@@ -117,7 +117,7 @@ class JobContext(TaskContext):
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
         """Report that ``done`` of ``total`` units of work are done. ``text``: up to 200 characters about it.
 
-        The first call stores it, and after that each second one at most. It is committed at once, also if the job is in
+        It is stored at the first call, and then once a second at most. It is committed at once, also if the job is in
         a transaction. ``progress_of`` and the admin show it. Raises ``ValueError`` for bad arguments.
         """
         for name, value in (("done", done), ("total", 0 if total is None else total)):

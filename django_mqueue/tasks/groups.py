@@ -24,7 +24,7 @@ from .results import backend_of, is_unfinished, new_result, result_of, row_of
 MEMBERS = "group"
 """The part of a job's payload with the ids of the jobs whose ends it waits for."""
 SHORTEST_WAIT, LONGEST_WAIT, GROWTH = 0.2, 5.0, 0.1
-"""Seconds between two looks whether the jobs have ended: a tenth of the group's age, within these bounds."""
+"""Seconds between two checks of the jobs: a tenth of the group's age, within these bounds."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def enqueue_group(calls: Iterable[Call], then: Call) -> tuple[JobGroup, TaskResu
 
     ``calls``: for each job its task, its positional arguments (a list or tuple) and its keyword arguments (a mapping).
     ``then``: the same for the last job, which also starts if some of the others have failed. With ``takes_context`` it
-    finds their results by ``context.group``. It starts within a tenth of the time that they took, at most five seconds,
-    after their end. Returns the group, and the result of the last job.
+    finds their results by ``context.group``. It starts up to five seconds after their end; after a short group, up to
+    0.2 seconds. Returns the group, and the result of the last job.
 
     Raises what ``enqueue_all`` raises, ``ValueError`` if the task of ``then`` is unique, and ``TypeError`` if
     the tasks have several backends.
@@ -65,7 +65,9 @@ def enqueue_group(calls: Iterable[Call], then: Call) -> tuple[JobGroup, TaskResu
     backend = last.get_backend()
     members = list(calls)
     if not isinstance(backend, MQueueBackend) or {task.backend for task, _, _ in members} - {backend.alias}:
-        raise TypeError(f"all jobs of a group must have the same MQueueBackend, here {last.backend!r}")
+        raise TypeError(
+            f"all jobs of a group must have the same MQueueBackend; the last has {last.backend!r}"
+        )
     if backend.options_of(last.func).unique is not None:
         raise ValueError(f"the last job of a group cannot be unique, but {last.module_path} is")
     backend.validate_task(last)
@@ -89,7 +91,7 @@ def group_of(message: Message) -> JobGroup | None:
 def wait_for_others(message: Message, notes: Notes, now: datetime) -> None:
     """Raise ``Postpone`` if the message is the last job of a group, and another job of it has not ended.
 
-    The note keeps how many of the first jobs have ended, so that each job is read about once.
+    The note keeps how many jobs have ended, in their order, so that each is read about once.
     """
     group = group_of(message)
     if group is None:

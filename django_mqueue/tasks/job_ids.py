@@ -12,7 +12,7 @@ GROUP = "tasks"
 MARK = "#"
 """Separates the key and the number in the last part of a unique job's id."""
 LIMITED, SLOT = "=", "@"
-"""In the id of a job with a limit: the beginning of its last part, and the end of the name of its partition there."""
+"""They enclose the name of the partition in the last part of the id of a job with a limit."""
 
 
 def topic_of(queue: str) -> str:
@@ -22,7 +22,7 @@ def topic_of(queue: str) -> str:
 
 @dataclass(frozen=True)
 class JobId:
-    """The parts of a job's id. ``spread``: the number of partitions of the topic when the job was enqueued."""
+    """The parts of a job's id. ``spread``: the number of partitions among which its hash selects one."""
 
     queue: str
     priority: int

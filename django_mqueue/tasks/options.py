@@ -125,10 +125,9 @@ def job_options(
     - ``timeout``: seconds or a ``timedelta`` after which an attempt fails, as with ``max_runtime`` of a handler.
     - ``expires``: seconds or a ``timedelta`` after which a job that has not started fails with ``JobExpired``.
     - ``unique``: of the jobs with the same key, one waits or runs at a time.
-    - ``atomic``: what the job writes to the queue's database and enqueues is one commit with its end. So it happens
-      once.
-    - ``on_success``, ``on_failure``, ``on_retry``: a task, or its import path, that is enqueued with the job's id when
-      the job has succeeded, has failed for good, or will be retried after an exception. It is one commit with that.
+    - ``atomic``: the job's writes to the queue's database, the jobs that it enqueues and its end are one commit.
+    - ``on_success``, ``on_failure``, ``on_retry``: a task, or its import path. It is enqueued with the job's id in the
+      commit that stores the success, the last failure, or the retry after an exception.
     - ``limit``: how many jobs with the same key run at the same time.
 
     Raises ``TypeError`` or ``ValueError`` for invalid values.
@@ -149,7 +148,7 @@ def job_options(
 
 @dataclass(frozen=True)
 class Recurring:
-    """The settings of a recurring job. ``queue`` and ``priority``: None for those of the task.
+    """The settings of a recurring job. ``queue``, ``priority``: None means the task's own.
 
     ``overlap``: what a firing does while the previous one is unfinished. ``catch_up``: which firings run that were due
     while no worker ran.

@@ -25,7 +25,7 @@ WEIGHT_MAX = 1000
 
 
 def backends() -> list[MQueueBackend]:
-    """Return the backends in ``TASKS`` that use this queue, in the order of their aliases."""
+    """Return each ``MQueueBackend`` in ``TASKS``, in the order of their aliases."""
     aliases = sorted(getattr(settings, "TASKS", None) or ())
     return [found for alias in aliases if isinstance(found := task_backends[alias], MQueueBackend)]
 
@@ -49,10 +49,10 @@ def register_queues() -> dict[str, str]:
 
 
 def selected(names: Iterable[str], known: dict[str, str]) -> list[str]:
-    """Return the handlers of queues, as ``TOPIC:GROUP``; of all queues without ``names``.
+    """Return the handlers of queues, as ``TOPIC:GROUP``. No ``names``: of all queues.
 
     A name may end in ``=`` and the weight of the queue's handler. Raises ``HandlerError`` for an unknown queue, and if
-    there is none.
+    none exists.
     """
     wanted = []
     for given in list(names) or sorted(known):
@@ -76,7 +76,7 @@ def selected(names: Iterable[str], known: dict[str, str]) -> list[str]:
 
 
 def recurring_jobs() -> list[RecurringJob]:
-    """Return the recurring jobs of all backends that use this queue, by backend and name."""
+    """Return the recurring jobs of each ``MQueueBackend``, by backend and name."""
     return [job for backend in backends() for job in jobs_of(backend)]
 
 

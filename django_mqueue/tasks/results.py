@@ -137,7 +137,7 @@ def result_of(id: JobId, alias: str, row: Row) -> TaskResult[Any]:
 
 
 def running_result(message: Message, worker: str) -> TaskResult[Any]:
-    """Return the result of a job that runs here now. Raises ``UnknownTask``, and ``ValueError`` for another message."""
+    """Return the result of a job that runs here now. Raises ``UnknownTask``, and ``ValueError`` if it is no job."""
     id = JobId.parse(message.id)
     if id is None or BACKEND not in message.headers or not isinstance(message.payload, dict):
         raise ValueError("the message is no job: enqueue jobs with a task, and do not publish to this topic")

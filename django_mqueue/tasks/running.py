@@ -90,7 +90,7 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
 
 
 def _is_replaced(backend: MQueueBackend, options: JobOptions, delivery: Delivery) -> bool:
-    """Return whether a newer job replaces this one, which has not started."""
+    """Return whether a newer job replaces this one, also before a retry."""
     if options.unique is None or options.unique.on_conflict != "replace":
         return False
     id = JobId.parse(delivery.id)

@@ -1,4 +1,4 @@
-"""When a recurring job is due: a cron expression in a time zone, or an interval."""
+"""Due times of recurring jobs: a cron expression in a time zone, or an interval."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Timetable:
-    """The due times of a recurring job: those of ``cron`` in ``zone``, or each multiple of ``every`` since 1970.
+    """The due times of a recurring job: by ``cron`` in ``zone``, or each multiple of ``every`` since 1970.
 
-    Cron expressions have five fields and follow Debian's cron, also when clocks change. Source: the package cronsim.
+    The package cronsim reads cron expressions: five fields, as in Debian's cron, also when clocks change.
     """
 
     cron: str | None

@@ -45,7 +45,7 @@ class Unique:
     and returns the result of that job. "raise": it raises ``JobExists``. "replace": it enqueues the new job; of the
     jobs that wait, only the newest runs.
 
-    ``within``: seconds or a ``timedelta`` for which a job also counts after its end, from when it was enqueued.
+    ``within``: seconds or a ``timedelta`` after its ``enqueue`` in which a job counts even if it has ended.
 
     Raises ``TypeError`` or ``ValueError`` for invalid values.
     """

@@ -83,9 +83,8 @@ def drain(
             more, free_at = _drain(found, alias)
             handled += more
             due = min((at for at in (_next_due(found, alias), free_at) if at is not None), default=None)
-            if (
-                due is None or due > end or (due <= now and not more)
-            ):  # What is left cannot run: its group is paused.
+            # Due, but not delivered: its group is paused.
+            if due is None or due > end or (due <= now and not more):
                 return handled
             if due > now:
                 now = due
@@ -93,7 +92,7 @@ def drain(
 
 
 def _drain(chosen: Sequence[Handler], using: str) -> tuple[list[Message], int | None]:
-    """Return the delivered messages, and when the first of those is deliverable that a rate holds back."""
+    """Return the delivered messages, and when the first pause of a limit with waiting jobs ends."""
     run = _Drain(chosen, using)
     try:
         return run(), run.free_at

@@ -28,5 +28,5 @@ def browser() -> Browser:
     provide(for_browser())
     chromium, driver = program("chromium"), program("chromedriver")
     if not chromium or not driver:
-        raise EnvironmentProblem("chromium and chromedriver are installed, but not where programs are")
+        raise EnvironmentProblem("chromium or chromedriver is installed, but not in PATH or sbin")
     return Browser(chromium, driver)

@@ -23,5 +23,5 @@ def database(kind: str = "mariadb") -> Iterator[str]:
         yield given
         return
     with private_server(FLAVOURS[kind]()) as server:
-        step(f"{kind} {server.version} runs for as long as this does")
+        step(f"{kind} {server.version} runs until this program ends")
         yield server.url()

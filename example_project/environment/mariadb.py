@@ -37,5 +37,5 @@ def mariadb() -> MariaDB:
     provide(for_mariadb())
     server, installer = program("mariadbd"), program("mariadb-install-db")
     if not server or not installer:
-        raise EnvironmentProblem("mariadbd or mariadb-install-db vanished")
+        raise EnvironmentProblem("mariadbd or mariadb-install-db is gone")
     return MariaDB(server, installer)

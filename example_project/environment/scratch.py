@@ -45,7 +45,7 @@ def scratch(kind: str, home: Path = HOME) -> Iterator[Scratch]:
         _remove_abandoned(home)
         directory = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=home))
         lock = try_lock(directory / "lock")
-        assert lock is not None, "nobody else knows this directory yet"
+        assert lock is not None, "no other process knows the directory"
     sockets = directory
     if len(os.fsencode(directory / "s")) > SOCKET_PATH_MAX:
         sockets = Path(tempfile.mkdtemp(prefix="mqueue-"))

@@ -41,9 +41,7 @@ def unpacked(package: str) -> Path:
 def _architecture() -> str:
     for tool in ("apt-get", "dpkg", "dpkg-deb"):
         if not shutil.which(tool):
-            raise EnvironmentProblem(
-                f"there is no {tool} here, and only Debian's archive is known to have it"
-            )
+            raise EnvironmentProblem(f"{tool} is missing: MySQL is unpacked from Debian's archive with it")
     return run(["dpkg", "--print-architecture"]).strip()
 
 

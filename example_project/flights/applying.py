@@ -36,7 +36,7 @@ def apply(run_id: int, query: str, batch: int, hours: Hours) -> bool:
         if place.query != query:
             raise AnotherQuery(
                 f"the hours of run {run_id} are kept by the query {place.query}, whose checkpoint is elsewhere or lost;"
-                " take that one, or publish the flights anew"
+                " use that one, or publish the flights again"
             )
         if batch <= place.batch:
             return False

@@ -105,6 +105,6 @@ def delays(message: Delivery) -> None:
 
 @consumer(DAYS, group=BULLETINS, strict=True, retry=RetryOn(LineBusy, policy=FixedDelay(0.1)))
 def bulletin(message: Delivery) -> None:
-    """Inform a carrier of its days, in order. If the line is busy, the message is retried; else it is a dead letter."""
+    """Inform a carrier of its days, in order. A busy line is retried; any other error makes a dead letter."""
     day: CarrierDay = message.payload
     tell(day, tried=bool(message.last_error))

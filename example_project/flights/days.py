@@ -55,5 +55,5 @@ def out_of_order(stored: Iterable[Day]) -> Iterator[str]:
     last: dict[str, str] = {}
     for carrier, day in stored:
         if day <= last.get(carrier, ""):
-            yield f"{carrier}, {day}: stands behind {last[carrier]}"
+            yield f"{carrier}, {day}: follows {last[carrier]}"
         last[carrier] = max(day, last.get(carrier, ""))

@@ -58,7 +58,7 @@ def publish_run(run: Run, advance: Callable[[int], object]) -> None:
             published = publish_many(TOPIC, messages)
         # A message whose id is already in the topic is not stored again.
         if not all(message.created for message in published):
-            raise RuntimeError("a message of this run is there already: two runs have the same token")
+            raise RuntimeError("a message of this run exists already: two runs have the same token")
         advance(len(batch))
     run.published_at = timezone.now()
     run.save(update_fields=["published_at"])

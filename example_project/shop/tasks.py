@@ -22,10 +22,10 @@ else:
 @job_options(limit=Limit(2))
 @task(queue_name="mail", takes_context=True)
 def send_mail(context: TaskContext[..., str], mail: int) -> str:
-    """Send a mail, and return its text. If the mail server is busy, the job is retried. It takes two mails at a time.
+    """Send a mail, and return its text. If the mail server is busy, the job is retried. Two jobs run at a time.
 
-    A job that runs again after a crash finds the mail sent. Only if its worker dies between the mail server's answer
-    and the commit, the mail is sent twice.
+    A job that runs again after a crash finds the mail sent. The mail is sent twice only if the worker dies between the
+    mail server's answer and the commit.
     """
     found = Mail.objects.get(pk=mail)
     if found.sent_at is None:

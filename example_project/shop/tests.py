@@ -48,7 +48,7 @@ class PlacingTest(TestCase):
         self.assertFalse(Order.objects.exists())
         self.assertEqual(published(ORDERS), [])
 
-    def test_everybody_is_told_in_one_message(self) -> None:
+    def test_an_order_is_one_message(self) -> None:
         order = place(card=GOOD)
         (message,) = published(ORDERS)
         self.assertEqual((message.key, message.payload), ("ada", {"order": order.pk, "card": GOOD}))
@@ -118,7 +118,7 @@ class CardTest(TestCase):
         drain(ORDERS, "cards")
         self.assertEqual(BankEntry.objects.filter(answer=BankEntry.Answer.ACCEPTED).count(), 1)
 
-    def test_who_pays_by_transfer_has_no_card(self) -> None:
+    def test_a_transfer_charges_no_card(self) -> None:
         place()
         drain(ORDERS, "cards")
         self.assertFalse(BankEntry.objects.exists())
@@ -147,7 +147,7 @@ class ReminderTest(TestCase):
         paid(place())
         self.assertEqual(list(scheduled(REMINDERS)), [])
 
-    def test_comes_when_it_is_due(self) -> None:
+    def test_is_sent_when_due(self) -> None:
         order = place()
         self.assertTrue(remind_now(order))
         drain(REMINDERS)
@@ -159,7 +159,7 @@ class ReminderTest(TestCase):
         result = send_mail.get_result(job.id)
         self.assertEqual((result.status, result.attempts), ("SUCCESSFUL", 2))
 
-    def test_one_that_is_on_its_way_when_the_order_is_paid_writes_nothing(self) -> None:
+    def test_a_due_reminder_of_a_paid_order_writes_nothing(self) -> None:
         order = place()
         remind_now(order)
         Order.objects.filter(pk=order.pk).update(paid_at=timezone.now())

@@ -80,7 +80,7 @@ def test_the_quick_lane_is_on_mariadb_unless_told_otherwise(arguments: list[str]
 
 def test_without_apt_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EnvironmentProblem, match="there is no apt-get here"):
+    with pytest.raises(EnvironmentProblem, match="apt-get is missing"):
         unpacked.unpacked("mysql-server-core")
 
 

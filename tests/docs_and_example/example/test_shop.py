@@ -37,7 +37,7 @@ def test_all_comes_as_promised_and_a_wrong_invoice_is_noticed(example: Example) 
     assert "dead letter after 4 attempts: the bank did not answer" in output
     assert "dead letter after 1 attempt: the bank declines the declined card" in output
     assert "slow card charged at attempt 3" in output
-    assert "2 dead letters are sent back" in output
+    assert "2 dead letters are redriven" in output
     assert "reminded after" in output
     assert "1 large refund(s) paid by hand, after a review." in output
     assert "1 of 2 refunds of this week were paid by the handler: 50%." in output

@@ -107,7 +107,7 @@ def test_a_handler_of_a_mistyped_topic_stops_the_worker() -> None:
     orders()
     with registered("ordres", Seen()), pytest.raises(CommandError, match="did you mean 'orders'"):
         run()
-    with registered("letters", Seen()), pytest.raises(CommandError, match="declared are: orders"):
+    with registered("letters", Seen()), pytest.raises(CommandError, match="declared: orders"):
         run()
     with registered("orders_dlq", Seen()):
         run()

@@ -246,7 +246,7 @@ def test_a_group_is_enqueued_whole_or_not_at_all() -> None:
         enqueue_group([(jobs.add, [1, 2], {}), (jobs.add, [object()], {})], (jobs.adds_up, [1], {}))
     with (
         override_settings(TASKS={**tasks(), "other": tasks()["default"]}),
-        pytest.raises(TypeError, match="must have the same MQueueBackend, here 'other'"),
+        pytest.raises(TypeError, match="must have the same MQueueBackend; the last has 'other'"),
     ):
         enqueue_group([(jobs.add, [1, 2], {})], (jobs.adds_up.using(backend="other"), [1], {}))
     with pytest.raises(ValueError, match="cannot be unique"):

@@ -82,6 +82,6 @@ def test_a_day_that_is_there_twice_or_too_late_is_told() -> None:
     assert list(
         out_of_order([*stored, ("AA", "2013-01-03"), ("UA", "2013-01-01"), ("UA", "2013-01-03")])
     ) == [
-        "AA, 2013-01-03: stands behind 2013-01-03",
-        "UA, 2013-01-01: stands behind 2013-01-02",
+        "AA, 2013-01-03: follows 2013-01-03",
+        "UA, 2013-01-01: follows 2013-01-02",
     ]

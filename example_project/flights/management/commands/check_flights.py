@@ -18,7 +18,7 @@ class Command(BaseCommand):
         if run is None:
             raise CommandError("no flights were published yet: manage.py publish_flights")
         if run.published_at is None:
-            raise CommandError("the newest run's publishing did not end: begin anew")
+            raise CommandError("the newest run is incomplete: publish flights again")
         report(self, run)
 
 

@@ -24,7 +24,7 @@ LOOK_EVERY = 1.0
 
 
 class Command(BaseCommand):
-    help = "Send real flights through the queue to two groups of consumers, and check what they make of them."
+    help = "Send real flights through the queue to two groups of consumers, and check their results."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_flights(parser)
@@ -35,7 +35,7 @@ class Command(BaseCommand):
             "--threads",
             type=positive,
             default=32,
-            help="threads of each worker process: their answers share commits; default: %(default)s",
+            help="threads of each worker process: their acks share commits; default: %(default)s",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -43,7 +43,7 @@ class Command(BaseCommand):
             run = publish(self, start_run(options["flights"]))
             self._consume(run, options["workers"], options["threads"])
         except KeyboardInterrupt:
-            raise CommandError("interrupted; the next run begins anew", returncode=130) from None
+            raise CommandError("interrupted: start the run again", returncode=130) from None
         report(self, run)
         if run.flights < FLIGHTS:
             self.stdout.write(f"These were the first of {FLIGHTS:,} flights; --flights all takes them all.")
@@ -63,7 +63,7 @@ class Command(BaseCommand):
         each = ", ".join(f"{group} {rate:,.0f}" for group, rate in rates.items())
         self.stdout.write(f"Consumed {len(GROUPS)} times; messages a second: {each}.\n")
         if failed := started.failed():
-            raise CommandError(f"a worker ended badly, with exit code {failed[0]}")
+            raise CommandError(f"a worker failed with exit code {failed[0]}")
 
     def _look(self, run: Run, progress: Progress) -> None:
         """Show the progress. The workers survive a restart of the server, so this method ignores one."""

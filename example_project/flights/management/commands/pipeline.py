@@ -29,8 +29,8 @@ WORKERS, THREADS = 2, "32"
 
 class Command(BaseCommand):
     help = (
-        "Publish flights, keep an aggregate of them, archive them, let them be deleted, publish what they come to by"
-        " the day, replay and consume them, give them to a new group, and report on it all."
+        "Publish flights, aggregate and archive them, wait for their deletion, publish their totals by day, replay and"
+        " consume them, backfill a new group, and report."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -47,14 +47,14 @@ class Command(BaseCommand):
         flights, begun = options["flights"], time.monotonic()
         if flights > IN_ORDER:
             raise CommandError(
-                f"at most {IN_ORDER:,} flights, not {flights:,}: what follows in the file is of February, and too late"
-                " for a watermark that has seen December"
+                f"at most {IN_ORDER:,} flights, not {flights:,}: the file continues with February, which is too late"
+                " for a watermark that has passed December"
             )
         try:
             check_pyspark()
             wrong = self._through(flights, options["place"])
         except KeyboardInterrupt:
-            raise CommandError("interrupted; the next run begins anew", returncode=130) from None
+            raise CommandError("interrupted: start the run again", returncode=130) from None
         except Exception as error:
             if (line := explained(error)) is None:
                 raise

@@ -14,7 +14,7 @@ from ..arguments import add_flights
 
 
 class Command(BaseCommand):
-    help = "Forget the run before, and publish the flights. Then: manage.py runconsumer flights"
+    help = "Delete the last run, and publish the flights. Then: manage.py runconsumer flights"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_flights(parser)

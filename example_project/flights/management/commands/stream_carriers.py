@@ -21,14 +21,14 @@ LOOK_EVERY = 0.5
 
 
 class Command(BaseCommand):
-    help = "Keep the newest run's flights per carrier and hour in a table, by a streaming query of Spark's."
+    help = "Keep the newest run's flights per carrier and hour in a table, with a Spark streaming query."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--checkpoint",
             type=Path,
             metavar="DIRECTORY",
-            help="where the query keeps how far it is; default: one for each run, in .local/streams",
+            help="the query's checkpoint; default: one for each run, in .local/streams",
         )
         parser.add_argument(
             "--drain", action="store_true", help="end when nothing is left, instead of waiting for more"

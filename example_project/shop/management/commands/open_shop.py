@@ -64,7 +64,7 @@ class Command(BaseCommand):
                 alone_since = None
             elif alone_since is None:
                 alone_since = time.monotonic()
-                self._say(f"The worker has died; another one comes in {WITHOUT_WORKER} s.")
+                self._say(f"The worker has died; another starts in {WITHOUT_WORKER} s.")
             elif time.monotonic() - alone_since > WITHOUT_WORKER:
                 started.start_another(f"shop-{token_hex(4)}")
             try:

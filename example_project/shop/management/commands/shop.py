@@ -23,7 +23,7 @@ PATIENCE = 60.0
 
 
 class Command(BaseCommand):
-    help = "Place orders, handle them in a worker process, check what came of them; then mend what is dead."
+    help = "Place orders, handle them in a worker process, check the results; then redrive dead letters."
 
     def handle(self, *args: Any, **options: Any) -> None:
         story = Story()
@@ -33,17 +33,15 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             raise CommandError("interrupted", returncode=130) from None
         if failed := started.failed():
-            raise CommandError(f"the worker ended badly, with exit code {failed[0]}")
+            raise CommandError(f"the worker failed with exit code {failed[0]}")
 
     def _run(self, story: Story, started: Workers) -> None:
-        self._say(
-            "Orders, each with the price that a request was answered with. The worker's log comes in between."
-        )
+        self._say("Orders, with prices that the worker has replied. The worker's log appears in between.")
         for order in story.place():
             self._say(f"  {order}{f', {order.card}' if order.card else ''}")
         self._wait(story, started)
-        self._report("What came of them:", story, ORDERED)
-        self._say(f"{story.mend()} dead letters are sent back with a card that works.")
+        self._report("The results:", story, ORDERED)
+        self._say(f"{story.mend()} dead letters are redriven with a card that works.")
         self._wait(story, started)
         self._report("After that:", story, sorted(BROKEN))
         self._refund(story, started)
