@@ -40,7 +40,7 @@ class TopicSignal(Signal):
     def send_robust(self, sender: Any, **named: Any) -> list[tuple[Callable[..., Any], Any]]:
         return super().send_robust(_same(sender), **named)
 
-    def tell(self, topic: str, **arguments: Any) -> None:
+    def send_logged(self, topic: str, **arguments: Any) -> None:
         """Call the receivers of a topic. Exceptions are logged, not raised."""
         try:
             self.send_robust(topic, topic=topic, **arguments)

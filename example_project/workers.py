@@ -18,7 +18,7 @@ from example_project.environment.lineage import die_with_parent
 ROOT = Path(__file__).resolve().parents[1]
 """The directory from which ``example_project`` can be imported."""
 
-PATIENCE = 30
+STOP_TIMEOUT = 30
 """Seconds in which a worker must finish its handlers after SIGTERM."""
 
 
@@ -57,14 +57,14 @@ class Workers:
     def stop(self) -> None:
         """Stop the workers when their current handlers finish.
 
-        A worker that takes longer than ``PATIENCE`` is killed, and its messages are delivered again.
+        A worker that takes longer than ``STOP_TIMEOUT`` is killed, and its messages are delivered again.
         """
         for process in self._processes:
             if process.poll() is None:
                 process.terminate()
         for process in self._processes:
             try:
-                process.wait(PATIENCE)
+                process.wait(STOP_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

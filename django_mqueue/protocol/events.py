@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .delivery import Delivery
 
 Event = partial[None]
-"""A call of ``TopicSignal.tell``."""
+"""A call of ``TopicSignal.send_logged``."""
 
 
 class Outbox(Protocol):
@@ -106,7 +106,7 @@ def published(
 
 def _published(using: str, text: str, group: str | None, is_scheduled: bool, result: Published) -> None:
     metadata = json.loads(text)
-    signals.published.tell(
+    signals.published.send_logged(
         result.topic, using=using, offset=result.offset, id=result.id, key=result.key, kind=metadata["kind"],
         headers=MappingProxyType(visible(metadata["headers"])), group=group, scheduled=is_scheduled,
         replaced=result.replaced,
@@ -117,7 +117,7 @@ def redriven(using: str, topic: str, found: Iterable[dict[str, Any]]) -> None:
     """Send ``redriven`` after the commit for redriven dead letters (rows of ``dead_letters.read``)."""
     events = [
         partial(
-            signals.redriven.tell, topic, using=using, group=row["failed_group"], id=row["original_id"],
+            signals.redriven.send_logged, topic, using=using, group=row["failed_group"], id=row["original_id"],
             key=names.key_of(row["partition"]), letter_offset=int(row["offset"]),
         )
         for row in found
@@ -129,7 +129,7 @@ def redriven(using: str, topic: str, found: Iterable[dict[str, Any]]) -> None:
 def dropped(outbox: Outbox, topic: str, **details: Any) -> None:
     """Queue ``dropped`` for a scheduled message that promotion dropped. ``details``: using, id, key, group, reason."""
     if signals.dropped.has_listeners(topic):
-        outbox.put(partial(signals.dropped.tell, topic, **details))
+        outbox.put(partial(signals.dropped.send_logged, topic, **details))
 
 
 def delivered(deliveries: Iterable[Delivery]) -> None:
@@ -203,4 +203,4 @@ def _put_dead_lettered(context: ConsumerState, offset: int, failures: int, error
 def _put(context: ConsumerState, signal: TopicSignal, **arguments: Any) -> None:
     if signal.has_listeners(context.topic):
         who = {"using": context.using, "group": context.group, "worker": context.holder.name}
-        context.outbox.put(partial(signal.tell, context.topic, **who, **arguments))
+        context.outbox.put(partial(signal.send_logged, context.topic, **who, **arguments))

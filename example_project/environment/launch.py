@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from .errors import EnvironmentProblem
-from .processes import end_cleanly_when_told
+from .processes import exit_on_signals
 from .say import complain
 
 
 def launch(main: Callable[[list[str]], int]) -> NoReturn:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Cached bytecode saves a second in each process.
-    end_cleanly_when_told()
+    exit_on_signals()
     try:
         sys.exit(main(sys.argv[1:]))
     except EnvironmentProblem as problem:

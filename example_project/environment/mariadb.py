@@ -7,8 +7,8 @@ from pathlib import Path
 
 from .errors import EnvironmentProblem
 from .needs import for_mariadb
+from .server import user_option
 from .system_packages import program, provide
-from .users import as_me
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class MariaDB:
             "--skip-test-db",
             "--skip-name-resolve",
             f"--datadir={data}",
-            *as_me(),
+            *user_option(),
         ]
 
     def serve(self, data: Path) -> list[str]:
-        return [self.server, "--no-defaults", f"--datadir={data}", *as_me()]
+        return [self.server, "--no-defaults", f"--datadir={data}", *user_option()]
 
 
 def mariadb() -> MariaDB:

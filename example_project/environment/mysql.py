@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import EnvironmentProblem
+from .server import user_option
 from .unpacked import unpacked
-from .users import as_me
 
 PACKAGE = "mysql-server-core"
 
@@ -41,7 +41,7 @@ class MySQL:
             f"--plugin-dir={usr / 'lib' / 'mysql' / 'plugin'}",
             f"--datadir={data}",
             "--secure-file-priv=NULL",
-            *as_me(),
+            *user_option(),
         ]
 
     def _libraries(self) -> Path:

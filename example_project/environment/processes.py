@@ -14,7 +14,7 @@ from .errors import CommandFailed
 from .layout import ROOT
 from .lineage import die_with_parent
 
-PATIENCE = 30.0
+STOP_TIMEOUT = 30.0
 """Seconds in which a program must end after a signal."""
 
 
@@ -70,16 +70,16 @@ def forward(
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    for last_word in (child.terminate, child.kill):
+    for send_signal in (child.terminate, child.kill):
         try:
-            child.wait(PATIENCE)
+            child.wait(STOP_TIMEOUT)
             return
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            last_word()
+            send_signal()
     child.wait()
 
 
-def end_cleanly_when_told() -> None:
+def exit_on_signals() -> None:
     """Make SIGTERM and SIGHUP raise ``SystemExit``, so that ``finally`` blocks stop all children."""
 
     def unwind(number: int, frame: FrameType | None) -> None:

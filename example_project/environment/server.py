@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import select
 import signal
 import subprocess
@@ -25,6 +26,11 @@ DATABASE = "mqueue"
 START, STOP = 90.0, 90.0
 """Seconds in which a server must start, and stop."""
 _INIT = f"CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;\n"
+
+
+def user_option() -> list[str]:
+    """Return the option that names the user of a server: as root, servers refuse to run without it."""
+    return [f"--user={pwd.getpwuid(os.geteuid()).pw_name}"] if os.geteuid() == 0 else []
 
 
 class Flavour(Protocol):

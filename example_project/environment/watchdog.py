@@ -15,7 +15,7 @@ import threading
 
 from .lineage import die_with_parent
 
-PATIENCE = 60.0
+STOP_TIMEOUT = 60.0
 """Seconds in which the program must end after SIGTERM."""
 
 
@@ -38,7 +38,7 @@ def _obey(child: subprocess.Popen[bytes]) -> None:
         child.send_signal(signal.Signals[line.strip()])
     child.terminate()
     try:
-        child.wait(PATIENCE)
+        child.wait(STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
         child.kill()
 

@@ -15,7 +15,7 @@ class NoNumber(Exception):
     """The carrier has no number, so another attempt is useless."""
 
 
-def tell(day: CarrierDay, *, tried: bool) -> None:
+def call_carrier(day: CarrierDay, *, tried: bool) -> None:
     """Call a carrier about a day. ``tried``: whether an attempt has failed before.
 
     Raises ``LineBusy`` or ``NoNumber``.

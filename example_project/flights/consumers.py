@@ -11,7 +11,7 @@ from django.db.models import F
 
 from django_mqueue import Delivery, FixedDelay, RetryOn, consumer
 
-from .bulletins import LineBusy, tell
+from .bulletins import LineBusy, call_carrier
 from .events import BULLETINS, DAYS, REPLAYED, TOPIC, CarrierDay, FlightEvent
 from .models import Aircraft, Delay, Unassigned, Violation
 
@@ -37,7 +37,7 @@ def board(message: Delivery) -> None:
     if leg == last:
         seen.update(redelivered=F("redelivered") + 1)
         return
-    _still_mine(message)
+    _check_lease(message)
     _violation(message, event, expected=last + 1)
 
 
@@ -62,7 +62,7 @@ def _unassigned(message: Delivery, event: FlightEvent) -> None:
         Unassigned.objects.filter(offset=message.offset).update(redelivered=F("redelivered") + 1)
 
 
-def _still_mine(message: Delivery) -> None:
+def _check_lease(message: Delivery) -> None:
     """Raise ``StaleDelivery`` if this worker paused for so long that another worker took over.
 
     The other worker has then handled this leg and the following ones, and nothing is out of order.
@@ -107,4 +107,4 @@ def delays(message: Delivery) -> None:
 def bulletin(message: Delivery) -> None:
     """Inform a carrier of its days, in order. A busy line is retried; any other error makes a dead letter."""
     day: CarrierDay = message.payload
-    tell(day, tried=bool(message.last_error))
+    call_carrier(day, tried=bool(message.last_error))

@@ -13,7 +13,7 @@ Day = tuple[str, str]
 """A carrier and a day, as in ``CarrierDay``."""
 
 
-class Fate(NamedTuple):
+class Result(NamedTuple):
     """The group's result for a message: whether it is done, and the number of failed attempts."""
 
     done: bool
@@ -29,12 +29,14 @@ def days_of(hours: Hours) -> dict[Day, Totals]:
     return found
 
 
-def fates_of(days: Iterable[Day]) -> dict[Day, Fate]:
+def results_of(days: Iterable[Day]) -> dict[Day, Result]:
     """Return the group's expected results for the messages of these days."""
-    return {(carrier, day): Fate(True, int(carrier == UNREACHABLE or is_busy(day))) for carrier, day in days}
+    return {
+        (carrier, day): Result(True, int(carrier == UNREACHABLE or is_busy(day))) for carrier, day in days
+    }
 
 
-def letters_of(days: Iterable[Day]) -> dict[Day, str]:
+def dead_letters_of(days: Iterable[Day]) -> dict[Day, str]:
     """Return the days that must be dead letters, with the expected error."""
     return {(carrier, day): NoNumber.__name__ for carrier, day in days if carrier == UNREACHABLE}
 

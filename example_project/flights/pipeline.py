@@ -24,16 +24,16 @@ from example_project.environment.processes import forward
 from example_project.workers import Workers
 
 from .carriers import COLUMNS, by_day, by_hour, flights_of
-from .days import Fate, days_of, different_days, fates_of, letters_of, out_of_order
+from .days import Result, days_of, dead_letters_of, different_days, out_of_order, results_of
 from .events import ARCHIVE, BULLETINS, CARRIERS, DAYS, GROUPS, LATE, REPLAYED, TOPIC
 from .exported import COLUMNS as EXPORTED
 from .exported import carriers_of, different_carriers
 from .hours import Hours, Totals, computed_hours, different_hours, expected_hours, kept_hours
 from .models import Run
 from .progress import Progress, consumed
-from .publishing import forget_made
+from .publishing import delete_results
 from .report import check
-from .sink import deliveries, letters, publish_days, stored_days, times
+from .sink import dead_letters, deliveries, publish_days, stored_days, times
 from .streaming import start
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ BATCHES = 5
 messages."""
 
 LOOK_EVERY = 0.5
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds without progress after which the workers count as stuck."""
 
 SHOWN = 3
@@ -178,26 +178,26 @@ class Pipeline:
         """Wait until the workers have informed the carriers, and compare the tables of deliveries and dead letters."""
         self._wait(_oldest_day, "the workers tell carriers of their days")
         found = deliveries(self.spark, self.run)
-        fates = {(row.carrier, row.day): Fate(row.done, row.failures) for row in collect_all(found)}
+        results = {(row.carrier, row.day): Result(row.done, row.failures) for row in collect_all(found)}
         self._compare(
-            f"Deliveries: {BULLETINS} is done with {sum(fate.done or 0 for fate in fates.values()):,} days",
-            different_days(fates_of(self.days), fates),
+            f"Deliveries: {BULLETINS} is done with {sum(result.done or 0 for result in results.values()):,} days",
+            different_days(results_of(self.days), results),
         )
         for row in collect_all(times(found)):
             self.say(
                 f"  {row.days:,} at attempt {row.attempts}: half of them within {_seconds(row.half)} of publication,"
                 f" all within {_seconds(row.all)}"
             )
-        dead = {(row.carrier, row.day): row.error for row in collect_all(letters(self.spark, self.run))}
+        dead = {(row.carrier, row.day): row.error for row in collect_all(dead_letters(self.spark, self.run))}
         errors = Counter(dead.values())
         self._compare(
             f"Dead letters: {', '.join(f'{count:,} by {name}' for name, count in errors.items()) or 'none'}",
-            different_days(letters_of(self.days), dead),
+            different_days(dead_letters_of(self.days), dead),
         )
 
     def replay(self) -> None:
         """Replay the archive's messages to a topic that holds none, for groups without results."""
-        forget_made()
+        delete_results()
         replay(self.spark, TOPIC, f"flights {self.run.token}", source=self.folder, to=REPLAYED, dry_run=False)
         log = self.spark.read.format("mqueue").schema(COLUMNS).option("topic", REPLAYED).load()
         self._compare(
@@ -266,15 +266,15 @@ class Pipeline:
         return self.run.flights - min(done.values())
 
     def _wait(self, left: Callable[[], int], what: str) -> None:
-        """Wait until ``left`` returns 0. Raises ``Stuck`` if its value does not change for ``PATIENCE`` seconds."""
+        """Wait until ``left`` returns 0. Raises ``Stuck`` if its value does not change for ``TIMEOUT`` seconds."""
         before, deadline = -1, 0.0
         while found := left():
             if found != before:
-                before, deadline = found, time.monotonic() + PATIENCE
+                before, deadline = found, time.monotonic() + TIMEOUT
             if not self.workers.running():
                 raise Stuck("the workers have ended")
             if time.monotonic() > deadline:
-                raise Stuck(f"nothing has changed for {PATIENCE:g} s: {what}")
+                raise Stuck(f"nothing has changed for {TIMEOUT:g} s: {what}")
             time.sleep(LOOK_EVERY)
 
 

@@ -16,7 +16,7 @@ from .events import ARCHIVE, CARRIERS, GROUPS, LATE, LATE_GUARD, TOPIC, flight_m
 from .models import Aircraft, CarrierHour, CarrierStream, Delay, Flight, Run, Unassigned, Violation
 
 BATCH = 500
-MADE = (Aircraft, Unassigned, Violation, Delay, CarrierHour, CarrierStream)
+RESULTS = (Aircraft, Unassigned, Violation, Delay, CarrierHour, CarrierStream)
 """The tables of the groups' results."""
 
 
@@ -29,15 +29,15 @@ def start_run(flights: int) -> Run:
     for group in (*GROUPS, CARRIERS, ARCHIVE, LATE, LATE_GUARD):
         unsubscribe(TOPIC, group)
     Run.objects.all().delete()
-    forget_made()
+    delete_results()
     for group in GROUPS:
         subscribe(TOPIC, group, start="latest")
     return Run.objects.create(flights=flights)
 
 
-def forget_made() -> None:
+def delete_results() -> None:
     """Delete the groups' results of all runs."""
-    for model in MADE:
+    for model in RESULTS:
         model._default_manager.all().delete()
 
 

@@ -85,7 +85,7 @@ def times(found: DataFrame) -> DataFrame:
     )
 
 
-def letters(spark: SparkSession, run: Run) -> DataFrame:
+def dead_letters(spark: SparkSession, run: Run) -> DataFrame:
     """Return the days that are dead letters, each with its ``error``, an exception's name."""
     columns = "original_id STRING, failed_group STRING, last_error STRING, payload BINARY"
     dead = spark.read.format("mqueue").schema(columns).options(topic=DAYS, table="dead_letters").load()

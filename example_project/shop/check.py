@@ -38,7 +38,7 @@ def wrong_refunds(story: Story) -> list[str]:
 
 
 def is_paid(story: Story, customer: str) -> bool:
-    by_card = bool(ORDERED[customer][2]) and (story.mended or customer not in BROKEN)
+    by_card = bool(ORDERED[customer][2]) and (story.redriven or customer not in BROKEN)
     return by_card or customer == TRANSFERRED
 
 
@@ -72,7 +72,7 @@ def _cards(story: Story) -> Iterator[str]:
         card = ORDERED[customer][2]
         if not card:
             continue
-        calls = ATTEMPTS[card] + ([GOOD] if story.mended and customer in BROKEN else [])
+        calls = ATTEMPTS[card] + ([GOOD] if story.redriven and customer in BROKEN else [])
         entries = BankEntry.objects.filter(reference=f"order-{order.pk}").order_by("pk")
         yield from _differs(f"the calls for {customer}'s card", calls, entries.values_list("card", flat=True))
         charged = [order.amount] if is_paid(story, customer) else []

@@ -16,7 +16,7 @@ SENT_BACK = 0.2
 """The share of orders that customers send back: a handler pays small refunds, and large ones wait for people."""
 
 
-def somebody_orders(chance: random.Random) -> Order:
+def place_random_order(chance: random.Random) -> Order:
     article = chance.choice(sorted(PRICE_LIST))
     order = place_order(chance.choice(CUSTOMERS), article, chance.randint(1, 5), chance.choice(CARDS))
     if chance.random() < SENT_BACK:

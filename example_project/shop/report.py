@@ -15,10 +15,10 @@ from .story import Story
 def lines(story: Story, customers: Iterable[str]) -> Iterator[str]:
     """Yield one line for each customer, from the tables."""
     for customer in customers:
-        yield f"{customer}: {', '.join(_told(story.orders[customer]))}"
+        yield f"{customer}: {', '.join(_results(story.orders[customer]))}"
 
 
-def _told(order: Order) -> Iterator[str]:
+def _results(order: Order) -> Iterator[str]:
     for mail in Mail.objects.filter(order=order, kind=Mail.Kind.CONFIRMATION):
         yield f"confirmed after {_ms(order, mail)} ms"
     for invoice in Invoice.objects.filter(order=order):

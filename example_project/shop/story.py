@@ -36,10 +36,10 @@ REFUNDED = {"ada": False, "bob": True}
 
 @dataclass
 class Story:
-    """The orders of one run, by customer. ``mended``: the broken cards were replaced."""
+    """The orders of one run, by customer. ``redriven``: the broken cards were replaced."""
 
     orders: dict[str, Order] = field(default_factory=dict)
-    mended: bool = False
+    redriven: bool = False
 
     def place(self) -> Iterator[Order]:
         """Place all orders. One is paid by transfer; one gets its reminder today, not tomorrow."""
@@ -49,10 +49,10 @@ class Story:
         paid(self.orders[TRANSFERRED])
         remind_now(self.orders[REMINDED_NOW])
 
-    def mend(self) -> int:
+    def redrive(self) -> int:
         """Redrive this story's dead letters with a card that works. Return their number."""
         ids = [f"order-{self.orders[customer].pk}" for customer in sorted(BROKEN)]
-        self.mended = True
+        self.redriven = True
         return redrive(ORDERS, group="cards", ids=ids, edit=lambda letter: {**letter.payload, "card": GOOD})
 
     def send_back(self) -> None:

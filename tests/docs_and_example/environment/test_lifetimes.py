@@ -22,10 +22,10 @@ HOLDER = """
 import signal, sys
 from pathlib import Path
 from example_project.environment.database import FLAVOURS
-from example_project.environment.processes import end_cleanly_when_told
+from example_project.environment.processes import exit_on_signals
 from example_project.environment.server import private_server
 
-end_cleanly_when_told()
+exit_on_signals()
 with private_server(FLAVOURS["mariadb"](), Path(sys.argv[1])) as server:
     print(server.pid, server._watchdog.pid, server.place.directory, flush=True)
     signal.pause()

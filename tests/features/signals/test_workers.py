@@ -331,14 +331,14 @@ def test_a_process_that_can_start_no_thread_goes_on_without(
     telling = SignalDispatcher()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", no_thread)
-        telling.put(partial(signals.acked.tell, "t"))
+        telling.put(partial(signals.acked.send_logged, "t"))
     assert telling.dropped == 1
     assert "too slow" not in caplog.text
     heard = Heard()
     signals.acked.connect(heard)
     try:
         with telling:
-            telling.put(partial(signals.acked.tell, "t"))
+            telling.put(partial(signals.acked.send_logged, "t"))
     finally:
         signals.acked.disconnect(heard)
     assert len(heard.calls) == 1

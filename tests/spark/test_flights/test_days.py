@@ -49,28 +49,28 @@ def test_days_are_those_of_utc_wherever_spark_is(spark: SparkSession) -> None:
 
 
 def test_what_becomes_of_days_goes_by_carrier_and_date() -> None:
-    from example_project.flights.days import Fate, fates_of, letters_of
+    from example_project.flights.days import Result, dead_letters_of, results_of
 
     days = [("AA", "2013-01-01"), ("AA", "2013-01-02"), ("HA", "2013-01-01"), ("HA", "2013-01-02")]
-    assert [fates_of(days)[day] for day in days] == [
-        Fate(True, 1),
-        Fate(True, 0),
-        Fate(True, 1),
-        Fate(True, 1),
+    assert [results_of(days)[day] for day in days] == [
+        Result(True, 1),
+        Result(True, 0),
+        Result(True, 1),
+        Result(True, 1),
     ]
-    assert letters_of(days) == dict.fromkeys(days[2:], "NoNumber")
+    assert dead_letters_of(days) == dict.fromkeys(days[2:], "NoNumber")
 
 
 def test_each_day_that_differs_is_told() -> None:
-    from example_project.flights.days import Fate, different_days
+    from example_project.flights.days import Result, different_days
 
-    want = {("AA", "2013-01-01"): Fate(True, 1), ("AA", "2013-01-02"): Fate(True, 0)}
+    want = {("AA", "2013-01-01"): Result(True, 1), ("AA", "2013-01-02"): Result(True, 0)}
     assert list(different_days(want, dict(want))) == []
-    have = {("AA", "2013-01-01"): Fate(True, 2), ("UA", "2013-01-01"): Fate(True, 1)}
+    have = {("AA", "2013-01-01"): Result(True, 2), ("UA", "2013-01-01"): Result(True, 1)}
     assert list(different_days(want, have)) == [
-        "AA, 2013-01-01: Fate(done=True, failures=2), should be Fate(done=True, failures=1)",
-        "AA, 2013-01-02: missing, should be Fate(done=True, failures=0)",
-        "UA, 2013-01-01: Fate(done=True, failures=1), should be missing",
+        "AA, 2013-01-01: Result(done=True, failures=2), should be Result(done=True, failures=1)",
+        "AA, 2013-01-02: missing, should be Result(done=True, failures=0)",
+        "UA, 2013-01-01: Result(done=True, failures=1), should be missing",
     ]
 
 

@@ -21,7 +21,7 @@ from example_project.environment.lineage import die_with_parent
 from example_project.workers import ROOT, Workers, workers
 
 from ...events import WORK
-from ...opening import somebody_orders
+from ...opening import place_random_order
 
 USER = "operator"
 WITHOUT_WORKER = 60
@@ -68,7 +68,7 @@ class Command(BaseCommand):
             elif time.monotonic() - alone_since > WITHOUT_WORKER:
                 started.start_another(f"shop-{token_hex(4)}")
             try:
-                somebody_orders(chance)
+                place_random_order(chance)
             except RequestTimeout:
                 self._say("A customer has left: no price within the time. Is its topic paused?")
             time.sleep(every)

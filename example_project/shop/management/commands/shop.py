@@ -19,7 +19,7 @@ from ...report import lines
 from ...story import BROKEN, ORDERED, REFUNDED, Story
 
 LOOK_EVERY = 0.1
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Command(BaseCommand):
@@ -41,12 +41,12 @@ class Command(BaseCommand):
             self._say(f"  {order}{f', {order.card}' if order.card else ''}")
         self._wait(story, started)
         self._report("The results:", story, ORDERED)
-        self._say(f"{story.mend()} dead letters are redriven with a card that works.")
+        self._say(f"{story.redrive()} dead letters are redriven with a card that works.")
         self._wait(story, started)
         self._report("After that:", story, sorted(BROKEN))
         self._refund(story, started)
         for job in recurring_jobs():
-            result = wait_for_result(job.run_now(), PATIENCE)
+            result = wait_for_result(job.run_now(), TIMEOUT)
             self._say(
                 f"The report of each morning, made now: {result.return_value}. Due next at {job.next_due}."
             )
@@ -73,12 +73,12 @@ class Command(BaseCommand):
         self._until(story.is_over, started)
 
     def _until(self, is_reached: Callable[[], bool], started: Workers) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not is_reached():
             if not started.running():
                 raise CommandError("the worker has ended")
             if time.monotonic() > deadline:
-                raise CommandError(f"not done after {PATIENCE:g} s")
+                raise CommandError(f"not done after {TIMEOUT:g} s")
             time.sleep(LOOK_EVERY)
 
     def _report(self, title: str, story: Story, customers: Iterable[str]) -> None:
