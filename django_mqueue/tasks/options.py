@@ -132,12 +132,7 @@ def job_options(
 
     Raises ``TypeError`` or ``ValueError`` for invalid values.
     """
-    given = {
-        "max_attempts": max_attempts, "backoff": backoff, "retry_on": retry_on, "timeout": timeout,
-        "expires": expires, "unique": unique, "atomic": atomic, "on_success": on_success, "on_failure": on_failure,
-        "on_retry": on_retry, "limit": limit,
-    }  # fmt: skip
-    found = checked({name: value for name, value in given.items() if value is not None})
+    found = checked({name: value for name, value in locals().items() if value is not None})
 
     def set_options(target: Target) -> Target:
         setattr(getattr(target, "func", target), ATTRIBUTE, found)
