@@ -45,6 +45,7 @@ from .results import (
     UnknownTask,
     backend_of,
     is_unfinished,
+    job_of,
     new_result,
     plain_task,
     result_of,
@@ -246,11 +247,9 @@ class MQueueBackend(BaseTaskBackend):
         Raises ``TaskResultDoesNotExist`` if there is no such job of this backend, or if it was deleted ``RETENTION``
         seconds after it was enqueued. Raises ``UnknownTask`` if this process does not have its task.
         """
-        id = JobId.parse(result_id) if isinstance(result_id, str) else None
-        row = None if id is None else row_of(self.using, id)
-        if id is None or row is None:
+        if (job := job_of(self.using, result_id)) is None:
             raise TaskResultDoesNotExist(result_id)
-        return result_of(id, self.alias, row)
+        return result_of(job[0], self.alias, job[1])
 
     def cancel(self, result_id: str) -> bool:
         """Cancel a job that waits for a worker or a retry. Return True if cancelled.
@@ -259,10 +258,10 @@ class MQueueBackend(BaseTaskBackend):
         deleted; any other has failed. In a transaction, workers claim no job of the queue until it ends. Raises
         ``TaskResultDoesNotExist`` as ``get_result`` does.
         """
-        id = JobId.parse(result_id) if isinstance(result_id, str) else None
-        row = None if id is None else row_of(self.using, id)
-        if id is None or row is None or backend_of(row) != self.alias:
+        job = job_of(self.using, result_id)
+        if job is None or backend_of(job[1]) != self.alias:
             raise TaskResultDoesNotExist(result_id)
+        id, row = job
         if row["topic"] != id.topic:
             return self.unschedule(id)
         parked = bool(row["acked"]) and is_unfinished(row)
@@ -279,12 +278,10 @@ class MQueueBackend(BaseTaskBackend):
         for _ in range(STOP_TRIES):
             if self.cancel(result_id):
                 return True
-            id = JobId.parse(result_id)
-            row = None if id is None else row_of(self.using, id)
-            if id is None or row is None:
+            if (job := job_of(self.using, result_id)) is None:
                 return False
-            job = job_rows.RunningJob(GROUP, id.topic, id.partition, row["offset"])
-            if ask_to_stop(self.using, job):
+            id, row = job
+            if ask_to_stop(self.using, job_rows.RunningJob(GROUP, id.topic, id.partition, row["offset"])):
                 return True
             if not is_unfinished(row):
                 return False

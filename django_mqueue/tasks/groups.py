@@ -18,8 +18,7 @@ from ..service.publish import publish_once
 from .backend import Call, MQueueBackend
 from .compat import TaskResult, TaskResultStatus, normalize_json, task_enqueued
 from .context import Notes
-from .job_ids import JobId
-from .results import backend_of, is_unfinished, new_result, result_of, row_of
+from .results import backend_of, has_not_ended, job_of, new_result, result_of
 
 MEMBERS = "group"
 """The part of a job's payload with the ids of the jobs whose ends it waits for."""
@@ -39,9 +38,9 @@ class JobGroup:
         Jobs that were deleted after ``RETENTION`` are left out. Raises ``UnknownTask`` as ``get_result`` does.
         """
         using, found = conf.database(None), []
-        for id in map(JobId.parse, self.ids):
-            row = None if id is None else row_of(using, id)
-            if id is not None and row is not None:
+        for text in self.ids:
+            if job := job_of(using, text):
+                id, row = job
                 found.append(result_of(id, str(backend_of(row)), row))
         return found
 
@@ -98,16 +97,10 @@ def wait_for_others(message: Message, notes: Notes, now: datetime) -> None:
         return
     using, known = conf.database(None), int(notes.content().get("ended", 0))
     ended = known
-    while ended < len(group.ids) and not _is_unfinished(using, group.ids[ended]):
+    while ended < len(group.ids) and not has_not_ended(using, group.ids[ended]):
         ended += 1
     if ended < len(group.ids):
         if ended > known:
             notes.change(ended=ended)
         age = (now - message.published_at).total_seconds()
         raise Postpone(min(max(age * GROWTH, SHORTEST_WAIT), LONGEST_WAIT))
-
-
-def _is_unfinished(using: str, text: str) -> bool:
-    id = JobId.parse(text)
-    row = None if id is None else row_of(using, id)
-    return row is not None and is_unfinished(row)

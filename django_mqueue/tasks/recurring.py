@@ -25,7 +25,7 @@ from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .job_ids import JobId
 from .options import Recurring
-from .results import is_unfinished, new_result, row_of
+from .results import has_not_ended, new_result
 
 logger = logging.getLogger("django_mqueue")
 
@@ -117,7 +117,7 @@ class RecurringJob:
         if self.is_paused:
             return not is_first or self._skipped(message, "it is paused")
         options = self.options
-        is_running = is_first and options.overlap != "allow" and self._is_unfinished(previous)
+        is_running = is_first and options.overlap != "allow" and has_not_ended(self._using, previous)
         skips = is_running and options.overlap == "skip"
         after = due if options.catch_up == "all" else max(due, now)
         if not is_first:
@@ -126,7 +126,7 @@ class RecurringJob:
         following = options.timetable.next_after(after)
         latest = str(self.firing(options.timetable.last_before(following)))
         # A firing may wait past the due time of the next one, which then waits for it.
-        last = latest if latest != message.id and self._is_unfinished(latest) else message.id
+        last = latest if latest != message.id and has_not_ended(self._using, latest) else message.id
         self._enqueue(following, str(previous) if skips else last)
         if options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now:
             return self._skipped(message, "it is late, and the next one is due")
@@ -135,11 +135,6 @@ class RecurringJob:
         if is_running:
             raise Postpone(WAIT)
         return True
-
-    def _is_unfinished(self, id: Any) -> bool:
-        job = JobId.parse(id) if isinstance(id, str) else None
-        row = None if job is None else row_of(self._using, job)
-        return row is not None and is_unfinished(row)
 
     def _skipped(self, message: Message, reason: str) -> bool:
         logger.info("recurring job skipped: %s: %s", message.id, reason)

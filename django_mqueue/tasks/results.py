@@ -80,16 +80,28 @@ def row_of(using: str, id: JobId) -> Row | None:
     return row
 
 
+def job_of(using: str, text: object) -> tuple[JobId, Row] | None:
+    """Return the id and the newest row of a job by the text of its id; None if there is none."""
+    id = JobId.parse(text) if isinstance(text, str) else None
+    row = None if id is None else row_of(using, id)
+    return None if id is None or row is None else (id, row)
+
+
 def progress_of(result: TaskResult[Any]) -> Progress | None:
     """Return the last progress that a job has reported. None: it reported none, or it has a return value."""
-    id = JobId.parse(result.id)
-    row = None if id is None else row_of(conf.database(None), id)
-    return None if row is None else progress_in(row["result"])
+    job = job_of(conf.database(None), result.id)
+    return None if job is None else progress_in(job[1]["result"])
 
 
 def is_unfinished(row: Row) -> bool:
     """Return whether the job of this row has not ended."""
     return _status(row) in (TaskResultStatus.READY, TaskResultStatus.RUNNING)
+
+
+def has_not_ended(using: str, id: object) -> bool:
+    """Return whether there is a job with this id that has not ended."""
+    job = job_of(using, id)
+    return job is not None and is_unfinished(job[1])
 
 
 def backend_of(row: Row) -> str | None:

@@ -29,10 +29,10 @@ from .compat import (
 from .context import JobContext, Notes
 from .groups import group_of, wait_for_others
 from .hooks import on_success
-from .job_ids import GROUP, MARK, JobId
+from .job_ids import GROUP
 from .options import ATTEMPTS_MAX, JobExpired, JobOptions
 from .recurring import recurring_job_of
-from .results import BACKEND, UnknownTask, backend_of, plain_task, result_of, row_of, running_result
+from .results import BACKEND, UnknownTask, backend_of, job_of, plain_task, result_of, running_result
 from .unique import is_replaced
 
 logger = logging.getLogger("django_mqueue")
@@ -67,7 +67,9 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
     recurring = recurring_job_of(backend, delivery)
     if recurring is not None and not recurring.begin(delivery, moment(state.clock.now())):
         return None
-    if _is_replaced(backend, options, delivery):
+    unique = options.unique
+    if unique is not None and unique.on_conflict == "replace" and is_replaced(backend.using, delivery.id):
+        logger.info("job %s does not run: a newer one replaces it", delivery.id)
         return None
     notes = Notes(delivery)
     wait_for_others(delivery, notes, moment(state.clock.now()))
@@ -87,17 +89,6 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
     _keep(backend, delivery, result, value)
     task_finished.send_robust(type(backend), task_result=result)
     return None
-
-
-def _is_replaced(backend: MQueueBackend, options: JobOptions, delivery: Delivery) -> bool:
-    """Return whether a newer job replaces this one, also before a retry."""
-    if options.unique is None or options.unique.on_conflict != "replace":
-        return False
-    id = JobId.parse(delivery.id)
-    if id is None or MARK not in id.unique or not is_replaced(backend.using, id):
-        return False
-    logger.info("job %s does not run: a newer one replaces it", id)
-    return True
 
 
 async def _await(
@@ -125,13 +116,12 @@ def _keep(backend: MQueueBackend, delivery: Delivery, result: TaskResult[Any], v
 
 def report_failure(*, using: str, group: str, id: str | None, **details: Any) -> None:
     """Send ``task_finished`` for a job that has failed for good. A receiver of ``dead_lettered``."""
-    job = JobId.parse(id or "")
-    row = row_of(using, job) if job is not None and group == GROUP else None
-    if job is None or row is None:
+    job = job_of(using, id) if group == GROUP else None
+    if job is None:
         return
     try:
-        backend = backend_named(backend_of(row))
-        result = result_of(job, backend.alias, row)
+        backend = backend_named(backend_of(job[1]))
+        result = result_of(job[0], backend.alias, job[1])
     except UnknownTask as error:
         logger.warning("task_finished not sent: id %s: %s", id, error)
         return

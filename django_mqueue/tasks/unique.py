@@ -96,7 +96,8 @@ def newest(using: str, first: JobId) -> JobId | None:
     return JobId.parse(max(ids)) if ids else None
 
 
-def is_replaced(using: str, id: JobId) -> bool:
-    """Return whether a newer job of the same key exists."""
-    found = newest(using, id)
-    return found is not None and str(found) > str(id)
+def is_replaced(using: str, text: str) -> bool:
+    """Return whether a newer job of the same key replaces the job with this id, also before a retry."""
+    id = JobId.parse(text)
+    found = newest(using, id) if id is not None and MARK in id.unique else None
+    return found is not None and str(found) > text
