@@ -10,7 +10,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-OLDEST = (3, 11)
 SUPPORTED = ("3.13", "3.12", "3.11")
 """Newest first."""
 
@@ -40,21 +39,13 @@ class Interpreter:
 
     @property
     def has_headers(self) -> bool:
-        look = _probe(self.path)
-        return look is not None and look.headers
+        found = _probe(self.path)
+        return found is not None and found[1]
 
     @property
     def has_venv(self) -> bool:
-        look = _probe(self.path)
-        return look is not None and look.venv
-
-
-@dataclass(frozen=True)
-class _Look:
-    version: tuple[int, int, int]
-    path: Path
-    headers: bool
-    venv: bool
+        found = _probe(self.path)
+        return found is not None and found[2]
 
 
 def running() -> Interpreter:
@@ -72,10 +63,9 @@ def newest_other(than: Interpreter) -> Interpreter | None:
         if minor == than.minor:
             return None
         for path in _candidates(minor):
-            found = _probe(path)
-            if found and found.headers and found.venv:
-                interpreter = Interpreter(found.path, found.version)
-                if interpreter.minor == minor:
+            if (found := _probe(path)) is not None:
+                interpreter, has_headers, has_venv = found
+                if has_headers and has_venv and interpreter.minor == minor:
                     return interpreter
     return None
 
@@ -86,12 +76,12 @@ def _candidates(minor: str) -> list[Path]:
     return [*paths, *sorted(versions.glob(f"{minor}.*/bin/python3"), reverse=True)]
 
 
-def _probe(path: Path) -> _Look | None:
-    """Return the properties of an interpreter, or None if it does not run (a pyenv shim of an inactive version)."""
+def _probe(path: Path) -> tuple[Interpreter, bool, bool] | None:
+    """Return (interpreter, whether it has headers, whether it has venv). None: it does not run, as some pyenv shims."""
     try:
         done = subprocess.run([path, "-c", _PROBE], capture_output=True, text=True, timeout=60, check=True)
         said = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     major, middle, micro = said["version"]
-    return _Look((major, middle, micro), Path(said["path"]), said["headers"], said["venv"])
+    return Interpreter(Path(said["path"]), (major, middle, micro)), said["headers"], said["venv"]
