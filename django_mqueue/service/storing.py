@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
@@ -115,49 +115,41 @@ def store_many(
     # If an id occurs twice, the first message counts.
     scheduled = {row.message_key: row for row in reversed(later.values())}
     published: dict[int, Published] = {}
+
+    def insert_scheduled(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
+        return schedule.insert(cursor, topic, [scheduled[row.message_key] for row in rows])
+
     for store, numbers in (
-        (_LogStore(cursor, topic), now),
-        (_ScheduledStore(cursor, topic, scheduled), list(later)),
+        (_Store(cursor, topic, log.existing_now, log.insert), now),
+        (_Store(cursor, topic, _existing_scheduled, insert_scheduled), list(later)),
     ):
         stored = _store(store, [(rows[number], given[number]) for number in numbers])
         published |= zip(numbers, stored, strict=True)
     return [published[number] for number in range(len(rows))]
 
 
-@dataclass
-class _LogStore:
-    """The log, as a destination of rows."""
+class _Store(NamedTuple):
+    """The log or the scheduled messages of a topic, as a destination of rows."""
 
     cursor: CursorWrapper
     topic: str
-    scheduled: Mapping[MessageKey, ScheduledRow] = field(default_factory=dict)
-
-    def existing(self, message_keys: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
-        return log.existing_now(self.cursor, self.topic, message_keys, locking=locking)
-
-    def insert(self, rows: Sequence[NewRow]) -> int:
-        return log.insert(self.cursor, self.topic, rows)
+    existing: Callable[..., dict[MessageKey, int]]
+    insert: Callable[[CursorWrapper, str, Sequence[NewRow]], int]
 
 
-class _ScheduledStore(_LogStore):
-    """The scheduled messages, as a destination of rows."""
-
-    def existing(self, message_keys: Sequence[MessageKey], *, locking: bool = False) -> dict[MessageKey, int]:
-        """Read the scheduled messages first. A message that is promoted between the two reads is then in the log."""
-        scheduled_offsets = log.existing_now(
-            self.cursor, names.scheduled_topic(self.topic), message_keys, locking=locking
-        )
-        return super().existing(message_keys, locking=locking) | scheduled_offsets
-
-    def insert(self, rows: Sequence[NewRow]) -> int:
-        return schedule.insert(self.cursor, self.topic, [self.scheduled[row.message_key] for row in rows])
+def _existing_scheduled(
+    cursor: CursorWrapper, topic: str, message_keys: Sequence[MessageKey], *, locking: bool = False
+) -> dict[MessageKey, int]:
+    """Read the scheduled messages first. A message that is promoted between the two reads is then in the log."""
+    found = log.existing_now(cursor, names.scheduled_topic(topic), message_keys, locking=locking)
+    return log.existing_now(cursor, topic, message_keys, locking=locking) | found
 
 
 def _published(topic: str, row: NewRow, offset: int, created: bool, replaced: bool = False) -> Published:
     return Published(offset, row.id, topic, names.key_of(row.partition), created, replaced)
 
 
-def _store(store: _LogStore, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
+def _store(store: _Store, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
     """Store rows, each id once. ``rows``: pairs of a row and whether the caller chose its id."""
     offset_of: dict[MessageKey, int] = {}
     published = []
@@ -168,7 +160,7 @@ def _store(store: _LogStore, rows: Sequence[tuple[NewRow, bool]]) -> list[Publis
             if key not in offset_of:
                 fresh.setdefault(key, row)
         given = list(dict.fromkeys(key for key, _, is_given in keyed if is_given and key in fresh))
-        stored_before = store.existing(given)
+        stored_before = store.existing(store.cursor, store.topic, given)
         stored = _insert_rest(store, fresh, stored_before, given)
         offset_of |= stored_before | stored
         for key, row, _ in keyed:
@@ -179,7 +171,7 @@ def _store(store: _LogStore, rows: Sequence[tuple[NewRow, bool]]) -> list[Publis
 
 
 def _insert_rest(
-    store: _LogStore,
+    store: _Store,
     fresh: dict[MessageKey, NewRow],
     stored: dict[MessageKey, int],
     given: list[MessageKey],
@@ -189,11 +181,11 @@ def _insert_rest(
         new = [fresh[key] for key in missing]
         try:
             with naming_unknown_group(store.cursor, store.topic, new):
-                first = store.insert(new)
+                first = store.insert(store.cursor, store.topic, new)
         except IntegrityError as error:
             if not errors.is_duplicate(error) or not given:
                 raise
-            stored |= store.existing(given, locking=True)
+            stored |= store.existing(store.cursor, store.topic, given, locking=True)
         else:
             return {key: first + number for number, key in enumerate(missing)}
     return {}
