@@ -234,7 +234,7 @@ def test_what_was_shown_of_another_life_is_not_done(done: list[int], client: Cli
     before = start()
     response = client.post(url_of("reset_group"), hidden(page))
     assert response.status_code == 409
-    assert "moved or registered again meanwhile" in text(response.content.decode())
+    assert "reset or registered again meanwhile" in text(response.content.decode())
     assert start() == before == done[4]
 
 
