@@ -181,8 +181,8 @@ class Subscription:
         return subscriber.acknowledger.ack(deliveries)
 
     def _poll(self, max_messages: int) -> list[Delivery]:
-        subscriber, _ = self._open_parts()
-        subscriber.context.confirm()
+        if opened := self._subscriber:
+            opened.context.confirm()
         with self._polling:
             subscriber, scheduler = self._open_parts()
             with subscriber.context.lock:

@@ -256,8 +256,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the next poll confirms committed acks",
         "a strict key waits until the delivery's visibility timeout expires, although its message is done",
         "service/subscription.py",
-        "        subscriber.context.confirm()\n",
-        "",
+        "            opened.context.confirm()\n",
+        "            pass\n",
         f"{_MANUAL}::test_an_answer_that_is_committed_is_known_at_the_next_poll[ack-by Django]",
     ),
     mutation(
