@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_delete
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -17,16 +17,20 @@ class WorklistsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from django.contrib.auth import get_user_model
+
         from . import checks  # noqa: F401
+        from .models import unassign_items_of
 
         autodiscover_modules("worklists")
+        pre_delete.connect(unassign_items_of, sender=get_user_model(), dispatch_uid="mqueue_worklists.users")
         post_migrate.connect(_prepare, sender=self, dispatch_uid="mqueue_worklists.prepare")
 
 
 def _prepare(*, using: str, **kwargs: Any) -> None:
     """Create the permissions of the declared worklists, and register their groups.
 
-    From then on, no message of a source is deleted before it is an item.
+    From then on, no message of a source is deleted before it is an item or a dead letter.
     """
     from .preparing import prepare
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from django.db import DatabaseError
 
@@ -10,8 +11,8 @@ from ..exceptions import Postpone, Reject, Retry, StaleDelivery
 from ..messages import Message
 from ..policy.backoff import ExponentialBackoff, policy_of
 from ..protocol.delivery import Delivery
+from ..store.failures import WORKER_DIED
 from ..store.queries import job_rows
-from ..store.queries.group_rows import now_ms
 from ..workers.registry import Limits
 from . import states, steps
 from .models import WorkItem
@@ -26,45 +27,51 @@ TIMER_LIMITS = Limits(20, policy_of(ExponentialBackoff(first=1, factor=2, max=60
 def limits_of(worklist: Worklist, message: Message) -> Limits:
     options = worklist.options
     if message.kind != steps.WORK:
-        return TIMER_LIMITS
+        return replace(TIMER_LIMITS, max_runtime=options.max_runtime)
     return Limits(options.max_attempts, options.retry, options.max_runtime, atomic=True)
 
 
 def handle(worklist: Worklist, delivery: Delivery) -> None:
     """React to one of the messages that the worklist sends to itself, in the transaction that acknowledges it.
 
-    An item that has changed meanwhile needs no reaction: a person took it from the handler, or it has ended.
+    A message that is out of date needs no reaction: the item was delayed again or has another due date, a person took
+    it from the handler, or it has ended.
     """
-    using = delivery.status.acknowledger.context.using
-    item = WorkItem.objects.using(using).filter(pk=delivery.payload["item"]).first()
-    if item is None:
+    items = WorkItem.objects.using(delivery.status.acknowledger.context.using)
+    # Locked before the row of the history refers to it, because that would lock it for reading first.
+    item = items.select_for_update().filter(pk=delivery.payload["item"]).first()
+    if item is None or not item.is_open:
+        return
+    if delivery.kind in (steps.DUE, steps.REMIND) and item.due_at is None:
+        return
+    if delivery.id != steps.timer_id(item, delivery.kind):
         return
     if delivery.kind == steps.WORK:
-        if item.state == states.AUTOMATED:
-            _work(item, delivery)
+        _work(item, delivery)
     elif delivery.kind == steps.RETURN:
-        _return(item)
-    elif item.is_open and item.due_at is not None:
-        if delivery.kind == steps.REMIND:
-            steps.record(item, "reminded", None, "", item.state)
-        else:
-            steps.record(item, "overdue", None, "", item.state)
-            worklist.escalate(item)
+        state = states.ASSIGNED if item.assignee_id is not None else states.UNASSIGNED
+        steps.system_change(item, "returned", state=state, delayed_until=None)
+    elif delivery.kind == steps.REMIND:
+        steps.record(item, "reminded", None, "", item.state)
+    else:
+        steps.record(item, "overdue", None, "", item.state)
+        worklist.escalate(item)
 
 
 def _work(item: WorkItem, delivery: Delivery) -> None:
     """Finish an automated item. After the last failed attempt, give it to people with the error."""
-    is_last = delivery.status.failures + 1 >= item.rules.options.max_attempts
+    failures, most = delivery.status.failures, item.rules.options.max_attempts
+    if failures >= most:
+        give_to_people(item, WORKER_DIED)
+        return
     try:
         steps.finish_by_handler(item)
-    except states.ItemChanged:
-        return
     except (Retry, Postpone, StaleDelivery):
         raise
     except Reject as error:
         give_to_people(item, str(error))
     except Exception as error:
-        if not is_last or isinstance(error, DatabaseError):
+        if failures + 1 < most or isinstance(error, DatabaseError):
             raise
         logger.warning("work item given to people: %s %s", item.worklist, item.pk, exc_info=error)
         give_to_people(item, f"{type(error).__name__}: {error}")
@@ -74,26 +81,18 @@ def give_to_people(item: WorkItem, error: str) -> None:
     steps.system_change(item, "failed", error=error, state=states.UNASSIGNED)
 
 
-def _return(item: WorkItem) -> None:
-    """Return a delayed item to its assignee, or to the unassigned items. Not if it was delayed further meanwhile."""
-    if item.state != states.DELAYED or item.delayed_until is None:
-        return
-    if round(item.delayed_until.timestamp() * 1000) > now_ms(item.using):
-        return
-    state = states.ASSIGNED if item.assignee_id is not None else states.UNASSIGNED
-    steps.system_change(item, "returned", state=state, delayed_until=None)
-
-
 def after_failure(worklist: Worklist, using: str, offset: int, is_final: bool) -> None:
-    """Give an automated item to people if its message becomes a dead letter: its handler killed its worker, or hung."""
+    """Give an automated item to people if its message becomes a dead letter: its handler hung at the last attempt."""
     row = job_rows.by_offset(using, worklist.topic, offset) if is_final else None
     kind, _, rest = row["id"].partition(" ") if row else ("", "", "")
     if kind != steps.WORK or not rest:
         return
     try:
-        item = WorkItem.objects.using(using).filter(pk=int(rest.split(" ")[0])).first()
-        if item is not None and item.state == states.AUTOMATED:
-            give_to_people(item, "the handler's attempts have ended without a result; see the dead letter")
+        # Without waiting: a handler that hangs holds the row, and the worker's loop calls this.
+        items = WorkItem.objects.using(using).select_for_update(nowait=True)
+        item = items.filter(pk=int(rest.split(" ")[0]), state=states.AUTOMATED).first()
+        if item is not None:
+            give_to_people(item, "the handler's last attempt ended without a result; see the dead letter")
     except DatabaseError:
         raise
     except Exception as error:  # Any other error would prevent the end of the message.

@@ -16,9 +16,10 @@ from .. import conf
 from ..drawing.printing import on_a_line
 from ..exceptions import MQueueError
 from . import figures, states
+from .bulk import step_problem
 from .models import WorkItem
 from .registry import worklist_of
-from .searching import find
+from .searching import find, first_due
 
 LIST_MAX = 50
 STEPS = {
@@ -29,6 +30,8 @@ STEPS = {
     states.FINISH: "do the work of items and finish them",
     states.DELAY: "put items aside until a time",
     states.MOVE: "move items into another state",
+    states.AUTOMATE: "give items to the handler",
+    states.SET_DUE: "change the due date of items",
     states.CANCEL: "end items without their work",
     states.COMMENT: "add a comment to items",
 }
@@ -78,6 +81,8 @@ def _add_step(parser: ArgumentParser, verb: str) -> None:
         to.add_argument("--team", help="the name of a group of users")
     elif verb == states.DELAY:
         parser.add_argument("--until", required=True, help="ISO 8601, UTC unless it has a zone")
+    elif verb == states.SET_DUE:
+        parser.add_argument("--at", help="ISO 8601, UTC unless it has a zone; without it: no due date")
     elif verb == states.MOVE:
         parser.add_argument("--state", required=True, help="the state")
     elif verb == states.FINISH:
@@ -108,9 +113,9 @@ def _list(options: dict[str, Any]) -> list[dict[str, Any]]:
         options["worklist"], state=options["state"], open=None if options["state"] else True,
         assignee=_user(options["user"]), team=_team(options["team"]), kind=options["kind"], overdue=options["overdue"],
     )  # fmt: skip
-    return [
-        _row(item) for item in items.select_related("assignee", "team").order_by("due_at")[: options["limit"]]
-    ]
+    order = first_due(items, options["limit"])
+    found = items.select_related("assignee", "team").in_bulk(order)
+    return [_row(found[pk]) for pk in order if pk in found]
 
 
 def _row(item: WorkItem) -> dict[str, Any]:
@@ -133,12 +138,13 @@ def _show(options: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for step in item.history
     ]
-    return [_row(item), *steps]
+    more = {"message": item.message_id, "payload": item.payload, "result": item.result, "error": item.error}
+    return [{**_row(item), **more}, *steps]
 
 
 def _figures(options: dict[str, Any]) -> list[dict[str, Any]]:
     worklist = worklist_of(options["worklist"])
-    found = figures.open_items(worklist.name, list(worklist.options.states))
+    found = figures.open_items(worklist.name)
     weeks = [
         {
             "week": row.week.date(), "kind": row.kind, "finished": row.count, "by_handler": row.by_handler,
@@ -156,8 +162,9 @@ def _take_steps(options: dict[str, Any], write: Callable[[str], object]) -> Iter
     if verb == states.ASSIGN:
         given["to"] = _user(options["user"]) or _team(options["team"])
     elif verb == states.DELAY:
-        until = datetime.fromisoformat(options["until"])
-        given["until"] = until if until.tzinfo else until.replace(tzinfo=UTC)
+        given["until"] = _time(options["until"])
+    elif verb == states.SET_DUE:
+        given["at"] = options["at"] and _time(options["at"])
     elif verb == states.MOVE:
         given["state"] = options["state"]
     elif verb == states.FINISH:
@@ -166,10 +173,18 @@ def _take_steps(options: dict[str, Any], write: Callable[[str], object]) -> Iter
     for number in options["items"]:
         try:
             item = _item(number)
-            getattr(item, verb)(**given)
-            write(f"item {number}: {item.state}")
-        except (MQueueError, ValueError) as problem:
+        except ValueError as problem:
             yield str(problem)
+            continue
+        if (refused := step_problem(item, verb, given)) is not None:
+            yield refused
+        else:
+            write(f"item {number}: {item.state}")
+
+
+def _time(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _item(number: int) -> WorkItem:

@@ -11,16 +11,17 @@ from ..messages import Message
 from ..policy.backoff import ExponentialBackoff, RetryPolicy, policy_of
 from ..policy.durations import to_ms
 from ..protocol.delivery import Delivery
-from ..service.registration import check_names
+from ..service.registration import Start, check_names, check_start
 from ..service.subscription import check_count
 from ..service.topics import Topic
 from ..workers.registry import IN_FLIGHT, Handler
 from ..workers.registry import add as add_handler
 from . import automation, intake, registry, steps
 from .registry import Options, Worklist
-from .states import State, declared
+from .states import State, WorklistError, declared
 
 Class = TypeVar("Class", bound=type[Worklist])
+ATTRIBUTE_MAX = 64
 HANDLER_ATTEMPTS = 1000
 """Maximum of ``max_attempts``."""
 
@@ -38,6 +39,7 @@ def worklist(
     retry: RetryPolicy | Sequence[float | timedelta] | None = ExponentialBackoff(),  # noqa: B008
     visibility_timeout: float | timedelta = 60,
     max_runtime: float | timedelta | None = None,
+    start: Start = "earliest",
 ) -> Callable[[Class], Class]:
     """Declare a worklist, in a module ``worklists.py`` of an installed app. Then run ``migrate`` for its permissions.
 
@@ -52,6 +54,8 @@ def worklist(
     - ``attributes``: names of values by which ``find`` finds items.
     - ``max_attempts``, ``retry``, ``visibility_timeout``, ``max_runtime``: for ``work`` of automated items, as for
       ``@consumer``. After the last failed attempt, the item is unassigned, with the error.
+    - ``start``: which messages of ``source`` become items: ``"earliest"`` for all that the log still holds, or as for
+      ``subscribe``.
 
     Raises ``TypeError`` or ``ValueError`` for invalid options, ``WorklistError`` if another class has the name, and
     ``HandlerError`` if the source has another handler for the group ``worklist.<name>``.
@@ -62,10 +66,13 @@ def worklist(
     check_count("max_attempts", max_attempts)
     if max_attempts > HANDLER_ATTEMPTS:
         raise ValueError(f"max_attempts must be at most {HANDLER_ATTEMPTS}, not {max_attempts}")
-    if remind is not None and due is None:
-        raise ValueError("remind counts from the due date: give due as well")
+    check_start(start)
     if isinstance(attributes, str) or not all(isinstance(one, str) and one for one in attributes):
         raise TypeError(f"attributes must be a sequence of names, not {attributes!r}")
+    if long := [one for one in attributes if len(one) > ATTRIBUTE_MAX]:
+        raise ValueError(
+            f"the name of an attribute may have at most {ATTRIBUTE_MAX} characters, not {long[0]!r}"
+        )
     options = Options(
         source=str(source),
         states=declared(states),
@@ -77,11 +84,16 @@ def worklist(
         retry=policy_of(retry),
         visible_ms=to_ms("visibility_timeout", visibility_timeout, least=0.001),
         max_runtime=None if max_runtime is None else to_ms("max_runtime", max_runtime, least=0.001) / 1000,
+        start=start,
     )
 
     def declare(cls: Class) -> Class:
         if not (isinstance(cls, type) and issubclass(cls, Worklist)):
             raise TypeError(f"@worklist needs a subclass of Worklist, not {cls!r}")
+        if "options" in vars(cls):
+            raise WorklistError(
+                f"{cls.__qualname__} is worklist {cls.name!r} already: declare a subclass of it"
+            )
         cls.name, cls.options = name, options
         instance = cls()
         registry.add(instance)
@@ -95,7 +107,7 @@ def worklist(
         limits = automation.TIMER_LIMITS
         of_source = Handler(
             make, options.source, topic, f"worklist {name}: its source", IN_FLIGHT, None, False, limits.max_attempts,
-            limits.retry, options.visible_ms, "earliest", atomic=True,
+            limits.retry, options.visible_ms, options.start, atomic=True,
         )  # fmt: skip
         of_items = Handler(
             react, topic, topic, f"worklist {name}: its items", IN_FLIGHT, None, False, HANDLER_ATTEMPTS,

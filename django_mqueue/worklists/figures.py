@@ -12,6 +12,7 @@ from ..policy.durations import moment
 from ..store.connection import session
 from ..store.queries.group_rows import now_ms
 from .models import WorkItem
+from .registry import worklist_of
 from .searching import find
 from .states import BUILT_IN, ENDED
 
@@ -36,7 +37,7 @@ class OpenItems:
 class Finished:
     """The items of one kind that were finished within a week. ``week``: its first day.
 
-    ``by_handler``: how many a handler has finished. ``mean``: the mean time from the message to the end.
+    ``by_handler``: how many a handler has finished. ``mean``: the mean time from the item to its end.
     """
 
     week: datetime
@@ -51,11 +52,11 @@ class Finished:
         return self.by_handler / self.count
 
 
-def open_items(worklist: str, states: list[str], *, using: str | None = None) -> OpenItems:
-    """Return the open items of a worklist. ``states``: the states that it declares."""
+def open_items(worklist: str, *, using: str | None = None) -> OpenItems:
+    """Return the open items of a declared worklist."""
     alias = conf.database(using)
     rows = WorkItem.objects.using(alias).filter(worklist=worklist)
-    names = [name for name in (*BUILT_IN, *states) if name not in ENDED]
+    names = [name for name in (*BUILT_IN, *worklist_of(worklist).options.states) if name not in ENDED]
     return OpenItems(
         {name: _count(rows.filter(state=name)) for name in names},
         overdue(worklist, using=alias),

@@ -3,83 +3,107 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.contenttypes.models import ContentType
 from django.db import DatabaseError, models
 
-from .. import conf
 from ..exceptions import Reject
 from ..messages import Message
 from ..policy.durations import moment, to_ms
+from ..protocol.delivery import Delivery
+from ..store.connection.errors import is_value_refused
 from ..store.queries.group_rows import now_ms
 from . import states, steps
 from .models import WorkAttribute, WorkItem
 from .registry import VALUE_MAX, Worklist
 
 
-def make_item(worklist: Worklist, message: Message) -> None:
+def make_item(worklist: Worklist, message: Delivery) -> None:
     """Make the item of a message, in the transaction that acknowledges the message. A repeated message makes none.
 
     Raises ``Reject``, which dead-letters the message, if it cannot become an item.
     """
-    using = conf.database()
-    if WorkItem.objects.using(using).filter(worklist=worklist.name, message_offset=message.offset).exists():
+    using = message.status.acknowledger.context.using
+    if _has_item(worklist, message, using):
         return
     try:
-        item, attributes, is_automated = _item(worklist, message)
-    except DatabaseError:
+        item, due_ms, attributes, is_automated = _item(worklist, message, using)
+        now = now_ms(using)
+        item.created_at = moment(now)
+        item.due_at = None if due_ms is None else moment(now + due_ms)
+        item.save(using=using, force_insert=True)
+        WorkAttribute.objects.using(using).bulk_create(
+            WorkAttribute(item=item, worklist=item.worklist, name=name, value=value)
+            for name, value in attributes.items()
+        )
+    except DatabaseError as error:
+        if is_value_refused(error):
+            raise _rejected(worklist, error) from error
         raise
     except Exception as error:
-        name = type(error).__name__
-        raise Reject(
-            f"the message cannot become an item of worklist {worklist.name!r}: {name}: {error}"
-        ) from error
-    now = now_ms(using)
-    item.created_at = moment(now)
-    if (due := worklist.due(message)) is not None:
-        item.due_at = moment(now + to_ms("due", due))
-    item.save(using=using, force_insert=True)
-    WorkAttribute.objects.using(using).bulk_create(
-        WorkAttribute(item=item, worklist=item.worklist, name=name, value=value)
-        for name, value in attributes.items()
-    )
+        raise _rejected(worklist, error) from error
     steps.record(item, "created", None, "", "")
     if is_automated:
         steps.send(item, steps.WORK)
-    if item.due_at is not None:
-        steps.send(item, steps.DUE, at=item.due_at)
-        if worklist.options.remind_ms is not None:
-            at = max(now, round(item.due_at.timestamp() * 1000) - worklist.options.remind_ms)
-            steps.send(item, steps.REMIND, at=moment(at))
+    steps.send_due(item)
 
 
-def _item(worklist: Worklist, message: Message) -> tuple[WorkItem, dict[str, str], bool]:
-    """Return (unsaved item, attributes, a handler finishes it). Raise any exception if the message does not fit."""
+def _rejected(worklist: Worklist, error: Exception) -> Reject:
+    name = type(error).__name__
+    return Reject(f"the message cannot become an item of worklist {worklist.name!r}: {name}: {error}")
+
+
+def _has_item(worklist: Worklist, message: Message, using: str) -> bool:
+    """Return whether the message is an item: by its offset, or as itself if it was redriven meanwhile.
+
+    A later message with the same id was published after the item was made.
+    """
+    items = WorkItem.objects.using(using).filter(worklist=worklist.name)
+    same = {
+        "message_id": message.id,
+        "message_key": message.key or "",
+        "created_at__gte": message.published_at,
+    }
+    return items.filter(message_offset=message.offset).exists() or items.filter(**same).exists()
+
+
+def _item(
+    worklist: Worklist, message: Message, using: str
+) -> tuple[WorkItem, int | None, dict[str, str], bool]:
+    """Return (unsaved item, milliseconds until it is due, attributes, a handler finishes it).
+
+    Raise any exception if the message does not fit.
+    """
     if isinstance(message.payload, bytes):
         raise TypeError("its payload is bytes, and a work item needs JSON")
-    linked = worklist.link(message)
     item = WorkItem(
         worklist=worklist.name,
         kind=worklist.kind(message)[:191],
         title=worklist.title(message)[:200],
-        message_id=message.id[:191],
+        message_id=message.id,
+        message_key=message.key or "",
+        message_kind=message.kind,
         message_offset=message.offset,
         payload=message.payload,
         headers=dict(message.headers),
     )
-    if linked is not None:
-        _link(item, linked)
+    if (linked := worklist.link(message)) is not None:
+        _link(item, linked, using)
     attributes = checked_attributes(worklist, worklist.attributes(message))
+    due: timedelta | None = worklist.due(message)
     is_automated = bool(worklist.automate(message))
     item.state = states.AUTOMATED if is_automated else states.UNASSIGNED
-    return item, attributes, is_automated
+    return item, None if due is None else to_ms("due", due), attributes, is_automated
 
 
-def _link(item: WorkItem, linked: Any) -> None:
+def _link(item: WorkItem, linked: Any, using: str) -> None:
     if not isinstance(linked, models.Model) or linked.pk is None:
         raise TypeError(f"link must return a saved model instance, not {linked!r}")
-    item.linked_type = ContentType.objects.db_manager(item.using).get_for_model(linked)
+    if isinstance(linked.pk, tuple) or linked._state.db not in (None, using):
+        raise TypeError(f"link must return an object of database {using!r} with a simple key, not {linked!r}")
+    item.linked_type = ContentType.objects.db_manager(using).get_for_model(linked)
     item.linked_id = str(linked.pk)
 
 

@@ -16,7 +16,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .. import conf
-from ..models import key_column
+from ..models import BINARY, key_column
 from . import registry, states, steps
 from .fields import MomentField
 
@@ -36,7 +36,7 @@ class WorkItem(models.Model):
     worklist = key_column(registry.NAME_MAX, verbose_name=_("worklist"))
     state = key_column(states.NAME_MAX, verbose_name=_("state"))
     kind = key_column(191, blank=True, verbose_name=_("kind"))
-    title = models.CharField(_("title"), max_length=200)
+    title = models.CharField(_("title"), max_length=200, db_collation=BINARY)
     assignee = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, db_index=False, related_name="+",
         verbose_name=_("assigned to"),
@@ -47,12 +47,16 @@ class WorkItem(models.Model):
     linked_type = models.ForeignKey(ContentType, models.SET_NULL, null=True, db_index=False, related_name="+")
     linked_id = key_column(191, null=True)
     linked = GenericForeignKey("linked_type", "linked_id")
-    message_id = key_column(191, help_text=_("The id of the message that the item was made from."))
+    message_id = key_column(255, help_text=_("The id of the message that the item was made from."))
+    message_key = key_column(255, blank=True)
+    message_kind = key_column(255, blank=True)
     message_offset = models.BigIntegerField(help_text=_("The offset of that message in the log."))
     payload = models.JSONField(encoder=DjangoJSONEncoder, null=True)
     headers = models.JSONField(encoder=DjangoJSONEncoder, default=dict)
     result = models.JSONField(_("result"), encoder=DjangoJSONEncoder, null=True)
-    error = models.TextField(_("error"), blank=True, help_text=_("Why the handler gave the item to people."))
+    error = models.TextField(
+        _("error"), blank=True, db_collation=BINARY, help_text=_("Why the handler gave the item to people.")
+    )
     is_open = models.BooleanField(_("open"), default=True)
     is_automated = models.BooleanField(_("automated"), default=False, help_text=_("A handler finished it."))
     version = models.PositiveIntegerField(default=1, help_text=_("The number of its steps that changed it."))
@@ -77,7 +81,7 @@ class WorkItem(models.Model):
             models.Index(fields=["worklist", "kind", "is_open", "created_at"], name="worklist_items_kind"),
             # find: items in one state, by due date.
             models.Index(fields=["worklist", "state", "due_at"], name="worklist_items_state"),
-            # find: items of a user, of a group of users, of an object, of a message.
+            # find: items of a user, of a group of users, of an object, of a message (also intake).
             models.Index(fields=["assignee", "is_open", "due_at"], name="worklist_items_assignee"),
             models.Index(fields=["team", "is_open", "due_at"], name="worklist_items_team"),
             models.Index(fields=["linked_type", "linked_id", "created_at"], name="worklist_items_linked"),
@@ -91,6 +95,17 @@ class WorkItem(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save a new item, or the columns in ``update_fields``.
+
+        Raises ``TypeError`` for a whole item, because that would undo the steps that others have taken meanwhile.
+        """
+        if not self._state.adding and kwargs.get("update_fields") is None:
+            raise TypeError(
+                "a work item is changed by its methods; to save another column, give update_fields"
+            )
+        super().save(*args, **kwargs)
 
     @property
     def using(self) -> str:
@@ -118,7 +133,8 @@ class WorkItem(models.Model):
     def assign(self, *, to: Any, by: Any = None, comment: str = "") -> None:
         """Assign the item to a user, or to a group of users: it is then unassigned, among the group's items.
 
-        Needs the permission ``assign``. Raises ``TypeError`` if ``to`` is neither.
+        In a declared state, a user gets the item in that state. Needs the permission ``assign``. Raises ``TypeError``
+        if ``to`` is neither, and ``ValueError`` for a user who may not take items of the worklist.
         """
         steps.assign(self, to, by, comment)
 
@@ -148,6 +164,17 @@ class WorkItem(models.Model):
     def move(self, state: str, *, by: Any = None, comment: str = "") -> None:
         """Move the item into another state that the worklist's declarations allow."""
         steps.move(self, state, by, comment)
+
+    def automate(self, *, by: Any = None, comment: str = "") -> None:
+        """Give the item to the handler, which does its ``work``. Needs the permission ``assign``."""
+        steps.automate(self, by, comment)
+
+    def set_due(self, *, at: datetime | timedelta | float | None, by: Any = None, comment: str = "") -> None:
+        """Change the due date, with its reminder and escalation: as ``until`` of ``delay``, or None for no due date.
+
+        Needs the permission ``assign``. Raises ``ValueError`` if ``at`` is not in the future.
+        """
+        steps.set_due(self, at, by, comment)
 
     def cancel(self, *, by: Any = None, comment: str = "") -> None:
         """End the item without its work. Needs the permission ``assign``."""
@@ -186,8 +213,8 @@ class WorkStep(models.Model):
     before = key_column(states.NAME_MAX, blank=True)
     after = key_column(states.NAME_MAX)
     actor = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")
-    actor_name = models.CharField(max_length=150, blank=True)
-    comment = models.TextField(blank=True)
+    actor_name = models.CharField(max_length=steps.NAME_MAX, blank=True, db_collation=BINARY)
+    comment = models.TextField(blank=True, db_collation=BINARY)
     data = models.JSONField(encoder=DjangoJSONEncoder, default=dict)
     at = MomentField()
 
@@ -197,3 +224,9 @@ class WorkStep(models.Model):
 
     def __str__(self) -> str:
         return f"{self.step} by {self.actor_name or 'the program'}"
+
+
+def unassign_items_of(sender: Any, instance: Any, using: str, **kwargs: Any) -> None:
+    """Unassign the items of a user who is about to be deleted. Items in declared states keep their state."""
+    for item in WorkItem.objects.using(using).filter(assignee=instance, is_open=True, state=states.ASSIGNED):
+        steps.system_change(item, "unassigned", state=states.UNASSIGNED, assignee=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from django.contrib.auth.models import Permission
 from django.contrib.contenttypes.models import ContentType
 from django.db import connections, router
@@ -12,9 +14,14 @@ from ..service.registration import subscribe
 from .models import WorkItem
 from .registry import PERMISSIONS, worklists
 
+logger = logging.getLogger("django_mqueue")
+
 
 def prepare(using: str) -> None:
-    """Create what is missing. Does nothing on other databases than the queue's."""
+    """Create what is missing. Does nothing on other databases than the queue's.
+
+    Log the names of worklists that have items and are no longer declared: nobody can work on these.
+    """
     if using != conf.database() or not router.allow_migrate_model(using, WorkItem):
         return
     with connections[using].cursor() as cursor:
@@ -23,6 +30,10 @@ def prepare(using: str) -> None:
     if not needed <= set(there):
         return
     content_type = ContentType.objects.db_manager(using).get_for_model(WorkItem)
+    declared = {worklist.name for worklist in worklists()}
+    for name in WorkItem.objects.using(using).values_list("worklist", flat=True).distinct():
+        if name not in declared:
+            logger.warning("worklist not declared, but it has items: %s", name)
     for worklist in worklists():
         for right, text in PERMISSIONS.items():
             Permission.objects.using(using).update_or_create(
@@ -30,5 +41,5 @@ def prepare(using: str) -> None:
                 codename=f"{right}_{worklist.name}",
                 defaults={"name": text % worklist.name},
             )
-        subscribe(worklist.options.source, worklist.topic, using=using)
+        subscribe(worklist.options.source, worklist.topic, worklist.options.start, using=using)
         subscribe(worklist.topic, worklist.topic, using=using)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +13,13 @@ from django.db import models
 
 from ..messages import Message
 from ..policy.backoff import Policy
-from .states import State, WorklistError
+from ..service.registration import Start
+from .states import ASSIGNED, DELAYED, UNASSIGNED, State, WorklistError
 
 if TYPE_CHECKING:
     from .models import WorkItem
+
+logger = logging.getLogger("django_mqueue")
 
 NAME_MAX = 40
 VALUE_MAX = 191
@@ -24,7 +28,7 @@ PERMISSIONS = {
     "view": "Can view the items of %s",
     "take": "Can take, finish and delay items of %s",
     "assign": "Can assign and cancel items of %s",
-    "review": "Can move items of %s on from declared states",
+    "review": "Can finish items of %s in declared states, and move them on",
 }
 """The permissions of each worklist, as the beginning of the codename and the name."""
 
@@ -43,6 +47,7 @@ class Options:
     retry: Policy
     visible_ms: int
     max_runtime: float | None
+    start: Start = "earliest"
 
 
 class Worklist:
@@ -97,11 +102,21 @@ class Worklist:
         return None
 
     def escalate(self, item: WorkItem) -> None:
-        """React to an item that is overdue, in the transaction that records it. Default: ``escalate_to``."""
-        if self.options.escalate_to:
-            from django.contrib.auth.models import Group
+        """React to an item that is overdue, in the transaction that records it.
 
-            item.assign(to=Group.objects.using(item.using).get(name=self.options.escalate_to))
+        Default: an item that is unassigned, assigned or delayed is assigned to the group of ``escalate_to``.
+        """
+        from django.contrib.auth.models import Group
+
+        if not self.options.escalate_to or item.state not in (UNASSIGNED, ASSIGNED, DELAYED):
+            return
+        team = Group.objects.using(item.using).filter(name=self.options.escalate_to).first()
+        if team is None:
+            logger.error(
+                "overdue item not escalated: there is no group of users %r", self.options.escalate_to
+            )
+        else:
+            item.assign(to=team)
 
     def permission(self, right: str) -> str:
         """Return the name of a permission, for ``user.has_perm``. ``right``: view, take, assign or review."""

@@ -8,12 +8,14 @@ from .registry import PERMISSIONS, Worklist, worklists
 from .states import (
     ASSIGN,
     ASSIGNED,
+    AUTOMATE,
     CANCEL,
     COMMENT,
     DELAY,
     FINISH,
     HAND_BACK,
     MOVE,
+    SET_DUE,
     TAKE,
     UNASSIGN,
     VERBS,
@@ -23,7 +25,14 @@ from .states import (
 if TYPE_CHECKING:
     from .models import WorkItem
 
-ALL_MAY = {TAKE: "take", ASSIGN: "assign", UNASSIGN: "assign", CANCEL: "assign"}
+ALL_MAY = {
+    TAKE: "take",
+    ASSIGN: "assign",
+    UNASSIGN: "assign",
+    AUTOMATE: "assign",
+    SET_DUE: "assign",
+    CANCEL: "assign",
+}
 """The permission for verbs that do not depend on the assignee."""
 
 
@@ -45,12 +54,14 @@ def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
     is_own = item.assignee_id is not None and item.assignee_id == user.pk
     if verb == COMMENT:
         right = "view"
+    elif verb == TAKE and not is_own and item.assignee_id is not None:
+        right = "assign"  # Its user has delayed it.
     elif verb in ALL_MAY:
         right = ALL_MAY[verb]
     elif verb in (MOVE, FINISH) and state is not None:
         right = "review"
-        if is_own and not state.own and has(user, worklist, right):
-            return f"state {state.name!r} needs another user: the item is assigned to you"
+        if not state.own and has(user, worklist, right) and _brought_here(item, user):
+            return f"state {state.name!r} needs another user: you brought the item here, or had it then"
     elif verb == HAND_BACK:
         if has(user, worklist, "take") and not is_own:
             return "only the user to whom the item is assigned may hand it back"
@@ -63,6 +74,12 @@ def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
             return "the item is not assigned to you"
         right = "take"
     return None if has(user, worklist, right) else f"it needs the permission {worklist.permission(right)!r}"
+
+
+def _brought_here(item: WorkItem, user: Any) -> bool:
+    """Return whether the user brought the item into its present state, or had it when this happened."""
+    step = item.history.filter(after=item.state).exclude(before=item.state).last()
+    return step is not None and user.pk in (step.actor_id, step.data.get("assignee_id"))
 
 
 def verbs_for(item: WorkItem, user: Any) -> list[str]:

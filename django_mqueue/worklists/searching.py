@@ -77,6 +77,13 @@ def find(
     return found if attributes is None else _with_attributes(found, worklist, attributes, alias)
 
 
+def first_due(items: models.QuerySet[WorkItem], limit: int) -> list[int]:
+    """Return the keys of the first items by due date; those without one come last. Two ranges of an index."""
+    ordered = items.order_by("due_at", "pk").values_list("pk", flat=True)
+    dated = list(ordered.filter(due_at__isnull=False)[:limit])
+    return dated + list(ordered.filter(due_at__isnull=True)[: limit - len(dated)])
+
+
 def _with_attributes(
     found: models.QuerySet[WorkItem], worklist: str | None, attributes: Mapping[str, Any], alias: str
 ) -> models.QuerySet[WorkItem]:

@@ -25,8 +25,8 @@ STATE_TEXTS = {
     CANCELLED: _("cancelled"),
 }
 
-TAKE, ASSIGN, UNASSIGN, HAND_BACK, FINISH, DELAY, MOVE, CANCEL, COMMENT = VERBS = (
-    "take", "assign", "unassign", "hand_back", "finish", "delay", "move", "cancel", "comment",
+TAKE, ASSIGN, UNASSIGN, HAND_BACK, FINISH, DELAY, MOVE, AUTOMATE, SET_DUE, CANCEL, COMMENT = VERBS = (
+    "take", "assign", "unassign", "hand_back", "finish", "delay", "move", "automate", "set_due", "cancel", "comment",
 )  # fmt: skip
 """The verbs of people."""
 
@@ -36,8 +36,12 @@ FROM = {
     UNASSIGN: (ASSIGNED, DELAYED, AUTOMATED),
     HAND_BACK: (ASSIGNED,),
     DELAY: (UNASSIGNED, ASSIGNED),
+    AUTOMATE: (UNASSIGNED, ASSIGNED, DELAYED),
 }
 """The states in which a verb is allowed. The other verbs depend on the states that the worklist declares."""
+
+VIEWS = ("mine", "team", "open", "overdue")
+"""Names of views of the admin's list. No state may have one of them."""
 
 
 class WorklistError(MQueueError):
@@ -58,10 +62,11 @@ class State:
 
     - ``after``: the states from which an item may move here.
     - ``then``: the states into which it may move from here. ``"finished"`` allows to finish it here.
-    - ``required``: an item must have this state before people finish it.
-    - ``own``: whether the user to whom the item is assigned may move it on from here. False: another user must.
+    - ``required``: people finish an item only in this state, or in another one that is required.
+    - ``own``: whether the user who brought the item here, or who had it then, may move it on. False: another user must.
 
-    To move an item on, a user needs the worklist's permission ``review``. Raises ``ValueError`` for invalid names.
+    To move an item on or finish it, a user needs the worklist's permission ``review``. Raises ``ValueError`` for
+    invalid names.
     """
 
     name: str
@@ -75,8 +80,8 @@ class State:
             raise ValueError(
                 f"the name of a state must be an identifier of at most {NAME_MAX} characters, not {self.name!r}"
             )
-        if self.name in BUILT_IN:
-            raise ValueError(f"{self.name!r} is a state of all worklists: declare another name")
+        if self.name in (*BUILT_IN, *VIEWS):
+            raise ValueError(f"{self.name!r} is a state or a view of all worklists: declare another name")
         if self.required and FINISHED not in self.then:
             raise ValueError(f'state {self.name!r} is required: "finished" must be in then')
 
@@ -116,15 +121,16 @@ def is_allowed(states: dict[str, State], verb: str, state: str) -> bool:
         return True
     if state in ENDED:
         return False
-    if verb == CANCEL:
+    if verb in (CANCEL, SET_DUE):
         return True
     if verb == MOVE:
         return bool(moves(states, state))
     if verb == FINISH:
-        if state in states:
-            return FINISHED in states[state].then
-        return state == ASSIGNED and not any(one.required for one in states.values())
-    return state in FROM[verb] or (verb in (ASSIGN, UNASSIGN) and state in states)
+        if any(one.required for one in states.values()):
+            return state in states and states[state].required
+        return state == ASSIGNED or (state in states and FINISHED in states[state].then)
+    # An item can also leave a state that the worklist no longer declares.
+    return state in FROM[verb] or (verb in (ASSIGN, UNASSIGN) and state not in BUILT_IN)
 
 
 def allowed_in(states: dict[str, State], verb: str) -> list[str]:

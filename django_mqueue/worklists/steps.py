@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import models, transaction
+from django.db import connections, models, transaction
 
 from ..policy.durations import moment, moment_ms, to_ms
 from ..service.publish import publish
+from ..store.connection.snapshots import latest_rows
 from ..store.queries.group_rows import now_ms
 from . import states
-from .rights import refusal, verbs_for
+from .rights import has, refusal, verbs_for
 from .states import (
     ASSIGN,
     ASSIGNED,
+    AUTOMATE,
+    AUTOMATED,
+    BUILT_IN,
     CANCEL,
     CANCELLED,
     COMMENT,
@@ -27,6 +31,7 @@ from .states import (
     FINISHED,
     HAND_BACK,
     MOVE,
+    SET_DUE,
     TAKE,
     UNASSIGN,
     UNASSIGNED,
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
 
 COMMENT_MAX = 4000
 ERROR_MAX = 4000
+NAME_MAX = 255
 RETURN, DUE, REMIND, WORK = TIMERS = "return", "due", "remind", "work"
 """Kinds of the messages that the worklist sends to itself."""
 
@@ -51,20 +57,17 @@ def take(item: WorkItem, by: Any, comment: str) -> None:
 def assign(item: WorkItem, to: Any, by: Any, comment: str) -> None:
     """Assign an item to a user, or put it among the unassigned items of a group of users."""
     _check(item, ASSIGN, by)
-    user_model = item._meta.get_field("assignee").related_model
-    team_model = item._meta.get_field("team").related_model
     values: dict[str, Any] = {"delayed_until": None}
-    if isinstance(to, user_model):
-        if item.state in item.rules.options.states:
-            values = {"assignee": to}  # The item keeps its declared state.
-        else:
-            values |= {"assignee": to, "state": ASSIGNED}
-    elif isinstance(to, team_model):
+    if isinstance(to, _related(item, "assignee")):
+        if not (to.is_active and has(to, item.rules, "take")):
+            raise ValueError(f"{to.get_username()} may not take items of {item.worklist}, or is not active")
+        values["assignee"] = to
+        if item.state in BUILT_IN or item.state not in item.rules.options.states:
+            values["state"] = ASSIGNED  # Otherwise it keeps its declared state.
+    elif isinstance(to, _related(item, "team")):
         values |= {"assignee": None, "team": to, "state": UNASSIGNED}
     else:
         raise TypeError(f"to must be a user or a group of users, not {type(to).__name__}")
-    if to.pk is None:
-        raise ValueError("to must be saved")
     _change(item, "assigned", by, comment, **values)
 
 
@@ -80,13 +83,10 @@ def hand_back(item: WorkItem, by: Any, comment: str) -> None:
 
 def delay(item: WorkItem, until: datetime | timedelta | float, by: Any, comment: str) -> None:
     _check(item, DELAY, by)
-    now = now_ms(item.using)
-    at = moment_ms("until", until) if isinstance(until, datetime) else now + to_ms("until", until)
-    if at <= now:
-        raise ValueError(f"until must lie in the future, not {until!r}")
-    with transaction.atomic(using=item.using):
-        _change(item, "delayed", by, comment, state=DELAYED, delayed_until=moment(at))
-        send(item, RETURN, at=moment(at))
+    at = _in_future(item, "until", until)
+    _change(
+        item, "delayed", by, comment, then=lambda: send(item, RETURN, at=at), state=DELAYED, delayed_until=at
+    )
 
 
 def move(item: WorkItem, state: str, by: Any, comment: str) -> None:
@@ -104,9 +104,33 @@ def move(item: WorkItem, state: str, by: Any, comment: str) -> None:
     _change(item, "moved", by, comment, **values)
 
 
+def automate(item: WorkItem, by: Any, comment: str) -> None:
+    """Give an item to the handler."""
+    _check(item, AUTOMATE, by)
+    _change(
+        item, "automated", by, comment, then=lambda: send(item, WORK), state=AUTOMATED, assignee=None,
+        delayed_until=None, error="",
+    )  # fmt: skip
+
+
+def set_due(item: WorkItem, at: datetime | timedelta | float | None, by: Any, comment: str) -> None:
+    _check(item, SET_DUE, by)
+    due = None if at is None else _in_future(item, "at", at)
+
+    def then() -> None:
+        send_due(item)
+        if item.state == AUTOMATED:  # The earlier message has another version.
+            send(item, WORK)
+        elif item.state == DELAYED:
+            send(item, RETURN, at=item.delayed_until)
+
+    _change(item, "due_changed", by, comment, then=then, due_at=due)
+
+
 def cancel(item: WorkItem, by: Any, comment: str) -> None:
     _check(item, CANCEL, by)
-    _end(item, "cancelled", by, comment, state=CANCELLED, delayed_until=None)
+    end = moment(now_ms(item.using))
+    _change(item, "cancelled", by, comment, state=CANCELLED, delayed_until=None, is_open=False, ended_at=end)
 
 
 def finish(item: WorkItem, by: Any, result: Any, comment: str) -> None:
@@ -126,6 +150,8 @@ def comment(item: WorkItem, text: str, by: Any) -> None:
     if not text.strip():
         raise ValueError("text must not be empty")
     with transaction.atomic(using=item.using):
+        # Otherwise the row of the history would lock the item for reading, and a step after it could deadlock.
+        _rows(item).select_for_update().filter(pk=item.pk).values_list("pk").first()
         record(item, "commented", by, text, item.state)
 
 
@@ -133,7 +159,7 @@ def system_change(item: WorkItem, step: str, *, error: str = "", **values: Any) 
     """Take a step that no user takes. ``error``: the text of a failure."""
     if error:
         values["error"] = error[:ERROR_MAX]
-    _change(item, step, None, "", data={"error": error[:ERROR_MAX]} if error else None, **values)
+    _change(item, step, None, "", {"error": values["error"]} if error else None, **values)
 
 
 def record(
@@ -142,10 +168,10 @@ def record(
     """Write a step into the item's history, and publish it, in the caller's transaction."""
     if len(comment) > COMMENT_MAX:
         raise ValueError(f"comment may have at most {COMMENT_MAX:,} characters, not {len(comment):,}")
-    actor = "" if by is None else by.get_username()
+    actor = "" if by is None else by.get_username()[:NAME_MAX]
     details = dict(data or {})
     if item.assignee is not None:
-        details["assignee"] = item.assignee.get_username()
+        details |= {"assignee": item.assignee.get_username(), "assignee_id": item.assignee.pk}
     if item.team is not None:
         details["team"] = item.team.name
     item.steps.create(
@@ -168,90 +194,136 @@ def record(
 def send(item: WorkItem, kind: str, *, at: datetime | None = None) -> None:
     """Send the worklist's own handler a message about the item, now or at a time of the database's clock."""
     publish(
-        item.topic, {"item": item.pk}, key=str(item.pk), id=f"{kind} {item.pk} {item.version}", kind=kind,
-        group=item.topic, at=at, using=item.using,
+        item.topic, {"item": item.pk}, key=str(item.pk), id=timer_id(item, kind), kind=kind, group=item.topic,
+        at=at, using=item.using,
     )  # fmt: skip
+
+
+def send_due(item: WorkItem) -> None:
+    """Send the messages of the due date, if there is one, and of the reminder before it."""
+    if item.due_at is None:
+        return
+    send(item, DUE, at=item.due_at)
+    if (before := item.rules.options.remind_ms) is not None:
+        send(item, REMIND, at=item.due_at - timedelta(milliseconds=before))
+
+
+def timer_id(item: WorkItem, kind: str) -> str:
+    """Return the id of the newest message of this kind about the item. A message with another id is out of date."""
+    if kind not in (DUE, REMIND):
+        return f"{kind} {item.pk} {item.version}"
+    return f"{kind} {item.pk} {moment_ms('due_at', item.due_at)}"
+
+
+def check_json(argument: str, value: Any) -> None:
+    """Raise ``TypeError`` if the value cannot be stored as JSON."""
+    try:
+        json.dumps(value, cls=DjangoJSONEncoder, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{argument} must be a JSON value: {error}") from error
+
+
+def _related(item: WorkItem, field: str) -> Any:
+    """Return the model of users or of their groups."""
+    return item._meta.get_field(field).related_model
+
+
+def _in_future(item: WorkItem, argument: str, given: datetime | timedelta | float) -> datetime:
+    now = now_ms(item.using)
+    at = moment_ms(argument, given) if isinstance(given, datetime) else now + to_ms(argument, given)
+    if at <= now:
+        raise ValueError(f"{argument} must lie in the future, not {given!r}")
+    return moment(at)
 
 
 def _check(item: WorkItem, verb: str, by: Any) -> None:
     """Raise ``TransitionNotAllowed`` if the state, or the permissions of ``by``, do not allow the verb."""
+    if by is None and verb in (TAKE, HAND_BACK):
+        raise TypeError("by must be the user who does this")
+    if by is not None and not isinstance(by, _related(item, "assignee")):
+        raise TypeError(f"by must be a user, not {type(by).__name__}")
     declared = item.rules.options.states
     if not states.is_allowed(declared, verb, item.state):
         allowed = ", ".join(states.allowed_in(declared, verb)) or "no state"
-        possible = ", ".join(one for one in states.VERBS if states.is_allowed(declared, one, item.state))
+        owner = ""
+        if item.state == ASSIGNED and item.assignee is not None:
+            owner = f" to {item.assignee.get_username()}"
         raise TransitionNotAllowed(
-            f"item {item.pk} is {item.state}: {verb} is allowed in {allowed}; allowed now are {possible}"
+            f"item {item.pk} is {item.state}{owner}: {verb} is allowed in {allowed}; allowed now: {_now(item, by)}"
         )
-    if by is None:
-        if verb in (TAKE, HAND_BACK):
-            raise TypeError("by must be the user who does this")
-        return
-    if reason := refusal(item, verb, by):
-        possible = ", ".join(verbs_for(item, by)) or "no step"
+    if by is not None and (reason := refusal(item, verb, by)):
         raise TransitionNotAllowed(
-            f"{by.get_username()} may not {verb} item {item.pk}: {reason}; allowed now: {possible}"
+            f"{by.get_username()} may not {verb} item {item.pk}: {reason}; allowed now: {_now(item, by)}"
         )
 
 
-def _end(
-    item: WorkItem, step: str, by: Any, comment: str, data: dict[str, Any] | None = None, **values: Any
-) -> None:
-    now = moment(now_ms(item.using))
-    _change(item, step, by, comment, data, is_open=False, ended_at=now, **values)
+def _now(item: WorkItem, by: Any) -> str:
+    """Return the verbs that are allowed now, for a text."""
+    if by is not None:
+        return ", ".join(verbs_for(item, by)) or "no step"
+    declared = item.rules.options.states
+    return ", ".join(verb for verb in states.VERBS if states.is_allowed(declared, verb, item.state))
 
 
 def _finish(item: WorkItem, by: Any, result: Any, comment: str, *, is_automated: bool) -> None:
     check_json("result", result)
-    before, values = item.state, {"state": FINISHED, "is_automated": is_automated, "error": ""}
-    with transaction.atomic(using=item.using):
-        end = moment(now_ms(item.using))
-        values |= {"is_open": False, "ended_at": end}
-        _compare_and_set(item, **values)
+    end = moment(now_ms(item.using))
+    seconds = round((end - item.created_at).total_seconds(), 3)
+    data: dict[str, Any] = {"result": result, "automated": is_automated, "seconds": seconds}
+
+    def work() -> None:
         found = item.rules.work(item)
-        given = found if result is None else result
-        check_json("the result of work", given)
-        if given is not None:
-            _rows(item).filter(pk=item.pk).update(result=given)
-        after = {**values, "result": given, "version": item.version + 1}
-        seconds = round((end - item.created_at).total_seconds(), 3)
-        data = {"result": given, "automated": is_automated, "seconds": seconds}
-        _recorded(item, after, "finished", by, comment, before, data)
+        check_json("the result of work", found)
+        if result is None and found is not None:
+            _rows(item).filter(pk=item.pk).update(result=found)
+            item.result = data["result"] = found
+
+    _change(
+        item, "finished", by, comment, data, first=work, state=FINISHED, is_automated=is_automated, error="",
+        is_open=False, ended_at=end, result=result,
+    )  # fmt: skip
 
 
 def _change(
-    item: WorkItem, step: str, by: Any, comment: str, data: dict[str, Any] | None = None, **values: Any
+    item: WorkItem,
+    step: str,
+    by: Any,
+    comment: str,
+    data: dict[str, Any] | None = None,
+    *,
+    first: Callable[[], None] | None = None,
+    then: Callable[[], None] | None = None,
+    **values: Any,
 ) -> None:
-    before = item.state
-    with transaction.atomic(using=item.using):
-        _compare_and_set(item, **values)
-        _recorded(item, {**values, "version": item.version + 1}, step, by, comment, before, data)
+    """Change an item, call ``first``, record the step, and call ``then``, in one transaction.
 
-
-def _recorded(
-    item: WorkItem, values: Mapping[str, Any], step: str, by: Any, comment: str, before: str, data: Any
-) -> None:
-    """Record a step. If this fails, the transaction is rolled back, and the object keeps its values from before."""
-    old = {name: getattr(item, name) for name in values}
-    _set(item, values)
+    If anything fails, the transaction is rolled back, and the object has its earlier values.
+    """
+    before, old = item.state, {name: getattr(item, name) for name in (*values, "version")}
     try:
-        record(item, step, by, comment, before, data)
+        with transaction.atomic(using=item.using):
+            _compare_and_set(item, **values)
+            for name, value in {**values, "version": item.version + 1}.items():
+                setattr(item, name, value)
+            if first is not None:
+                first()
+            record(item, step, by, comment, before, data)
+            if then is not None:
+                then()
     except BaseException:
-        _set(item, old)
+        for name, value in old.items():
+            setattr(item, name, value)
         raise
-
-
-def _set(item: WorkItem, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        setattr(item, name, value)
 
 
 def _compare_and_set(item: WorkItem, **values: Any) -> None:
     """Change the item's row if no other step has changed it. Raise ``ItemChanged`` otherwise."""
-    same = _rows(item).filter(pk=item.pk, version=item.version)
-    if same.update(version=item.version + 1, **values):
-        return
-    # A locking read returns the newest state, also at REPEATABLE READ.
-    now = _rows(item).select_for_update().select_related("assignee").filter(pk=item.pk).first()
+    with latest_rows(connections[item.using]):
+        same = _rows(item).filter(pk=item.pk, version=item.version)
+        if same.update(version=item.version + 1, **values):
+            return
+        # A locking read returns the newest state, also at REPEATABLE READ.
+        now = _rows(item).select_for_update().filter(pk=item.pk).first()
     if now is None:
         raise ItemChanged(f"item {item.pk} was deleted")
     assignee = now.assignee if now.state == ASSIGNED else None
@@ -261,11 +333,3 @@ def _compare_and_set(item: WorkItem, **values: Any) -> None:
 
 def _rows(item: WorkItem) -> models.QuerySet[WorkItem]:
     return type(item)._base_manager.using(item.using)
-
-
-def check_json(argument: str, value: Any) -> None:
-    """Raise ``TypeError`` if the value cannot be stored as JSON."""
-    try:
-        json.dumps(value, cls=DjangoJSONEncoder, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{argument} must be a JSON value: {error}") from error

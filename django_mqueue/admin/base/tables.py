@@ -89,7 +89,17 @@ class BoundedPaginator(_Paginator):
         return Page([rows[key] for key in keys if key in rows], number, self)
 
 
-class BoundedChangeList(ChangeList):
+class PagedChangeList(ChangeList):
+    """A change list that shows the rows of its paginator, also if they are one page."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.multi_page:
+            self.page_num = 1
+            self.result_list = self.paginator.page(1).object_list
+
+
+class BoundedChangeList(PagedChangeList):
     """A change list that never reads the whole table: lookups by index instead of a search, and no count.
 
     ``fields`` (name, label, value, is a number) and ``hidden_fields`` make up the lookup form.
@@ -114,12 +124,6 @@ class BoundedChangeList(ChangeList):
         self.params.update(given)
         self.filter_params.update({name: [value] for name, value in given.items()})
         return queryset
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        if not self.multi_page:
-            self.page_num = 1
-            self.result_list = self.paginator.page(1).object_list
 
     def url_for_result(self, result: Model) -> str:
         name = f"admin:{APP}_{self.opts.model_name}_change"

@@ -19,6 +19,8 @@ class Command(BaseCommand):
             from django_mqueue.worklists.command import add_arguments
 
             add_arguments(worklist)
+        else:  # So that ``handle`` can say what to do.
+            worklist.add_argument("rest", nargs="*")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not apps.is_installed("django_mqueue.worklists"):

@@ -21,6 +21,10 @@ NO_GATE = frozenset({NULL, 3819, 4025})
 PERHAPS_MISTAKEN = frozenset({2005, 2026})
 """Unknown host, no TLS. A restarting container or proxy causes them for a while; wrong settings, every time."""
 
+VALUE_REFUSED = frozenset({1264, 1366, 1406, 3140, 3157, 4025})
+"""Errors of an INSERT with a value that its column does not take: out of range, too long, a wrong character, no JSON,
+JSON that is nested too deeply."""
+
 LOST = PERHAPS_MISTAKEN | {1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 3032, 4031}
 """Errors of a lost connection, or of a server that is gone or has not started. 3032: MySQL is offline and has closed
 all connections except administrators' connections. 4031: it closed this connection, which was idle for too long."""
@@ -86,6 +90,11 @@ def is_locked(error: BaseException) -> bool:
 def is_duplicate(error: BaseException) -> bool:
     """Return whether an INSERT found a row with the same unique key."""
     return _code(error) == DUPLICATE_ENTRY
+
+
+def is_value_refused(error: BaseException) -> bool:
+    """Return whether a column does not take a value, so that the same statement never succeeds."""
+    return _code(error) in VALUE_REFUSED
 
 
 def is_null(error: BaseException) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.admin import AdminSite
+from django.contrib.auth import get_permission_codename
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -15,6 +16,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from ...admin.base.display import EMPTY, Text, badge, moment, name
 from ...admin.base.urls import link
+from ...policy.durations import moment_ms
 from .. import states
 from ..models import WorkItem
 
@@ -26,7 +28,7 @@ KINDS = {
     states.FINISHED: "over",
     states.CANCELLED: "over",
 }
-"""The colour of each state's badge. A declared state waits for its reviewers."""
+"""The kind of each state's badge. Declared states have the kind ``waiting``."""
 
 VERB_TEXTS: dict[str, Text] = {
     states.TAKE: gettext_lazy("Take"),
@@ -36,6 +38,8 @@ VERB_TEXTS: dict[str, Text] = {
     states.FINISH: gettext_lazy("Finish"),
     states.DELAY: gettext_lazy("Delay"),
     states.MOVE: gettext_lazy("Move on"),
+    states.AUTOMATE: gettext_lazy("Give to the handler"),
+    states.SET_DUE: gettext_lazy("Change the due date"),
     states.CANCEL: pgettext_lazy("work item", "Cancel the item"),
     states.COMMENT: gettext_lazy("Comment"),
 }
@@ -50,6 +54,8 @@ STEP_TEXTS: dict[str, Text] = {
     "delayed": gettext_lazy("delayed"),
     "returned": gettext_lazy("returned"),
     "moved": gettext_lazy("moved on"),
+    "automated": gettext_lazy("given to the handler"),
+    "due_changed": gettext_lazy("due date changed"),
     "cancelled": gettext_lazy("cancelled"),
     "commented": gettext_lazy("commented"),
     "failed": gettext_lazy("given to people by the handler"),
@@ -67,35 +73,36 @@ def state_badge(item: WorkItem) -> SafeString:
     return badge(KINDS.get(item.state, "waiting"), state_text(item.state))
 
 
-def is_overdue(item: WorkItem, now: datetime | None = None) -> bool:
-    return item.is_open and item.due_at is not None and item.due_at < (now or datetime.now(UTC))
-
-
-def due(item: WorkItem) -> str:
-    """Return the due date, with a badge if it has passed."""
+def due(item: Any) -> str:
+    """Return the due date, with a badge if it has passed by the database's clock (``now_ms``)."""
     if item.due_at is None:
         return EMPTY
     shown = moment(item.due_at, short=True)
-    return SafeString(shown) + " " + badge("bad", _("overdue")) if is_overdue(item) else shown
+    if not item.is_open or moment_ms("due_at", item.due_at) >= item.now_ms:
+        return shown
+    return format_html("{} {}", shown, badge("bad", _("overdue")))
 
 
 def assignee(item: WorkItem) -> str:
     """Return the user, or the team, that has the item."""
-    if item.assignee is not None:
-        return name(item.assignee.get_full_name() or item.assignee.get_username())
+    if (user := item.assignee) is not None:
+        return name(getattr(user, "get_full_name", user.get_username)() or user.get_username())
     return name(_("team %(name)s") % {"name": item.team.name}) if item.team is not None else EMPTY
 
 
 def linked(request: HttpRequest, site: AdminSite, item: WorkItem) -> str:
-    """Return the linked object, with a link to its page for users who may view it."""
+    """Return the linked object, with a link to its page; its model and key for users who may not view it."""
     if item.linked_type is None:
         return EMPTY
-    found: Any = item.linked
+    try:
+        found: Any = item.linked
+    except Exception:  # Its model was removed, or has keys of another type.
+        found = None
+    values = {"model": item.linked_type.name, "id": item.linked_id}
     if found is None:
-        return _("%(model)s %(id)s, which no longer exists") % {
-            "model": item.linked_type.name,
-            "id": item.linked_id,
-        }
+        return name(_("%(model)s %(id)s, which does not exist") % values)
+    if not request.user.has_perm(f"{found._meta.app_label}.{get_permission_codename('view', found._meta)}"):
+        return name(f"{capfirst(str(found._meta.verbose_name))} {item.linked_id}")
     text = f"{capfirst(str(found._meta.verbose_name))}: {found}"
     page = site._registry.get(type(found))
     if page is None or not page.has_view_or_change_permission(request, found):

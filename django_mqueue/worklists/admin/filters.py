@@ -18,7 +18,7 @@ from ..models import WorkItem
 from ..rights import visible
 from .display import state_text
 
-MINE, TEAM, OPEN, OVERDUE = "mine", "team", "open", "overdue"
+MINE, TEAM, OPEN, OVERDUE = states.VIEWS
 VIEWS: dict[str, Text] = {
     MINE: _("My items"),
     states.UNASSIGNED: _("Unassigned"),
@@ -77,7 +77,8 @@ class ViewFilter(_Chosen):
         if chosen == MINE:
             return ordered.filter(assignee=request.user.pk, is_open=True)
         if chosen == TEAM:
-            teams = list(request.user.groups.values_list("pk", flat=True))
+            groups = getattr(request.user, "groups", None)  # A custom user model may have none.
+            teams = [] if groups is None else list(groups.values_list("pk", flat=True))
             return ordered.filter(team__in=teams, is_open=True)
         if chosen == OPEN:
             return ordered.filter(is_open=True)

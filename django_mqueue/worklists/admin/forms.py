@@ -8,7 +8,6 @@ from django import forms
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
-from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -45,14 +44,13 @@ class AssignForm(StepForm):
 
     def __init__(self, data: Any, worklist: Worklist, items: list[WorkItem]) -> None:
         super().__init__(data, worklist, items)
-        app, _dot, codename = worklist.permission("take").partition(".")
-        holds = {"content_type__app_label": app, "codename": codename}
+        permission = worklist.permission("take")
         users: Any = get_user_model()._default_manager
-        of_user = {f"user_permissions__{name}": value for name, value in holds.items()}
-        of_group = {f"groups__permissions__{name}": value for name, value in holds.items()}
-        may_take = Q(**of_user) | Q(**of_group) | Q(is_superuser=True)
-        self.fields["user"].queryset = users.filter(may_take, is_active=True).distinct()  # type: ignore[attr-defined]
-        teams = Group.objects.filter(**{f"permissions__{name}": value for name, value in holds.items()})
+        found = users.all()  # A custom user model may have no ``with_perm``.
+        if hasattr(users, "with_perm"):
+            found = users.with_perm(permission, backend="django.contrib.auth.backends.ModelBackend")
+        self.fields["user"].queryset = found  # type: ignore[attr-defined]
+        teams = Group.objects.filter(permissions__codename=permission.partition(".")[2])
         self.fields["team"].queryset = teams  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
@@ -71,6 +69,14 @@ class DelayForm(StepForm):
 
     def arguments(self) -> dict[str, Any]:
         return {"until": self.cleaned_data["until"]}
+
+
+class DueForm(StepForm):
+    at = Moment(required=False, label=gettext_lazy("Due"), help_text=gettext_lazy("Empty: no due date."))
+    field_order = ("at", "comment")
+
+    def arguments(self) -> dict[str, Any]:
+        return {"at": self.cleaned_data["at"]}
 
 
 class FinishForm(StepForm):
@@ -109,6 +115,7 @@ class CommentForm(StepForm):
 FORMS: dict[str, type[StepForm]] = {
     states.ASSIGN: AssignForm,
     states.DELAY: DelayForm,
+    states.SET_DUE: DueForm,
     states.FINISH: FinishForm,
     states.MOVE: MoveForm,
     states.COMMENT: CommentForm,

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.contenttypes.admin import GenericTabularInline
-from django.db.models import QuerySet
+from django.db.models import BigIntegerField, QuerySet
+from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
@@ -14,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from ... import conf
 from ...admin.base.display import moment
 from ...admin.base.urls import link
+from ...store.connection.dialect import NOW_MS
 from ..models import WorkItem
 from ..rights import visible
 from . import display
@@ -55,7 +57,9 @@ class WorkItemInline(GenericTabularInline):
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkItem]:
         seen = [worklist.name for worklist in visible(request.user)]
         rows = WorkItem.objects.using(conf.database()).filter(worklist__in=seen)
-        return rows.select_related("assignee", "team").order_by("-created_at")
+        now = RawSQL(NOW_MS, (), output_field=BigIntegerField())
+        found: QuerySet[WorkItem] = rows.select_related("assignee", "team").annotate(now_ms=now)
+        return found.defer("payload", "headers", "result", "error").order_by("-created_at")
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(visible(request.user))

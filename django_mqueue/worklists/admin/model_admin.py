@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
 from django.contrib.contenttypes.models import ContentType
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import BigIntegerField, QuerySet
+from django.db.models.expressions import RawSQL
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import URLPattern, path, reverse
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...admin.base.display import moment
-from ...admin.base.tables import BoundedPaginator
+from ...admin.base.tables import LIMIT, BoundedPaginator, Found, PagedChangeList
+from ...admin.messages.masking import sees_all
+from ...store.connection.dialect import NOW_MS
 from .. import states
 from ..figures import overdue
 from ..models import WorkAttribute, WorkItem
 from ..registry import worklist_of
 from ..rights import has, visible
+from ..searching import first_due
 from . import display
 from .filters import OVERDUE, ViewFilter, WorklistFilter
-from .pages import FiguresPage, ItemPage, StepPage, counted, get_item
+from .pages import ITEMS_MAX, FiguresPage, ItemPage, StepPage, counted, get_item
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[WorkItem]
@@ -38,6 +44,9 @@ IN_BULK = (
     states.FINISH,
     states.DELAY,
     states.MOVE,
+    states.HAND_BACK,
+    states.AUTOMATE,
+    states.SET_DUE,
     states.CANCEL,
     states.COMMENT,
 )
@@ -49,7 +58,7 @@ class WorkItemAdmin(ModelAdmin):
     list_display = ("title", "shown_state", "kind", "shown_assignee", "shown_due", "shown_created")
     list_filter = (WorklistFilter, ViewFilter)
     search_fields = ("pk",)
-    search_help_text = _(
+    search_help_text = gettext_lazy(
         "The number of an item, the id of its message or its linked object, or the value of an attribute"
     )
     list_select_related = ("assignee", "team")
@@ -59,19 +68,19 @@ class WorkItemAdmin(ModelAdmin):
     sortable_by = ()
     change_list_template = "admin/mqueue_worklists/workitem/change_list.html"
 
-    @admin.display(description=_("state"))
+    @admin.display(description=gettext_lazy("state"))
     def shown_state(self, item: WorkItem) -> str:
         return display.state_badge(item)
 
-    @admin.display(description=_("assigned to"))
+    @admin.display(description=gettext_lazy("assigned to"))
     def shown_assignee(self, item: WorkItem) -> str:
         return display.assignee(item)
 
-    @admin.display(description=_("due"))
+    @admin.display(description=gettext_lazy("due"))
     def shown_due(self, item: WorkItem) -> str:
         return display.due(item)
 
-    @admin.display(description=_("created"))
+    @admin.display(description=gettext_lazy("created"))
     def shown_created(self, item: WorkItem) -> str:
         return moment(item.created_at, short=True)
 
@@ -93,10 +102,21 @@ class WorkItemAdmin(ModelAdmin):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkItem]:
-        """Return the items of the worklists that the user may view, without an order: the view's filter sets it."""
+        """Return the items of the worklists that the user may view, without an order: the view's filter sets it.
+
+        ``now_ms``: the time of the database. Large columns are read for the page of one item only.
+        """
         seen = [worklist.name for worklist in visible(request.user)]
         rows = WorkItem.objects.using(conf.database()).filter(worklist__in=seen)
-        return rows.select_related("assignee", "team", "linked_type")
+        now = RawSQL(NOW_MS, (), output_field=BigIntegerField())
+        found: QuerySet[WorkItem] = rows.select_related("assignee", "team", "linked_type").annotate(
+            now_ms=now
+        )
+        return found.defer("payload", "headers", "result", "error")
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        """Refuse all other lookups: they could find what a mask hides, and no index serves them."""
+        return lookup in (WorklistFilter.parameter_name, ViewFilter.parameter_name)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[WorkItem], search_term: str
@@ -110,7 +130,9 @@ class WorkItemAdmin(ModelAdmin):
         if term.isdecimal() and len(term) < 19:
             found |= set(seen.filter(pk=int(term)).values_list("pk", flat=True))
         for worklist in visible(request.user):
-            for name in worklist.options.attributes:
+            # An attribute may have a value that the mask of the source hides.
+            names = worklist.options.attributes if sees_all(request, worklist.options.source) else ()
+            for name in names:
                 rows = WorkAttribute.objects.using(seen.db).filter(
                     worklist=worklist.name, name=name, value=term
                 )
@@ -121,6 +143,9 @@ class WorkItemAdmin(ModelAdmin):
         )
         return seen.filter(pk__in=found).order_by("-pk"), False
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return PagedChangeList
+
     def get_paginator(
         self,
         request: HttpRequest,
@@ -129,6 +154,10 @@ class WorkItemAdmin(ModelAdmin):
         orphans: int = 0,
         allow_empty_first_page: bool = True,
     ) -> BoundedPaginator:
+        if queryset.query.order_by[:1] == ("due_at",):
+            found = Found(queryset.model, queryset.query, queryset.db)
+            found.keys = first_due(queryset, LIMIT + 1)
+            queryset = found
         return BoundedPaginator(queryset, per_page, rows=self.get_queryset(request))
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
@@ -137,6 +166,9 @@ class WorkItemAdmin(ModelAdmin):
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Return a bulk step for each verb that the user may use on some worklist. Each asks for input first."""
         needs = {
+            states.HAND_BACK: "take",
+            states.AUTOMATE: "assign",
+            states.SET_DUE: "assign",
             states.ASSIGN: "assign",
             states.UNASSIGN: "assign",
             states.CANCEL: "assign",
@@ -189,7 +221,7 @@ class WorkItemAdmin(ModelAdmin):
         ]
 
     def item_of(self, request: HttpRequest, object_id: str) -> WorkItem:
-        return get_item(self.get_queryset(request), object_id)
+        return get_item(self.get_queryset(request).defer(None), object_id)
 
     def item_url(self, item: WorkItem) -> str:
         return reverse(
@@ -200,11 +232,8 @@ class WorkItemAdmin(ModelAdmin):
         url = reverse("admin:mqueue_worklists_workitem_changelist", current_app=self.admin_site.name)
         return f"{url}?{_query(worklist=worklist_of(worklist).name)}"
 
-    def step_url(self, verb: str, items: Sequence[WorkItem]) -> str:
-        url = reverse("admin:mqueue_worklists_step", args=(verb,), current_app=self.admin_site.name)
-        query = QueryDict(mutable=True)
-        query.setlist("id", [str(item.pk) for item in items])
-        return f"{url}?{query.urlencode()}"
+    def step_url(self, verb: str) -> str:
+        return reverse("admin:mqueue_worklists_step", args=(verb,), current_app=self.admin_site.name)
 
 
 def _query(**given: str) -> str:
@@ -213,8 +242,21 @@ def _query(**given: str) -> str:
     return query.urlencode()
 
 
-def _action(verb: str) -> Callable[[WorkItemAdmin, HttpRequest, QuerySet[WorkItem]], HttpResponse]:
-    def ask(page: WorkItemAdmin, request: HttpRequest, queryset: QuerySet[WorkItem]) -> HttpResponse:
-        return HttpResponseRedirect(page.step_url(verb, list(queryset)))
+def _action(verb: str) -> Callable[[WorkItemAdmin, HttpRequest, QuerySet[WorkItem]], HttpResponse | None]:
+    """Return the action that asks for the input of a step with the selected items. It changes nothing."""
+
+    def ask(page: WorkItemAdmin, request: HttpRequest, queryset: QuerySet[WorkItem]) -> HttpResponse | None:
+        items = list(queryset.order_by("pk")[: ITEMS_MAX + 1])
+        if len({item.worklist for item in items}) > 1:
+            messages.error(request, _("Select items of one worklist."))
+            return None
+        if len(items) > ITEMS_MAX:
+            messages.warning(
+                request, _("Only the first %(count)s items are selected.") % {"count": ITEMS_MAX}
+            )
+        view = StepPage(model_admin=page)
+        view.setup(request, verb=verb)
+        view.items = items[:ITEMS_MAX]
+        return view.render_to_response(view.get_context_data())
 
     return ask

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -17,9 +17,9 @@ from django.views.generic import TemplateView
 from ...admin.base.display import Text, duration, printable
 from ...admin.messages import payloads
 from ...admin.messages.masking import masked, sees_all
-from ...exceptions import MQueueError
-from ...policy.message_query import Inspected
+from ...policy.message_query import FailedAttempt, Inspected
 from .. import figures, states
+from ..bulk import step_problem
 from ..models import WorkItem, WorkStep
 from ..registry import Worklist, worklist_of
 from ..rights import has, verbs_for
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ITEMS_MAX = 500
 """Maximum number of items that one step changes. The list has no more on its pages."""
-ONE_CLICK = (states.TAKE, states.HAND_BACK, states.UNASSIGN)
+ONE_CLICK = (states.TAKE, states.HAND_BACK, states.UNASSIGN, states.AUTOMATE)
 """Verbs that need no input: their buttons take the step at once."""
 
 
@@ -74,7 +74,10 @@ class ItemPage(WorklistView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         item = self.model_admin.item_of(self.request, self.kwargs["object_id"])
-        message = _message(self.request, item)
+        message = _message(item)
+        sees_message = sees_all(self.request, message.topic)
+        if not sees_message:
+            message = masked(message)
         return super().get_context_data(
             item=item,
             title=printable(item.title),
@@ -84,16 +87,18 @@ class ItemPage(WorklistView):
             linked=display.linked(self.request, self.model_admin.admin_site, item),
             payload=payloads.body(message),
             headers=payloads.document(message.headers or None),
-            result=None if item.result is None else self._result(item),
-            attributes=item.attributes.order_by("name"),
+            result=None if item.result is None else self._result(item, sees_message),
+            error=message.errors[-1].error if message.errors else "",
+            attributes=_shown_attributes(item, message, sees_message),
             history=[self._change(item, step) for step in item.history.reverse()],
             buttons=self._buttons(item),
             list_url=self.model_admin.list_url(item.worklist),
             **kwargs,
         )
 
-    def _result(self, item: WorkItem) -> str:
-        return payloads.document(item.result) if sees_all(self.request, item.topic) else _("masked")
+    def _result(self, item: WorkItem, sees_message: bool) -> str:
+        seen = sees_message and sees_all(self.request, item.topic)
+        return payloads.document(item.result) if seen else _("masked")
 
     def _change(self, item: WorkItem, step: WorkStep) -> Change:
         details = []
@@ -112,38 +117,60 @@ class ItemPage(WorklistView):
             {
                 "verb": verb,
                 "text": display.VERB_TEXTS[verb],
-                "url": self.model_admin.step_url(verb, [item]),
+                "url": self.model_admin.step_url(verb),
                 "at_once": verb in ONE_CLICK,
             }
             for verb in verbs_for(item, self.request.user)
         ]
 
 
-def _message(request: HttpRequest, item: WorkItem) -> Inspected:
-    """Return the message of an item, as this user may see it."""
-    message = Inspected(
-        offset=item.message_offset, id=item.message_id, topic=item.rules.options.source, key=None, kind=item.kind,
-        payload=item.payload, published_at=item.created_at, available_at=item.created_at, headers=item.headers,
-        size=len(payloads.compact(item.payload)),
+def _message(item: WorkItem) -> Inspected:
+    """Return the message of an item, as the mask of its topic gets it."""
+    errors = (FailedAttempt(item.created_at, 0, "", item.error),) if item.error else ()
+    return Inspected(
+        offset=item.message_offset, id=item.message_id, topic=item.rules.options.source, key=item.message_key or None,
+        kind=item.message_kind, payload=item.payload, published_at=item.created_at, available_at=item.created_at,
+        headers=item.headers, size=len(payloads.compact(item.payload)), errors=errors,
     )  # fmt: skip
-    return message if sees_all(request, message.topic) else masked(message)
+
+
+def _shown_attributes(item: WorkItem, message: Inspected, sees_message: bool) -> list[tuple[str, str]]:
+    """Return names and values. Those that the masked payload does not have as they are, are masked, too."""
+    payload = message.payload if isinstance(message.payload, dict) else {}
+    return [
+        (one.name, one.value if sees_message or str(payload.get(one.name)) == one.value else _("masked"))
+        for one in item.attributes.order_by("name")
+    ]
 
 
 class StepPage(WorklistView):
-    """Take a step with one item, or with several: ``?id=1&id=2``. A GET asks for input, and changes nothing."""
+    """Take a step with one item, or with several. A GET asks for input, and changes nothing.
+
+    Each parameter ``item`` is a number and a version: ``17-3``. So no step is based on a page that is out of date.
+    """
 
     template_name = "admin/mqueue_worklists/workitem/step.html"
+    items: list[WorkItem]
 
     def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().setup(request, *args, **kwargs)
         self.verb = kwargs["verb"]
         if self.verb not in states.VERBS:
             raise Http404
-        ids = [one for one in request.GET.getlist("id") if one.isdecimal()][:ITEMS_MAX]
-        self.items = list(self.model_admin.get_queryset(request).filter(pk__in=ids).order_by("pk"))
-        if not self.items or len({item.worklist for item in self.items}) > 1:
-            raise Http404
         self.title = display.VERB_TEXTS[self.verb]
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        given = request.POST if request.method == "POST" else request.GET
+        pairs = [one.partition("-") for one in given.getlist("item")][:ITEMS_MAX]
+        versions = {
+            int(pk): int(version) for pk, _dash, version in pairs if pk.isdecimal() and version.isdecimal()
+        }
+        self.items = list(self.model_admin.get_queryset(request).filter(pk__in=versions).order_by("pk"))
+        for item in self.items:
+            item.version = versions[item.pk]
+        if not self.items:
+            raise Http404
+        return super().dispatch(request, *args, **kwargs)
 
     @property
     def worklist(self) -> Worklist:
@@ -158,7 +185,7 @@ class StepPage(WorklistView):
             items=self.items,
             items_count=len(self.items),
             list_url=self.model_admin.list_url(self.worklist.name),
-            version=self.request.GET.get("version", ""),
+            step_url=self.model_admin.step_url(self.verb),
             back=self._back(),
             **kwargs,
         )
@@ -167,37 +194,25 @@ class StepPage(WorklistView):
         form = self.form(request.POST)
         if not form.is_valid():
             return self.render_to_response(self.get_context_data(form=form), status=400)
-        refused: list[str] = []
-        for item in self.items:
-            try:
-                self._take(item, form, request.POST.get("version", ""))
-            except (MQueueError, ValueError) as problem:
-                refused.append(str(problem))
-            except DatabaseError:
-                raise
-            except Exception as problem:  # The worklist's own work failed, and nothing was changed.
-                refused.append(f"{type(problem).__name__}: {problem}")
+        refused = [problem for item in self.items if (problem := self._take(item, form)) is not None]
         if refused and len(self.items) == 1:
             form.add_error(None, printable(refused[0]))
             return self.render_to_response(self.get_context_data(form=form, refused=True), status=409)
         self._report(refused)
         return HttpResponseRedirect(self._back())
 
-    def _take(self, item: WorkItem, form: StepForm, version: str) -> None:
-        """Take the step. ``version``: of the item that the user saw, so that no step is based on an old page."""
-        if version.isdecimal():
-            item.version = int(version)
+    def _take(self, item: WorkItem, form: StepForm) -> str | None:
+        """Take the step in a transaction of its own. Return why it failed; None if it did not."""
         arguments = {**form.arguments(), "by": self.request.user}
-        comment = form.cleaned_data["comment"]
-        if self.verb == states.COMMENT:
-            item.comment(comment, by=self.request.user)
-        else:
-            getattr(item, self.verb)(**arguments, comment=comment)
+        arguments["text" if self.verb == states.COMMENT else "comment"] = form.cleaned_data["comment"]
+        return step_problem(item, self.verb, arguments)
 
     def _report(self, refused: list[str]) -> None:
         changed = len(self.items) - len(refused)
         if changed:
-            text = ngettext("%(count)s item: %(step)s.", "%(count)s items: %(step)s.", changed)
+            text = ngettext(
+                "%(count)s item changed: %(step)s.", "%(count)s items changed: %(step)s.", changed
+            )
             messages.success(self.request, text % {"count": changed, "step": self.title})
         for problem in refused[:10]:
             messages.error(self.request, printable(problem))
@@ -207,7 +222,7 @@ class StepPage(WorklistView):
     def _back(self) -> str:
         if len(self.items) == 1:
             return self.model_admin.item_url(self.items[0])
-        return self.model_admin.list_url(self.items[0].worklist)
+        return self.model_admin.list_url(self.worklist.name)
 
 
 class FiguresPage(WorklistView):
@@ -223,14 +238,14 @@ class FiguresPage(WorklistView):
             raise Http404(str(problem)) from problem
         if not has(self.request.user, worklist, "view"):
             raise PermissionDenied
-        found = figures.open_items(worklist.name, list(worklist.options.states))
+        found = figures.open_items(worklist.name)
         weeks = figures.finished(worklist.name)
         return super().get_context_data(
             name=worklist.name,
             open=[(display.state_text(state), counted(count)) for state, count in found.by_state.items()],
             overdue=counted(found.overdue),
             oldest=found.oldest,
-            weeks=[(row, f"{row.share:.0%}", duration(row.mean)) for row in weeks],
+            weeks=[(row, row.week.date(), f"{row.share:.0%}", duration(row.mean)) for row in weeks],
             list_url=self.model_admin.list_url(worklist.name),
             **kwargs,
         )

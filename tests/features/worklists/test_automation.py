@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from django_mqueue import Reject
+from django_mqueue import Reject, Subscription, redrive, reschedule, reset
 from django_mqueue.testing import drain, published
-from django_mqueue.worklists import WorkItem, Worklist
+from django_mqueue.worklists import ItemChanged, WorkItem, Worklist, automation
+from tests.support.shop.models import Sale
 
 from .conftest import Declare
-from .lists import an_item, fails, newest, refunded, steps_of, user
+from .lists import SOURCE, an_item, calls, fails, newest, refunded, request, steps_of, user
 
 pytestmark = pytest.mark.django_db
 
@@ -66,8 +67,6 @@ def test_a_result_that_is_no_json_gives_the_item_to_people(declare: Declare) -> 
 
 
 def test_the_handler_leaves_an_item_that_a_person_took_from_it(refunds: type[Worklist]) -> None:
-    from .lists import SOURCE, request
-
     request(10)
     drain(SOURCE)
     item = newest()
@@ -76,3 +75,63 @@ def test_the_handler_leaves_an_item_that_a_person_took_from_it(refunds: type[Wor
     drain()
     assert newest().state == "unassigned"
     assert refunded() == []
+
+
+def test_a_step_with_another_item_that_fails_is_an_attempt(declare: Declare) -> None:
+    """A conflict of another item is no reason to leave this one."""
+
+    class Closing(Worklist):
+        def automate(self, message: Any) -> bool:
+            return bool(message.payload["amount"] < 20)
+
+        def work(self, item: WorkItem) -> None:
+            raise ItemChanged("item 1 was changed meanwhile")
+
+    declare(Closing, max_attempts=1)
+    item = an_item(10)
+    assert (item.state, item.error) == ("unassigned", "ItemChanged: item 1 was changed meanwhile")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_work_that_has_killed_its_worker_each_time_is_given_to_people(declare: Declare) -> None:
+    declare(max_attempts=3)
+    request(10)
+    drain(SOURCE)
+    item = newest()
+    with Subscription("worklist.refunds", group="worklist.refunds") as subscription:
+        (delivery,) = [one for one in subscription.poll() if one.kind == "work"]
+        delivery.status.failures = 3
+        with delivery.atomic():
+            automation.handle(item.rules, delivery)
+    assert "the worker died" in newest().error
+    assert calls == []
+
+
+def test_deliver_now_returns_a_delayed_item(refunds: type[Worklist]) -> None:
+    item = an_item()
+    item.delay(until=3600)
+    assert reschedule(
+        "worklist.refunds",
+        f"return {item.pk} {item.version}",
+        key=str(item.pk),
+        group="worklist.refunds",
+        delay=0,
+    )
+    drain()
+    assert newest().state == "unassigned"
+
+
+def test_a_message_that_was_redriven_makes_no_second_item(declare: Declare) -> None:
+    """A reset delivers the original again, after its copy has become the item."""
+    declare()
+    request(10, sale=7)
+    drain()
+    assert not WorkItem.objects.exists()
+    Sale.objects.create(number=7)
+    redrive(SOURCE)
+    drain()
+    assert refunded() == [10]
+    reset(SOURCE, "worklist.refunds", to="earliest")
+    drain()
+    assert refunded() == [10]
+    assert WorkItem.objects.count() == 1

@@ -48,7 +48,7 @@ class TestWorklistsInABrowser(BrowserCase):
         page.click_link(item.title)
         page.save_all_ways("work-item")
         page.click_link("Take")
-        assert "1 item: Take." in page.text_of(".messagelist")
+        assert "1 item changed: Take." in page.text_of(".messagelist")
         assert "assigned" in page.text_of(".mqueue-item-state")
 
         page.click_link("Delay")
@@ -92,7 +92,7 @@ class TestWorklistsInABrowser(BrowserCase):
         page.click("[name=index]")
         page.driver.execute_script(f"document.querySelector('[name=user]').value = '{ann.pk}'")
         page.click_link("Assign")
-        assert "3 items: Assign." in page.text_of(".messagelist")
+        assert "3 items changed: Assign." in page.text_of(".messagelist")
         assert newest().assignee == ann
 
         drain(until=timedelta(days=3))

@@ -47,6 +47,16 @@ def test_overdue_items_go_to_the_group_of_the_declaration(declare: Declare) -> N
     assert steps_of(item) == ["created", "taken", "overdue", "assigned"]
 
 
+def test_a_missing_group_does_not_hide_that_an_item_is_overdue(
+    declare: Declare, caplog: pytest.LogCaptureFixture
+) -> None:
+    declare(due=60, escalate_to="supervisor")
+    item = an_item()
+    drain(until=timedelta(minutes=2))
+    assert steps_of(item) == ["created", "overdue"]
+    assert "there is no group of users 'supervisor'" in caplog.text
+
+
 def test_a_project_can_escalate_in_its_own_way(declare: Declare) -> None:
     class Stern(Worklist):
         def escalate(self, item: WorkItem) -> None:
@@ -63,7 +73,7 @@ def test_overdue_items_are_found_and_counted(declare: Declare) -> None:
     late, _in_time = an_item(), an_item()
     WorkItem.objects.filter(pk=late.pk).update(due_at=late.created_at)
     assert list(find("refunds", overdue=True)) == [late]
-    figures = open_items("refunds", [])
+    figures = open_items("refunds")
     assert (figures.overdue, figures.by_state["unassigned"]) == (1, 2)
 
 

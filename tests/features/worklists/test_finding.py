@@ -69,7 +69,7 @@ def test_the_share_of_handlers_and_the_time_to_finish_by_week_and_kind(refunds: 
     for amount in (10, 11, 50):
         item = an_item(amount)
         if item.is_open:
-            item.assign(to=user("ann"))
+            item.assign(to=user("ann", "take"))
             item.finish()
     request(70)
     WorkItem.objects.filter(is_open=False, is_automated=False).update(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from unittest.mock import DEFAULT, Mock
 
 import pytest
 
-from django_mqueue import publish, reset
+from django_mqueue import Message, publish, reset
 from django_mqueue.testing import drain, published
 from django_mqueue.worklists import WorkItem, Worklist, steps
 from tests.support.shop.models import Sale
@@ -109,3 +110,46 @@ def test_a_failure_after_the_item_was_stored_leaves_no_item(
     request(50)
     drain()
     assert not WorkItem.objects.exists()
+
+
+@pytest.mark.parametrize("due", [timedelta(days=-1), "tomorrow"])
+def test_a_wrong_due_date_is_a_dead_letter(declare: Declare, due: Any) -> None:
+    class Late(Worklist):
+        def due(self, message: Message) -> Any:
+            return due
+
+    declare(Late)
+    request(50)
+    drain()
+    assert "due must be" in dead_reason()
+
+
+def test_a_payload_that_no_json_column_takes_is_a_dead_letter(refunds: type[Worklist]) -> None:
+    deep: Any = 1
+    for _ in range(120):
+        deep = [deep]
+    request(50, deep=deep)
+    drain()
+    assert not WorkItem.objects.exists() or newest().payload is not None
+
+
+def test_an_object_of_another_database_is_refused(declare: Declare) -> None:
+    class Linked(Worklist):
+        def link(self, message: Message) -> Any:
+            sale = Sale(pk=1)
+            sale._state.db = "legacy"
+            return sale
+
+    declare(Linked)
+    request(50)
+    drain()
+    assert "link must return an object of database 'default'" in dead_reason()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_new_worklist_can_begin_with_later_messages(declare: Declare) -> None:
+    last = publish(SOURCE, {"amount": 50}).offset
+    declare(start=last + 1)
+    request(60)
+    drain()
+    assert [item.payload["amount"] for item in WorkItem.objects.all()] == [60]  # type: ignore[index]

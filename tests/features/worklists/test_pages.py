@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -14,14 +15,16 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
 from django.urls import clear_url_caches, reverse
+from django.utils import timezone
 
 import tests.urls
+from django_mqueue.testing import drain
 from django_mqueue.worklists import State, WorkItem, Worklist
 from django_mqueue.worklists.admin import WorkItemInline
 from tests.support.shop.models import Sale
 
 from .conftest import Declare
-from .lists import an_item, fails, newest, refunded, steps_of, team, user
+from .lists import an_item, fails, newest, refunded, request, steps_of, team, user
 
 pytestmark = pytest.mark.django_db
 
@@ -48,11 +51,11 @@ def page_of(client: Client, item: WorkItem) -> str:
 
 
 def press(client: Client, verb: str, *items: WorkItem, follow: bool = True, **data: object) -> str:
-    """Send the form of a step. Return the page that follows."""
+    """Send the form of a step, for the versions that these objects have. Return the page that follows."""
     url = reverse("admin:mqueue_worklists_step", args=(verb,))
-    query = "&".join(f"id={item.pk}" for item in items)
-    assert client.get(f"{url}?{query}").status_code == 200
-    response = client.post(f"{url}?{query}", {"comment": "", **data}, follow=follow)
+    chosen = [f"{item.pk}-{item.version}" for item in items]
+    assert client.get(url, {"item": chosen}).status_code == 200
+    response = client.post(url, {"item": chosen, "comment": "", **data}, follow=follow)
     return unescape(response.content.decode())
 
 
@@ -125,22 +128,58 @@ class TestList:
     def test_many_items_at_once(self, refunds: type[Worklist]) -> None:
         ann, bob = user("ann", "take"), user("bob", "take")
         first, second, third = an_item(), an_item(), an_item()
-        second.take(by=bob)
+        client = client_of(ann)
         data = {"action": "take", "_selected_action": [first.pk, second.pk, third.pk]}
-        response = client_of(ann).post(f"{reverse(LIST)}?view=open", data)
-        assert response.status_code == 302
-        page = (
-            client_of(ann)
-            .post(response.headers["Location"], {"comment": "for today"}, follow=True)
-            .content.decode()
+        asked = client.post(f"{reverse(LIST)}?view=open", data)
+        assert asked.status_code == 200
+        chosen = re.findall(r'name="item" value="([^"]+)"', asked.content.decode())
+        second.take(by=bob)
+        url = reverse("admin:mqueue_worklists_step", args=("take",))
+        page = client.post(url, {"item": chosen, "comment": "for today"}, follow=True).content.decode()
+        assert "2 items changed: Take." in page
+        assert "is assigned to bob: take is allowed in unassigned, delayed" in page
+        taken = WorkItem.objects.order_by("pk").values_list("assignee__username", flat=True)
+        assert list(taken) == ["ann", "bob", "ann"]
+
+    def test_what_another_user_has_changed_meanwhile_stays(self, refunds: type[Worklist]) -> None:
+        """The lead has seen unassigned items. Assigning is also allowed for those that are assigned by now."""
+        boss, ann, bob = user("boss", "assign"), user("ann", "take"), user("bob", "take")
+        item = an_item()
+        seen = newest()
+        item.take(by=bob)
+        assert "was changed meanwhile: it is assigned to bob" in press(
+            client_of(boss), "assign", seen, user=ann.pk
         )
-        assert "2 items: Take." in page
-        assert "is assigned: take is allowed in unassigned, delayed" in page
-        assert list(WorkItem.objects.order_by("pk").values_list("assignee__username", flat=True)) == [
-            "ann",
-            "bob",
-            "ann",
-        ]
+        assert newest().assignee == bob
+
+    def test_items_of_two_worklists_are_not_selected_together(
+        self, declare: Declare, admin_client: Client
+    ) -> None:
+        declare(attributes=["country"])
+        declare(Worklist, "checks", source="refund-requests", attributes=["country"])
+        request(50, country="DE")
+        drain()
+        pks = list(WorkItem.objects.values_list("pk", flat=True))
+        page = admin_client.post(
+            f"{reverse(LIST)}?q=DE", {"action": "take", "_selected_action": pks}, follow=True
+        )
+        assert "Select items of one worklist." in page.content.decode()
+
+    def test_lookups_cannot_find_what_a_mask_hides(self, refunds: type[Worklist]) -> None:
+        an_item(50, card="4711")
+        response = client_of(user("eve", "view")).get(reverse(LIST), {"payload__card__startswith": "47"})
+        assert response.status_code == 400
+
+    def test_items_without_a_due_date_come_last(self, refunds: type[Worklist]) -> None:
+        undated, dated = an_item(50), an_item(60)
+        dated.set_due(at=timedelta(days=1))
+        assert listed(client_of(user("ann", "take")), view="open") == [dated.title, undated.title]
+
+    def test_the_badge_of_an_overdue_item(self, declare: Declare) -> None:
+        declare(due=60)
+        WorkItem.objects.filter(pk=an_item().pk).update(due_at=timezone.now() - timedelta(days=1))
+        page = client_of(user("ann", "take")).get(reverse(LIST), {"view": "open"}).content.decode()
+        assert '<span class="mqueue-badge mqueue-bad">overdue</span>' in page
 
 
 class TestItem:
@@ -157,7 +196,14 @@ class TestItem:
         ann, boss, rita = user("ann", "take"), user("boss", "assign"), user("rita", "review")
         item = an_item()
         assert buttons(client_of(ann), item) == ["take", "delay", "comment"]
-        assert buttons(client_of(boss), item) == ["assign", "delay", "cancel", "comment"]
+        assert buttons(client_of(boss), item) == [
+            "assign",
+            "delay",
+            "automate",
+            "set_due",
+            "cancel",
+            "comment",
+        ]
         assert buttons(client_of(rita), item) == ["comment"]
         item.take(by=ann)
         assert buttons(client_of(ann), item) == ["hand_back", "finish", "delay", "move", "comment"]
@@ -165,11 +211,23 @@ class TestItem:
         assert buttons(client_of(rita), item) == ["finish", "move", "comment"]
         assert buttons(client_of(ann), item) == ["comment"]
 
-    def test_a_masked_topic(self, refunds: type[Worklist]) -> None:
+    def test_a_masked_topic(self, declare: Declare) -> None:
+        declare(attributes=["secret"])
         item = an_item(50, secret="hidden-card-number")
+        client = client_of(user("ann", "take"))
+        assert "hidden-card-number" in page_of(client, item)
         mask = {"refund-requests": {"MASK": "tests.features.worklists.test_pages.mask"}}
         with override_settings(MQUEUE={"TOPICS": mask}):
-            assert "hidden-card-number" not in page_of(client_of(user("ann", "take")), item)
+            assert "hidden-card-number" not in page_of(client, item)
+            assert listed(client, q="hidden-card-number") == []
+
+    def test_the_linked_object_for_users_who_may_not_view_it(self, refunds: type[Worklist]) -> None:
+        Sale.objects.create(pk=77, number=123456)
+        item = an_item(50, sale=123456)
+        WorkItem.objects.filter(pk=item.pk).update(title="a refund")
+        page = page_of(client_of(user("ann", "take")), item)
+        assert "Sale 77" in page
+        assert "Sale: 123456" not in page
 
     def test_what_the_handler_could_not_do(self, declare: Declare) -> None:
         declare(max_attempts=1)
@@ -185,17 +243,17 @@ def mask(message: Any) -> Any:
 class TestSteps:
     def test_take_with_one_click(self, refunds: type[Worklist]) -> None:
         ann, item = user("ann", "take"), an_item()
-        page = press(client_of(ann), "take", item, version=item.version)
-        assert "1 item: Take." in page
+        page = press(client_of(ann), "take", item)
+        assert "1 item changed: Take." in page
         assert newest().assignee == ann
 
     def test_a_page_that_is_out_of_date_changes_nothing(self, refunds: type[Worklist]) -> None:
         ann, bob = user("ann", "take"), user("bob", "take", "assign")
         item = an_item()
-        seen = item.version
+        seen = newest()
         item.take(by=bob)
         item.unassign()
-        page = press(client_of(ann), "take", item, version=seen)
+        page = press(client_of(ann), "take", seen)
         assert "was changed meanwhile: it is unassigned; nothing was changed" in page
         assert newest().assignee is None
 
@@ -207,13 +265,13 @@ class TestSteps:
         assert "Give a user or a team, and not both." in page
         press(client_of(boss), "assign", item, user=ann.pk)
         assert newest().assignee == ann
-        press(client_of(boss), "assign", item, team=accounting.pk)
+        press(client_of(boss), "assign", newest(), team=accounting.pk)
         assert (newest().assignee, newest().team) == (None, accounting)
 
     def test_only_users_who_may_take_items_are_offered(self, refunds: type[Worklist]) -> None:
         boss, _ann, _eve = user("boss", "assign"), user("ann", "take"), user("eve", "view")
         url = reverse("admin:mqueue_worklists_step", args=("assign",))
-        page = client_of(boss).get(f"{url}?id={an_item().pk}").content.decode()
+        page = client_of(boss).get(url, {"item": f"{an_item().pk}-1"}).content.decode()
         assert ">ann</option>" in page
         assert ">eve</option>" not in page
 
@@ -247,8 +305,8 @@ class TestSteps:
         ann, rita, item = user("ann", "take", "review"), user("rita", "review"), an_item()
         item.take(by=ann)
         press(client_of(ann), "move", item, state="review")
-        assert "another user" in press(client_of(ann), "finish", item)
-        press(client_of(rita), "finish", item)
+        assert "another user" in press(client_of(ann), "finish", newest())
+        press(client_of(rita), "finish", newest())
         assert steps_of(item) == ["created", "taken", "moved", "finished"]
 
     def test_a_step_that_is_not_permitted(self, refunds: type[Worklist]) -> None:
@@ -272,7 +330,7 @@ class TestFigures:
         page = client_of(user("ann", "view")).get(
             reverse("admin:mqueue_worklists_figures", args=("refunds",))
         )
-        assert page.context["weeks"][0][1] == "100%"
+        assert page.context["weeks"][0][2] == "100%"
         assert page.context["open"][0] == ("unassigned", "1")
 
     def test_it_needs_the_permission(self, refunds: type[Worklist]) -> None:

@@ -47,11 +47,12 @@ def fill(count: int, user: int, team: int, linked_type: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO worklist_items (worklist, state, kind, title, assignee_id, team_id, linked_type_id, linked_id,"
-            " message_id, message_offset, payload, headers, error, is_open, is_automated, version, created_at, due_at,"
+            " message_id, message_key, message_kind, message_offset, payload, headers, error, is_open, is_automated,"
+            " version, created_at, due_at,"
             " ended_at) SELECT 'refunds', ELT(n %% 8 + 1, "
             + states
             + "), CONCAT('kind-', n %% 5), CONCAT('item ', n), IF(n %% 8 = 1, %s, NULL), IF(n %% 8 = 0, %s, NULL), %s,"
-            " n %% 1000, CONCAT('id-', n), n, '{}', '{}', '', n %% 8 < 4, n %% 8 = 4, 1,"
+            " n %% 1000, CONCAT('id-', n), '', '', n, '{}', '{}', '', n %% 8 < 4, n %% 8 = 4, 1,"
             " UNIX_TIMESTAMP() * 1000 - n * 1000, UNIX_TIMESTAMP() * 1000 + (n - 200) * 1000,"
             f" IF(n %% 8 < 4, NULL, UNIX_TIMESTAMP() * 1000 - n * 500) FROM {NUMBERS} WHERE n < %s ORDER BY n",
             [user, team, linked_type, count],

@@ -44,7 +44,7 @@ def test_two_take_the_same_item(refunds: type[Worklist], names: tuple[str, str])
 
 def test_two_finish_the_same_item(refunds: type[Worklist]) -> None:
     item = an_item(50)
-    item.assign(to=user("ann"))
+    item.assign(to=user("ann", "take"))
     seen = again(item)
     loses(item.finish, seen.finish, "it is finished")
     assert calls == [50]
@@ -54,7 +54,7 @@ def test_two_finish_the_same_item(refunds: type[Worklist]) -> None:
 @pytest.mark.parametrize("finish_first", [True, False])
 def test_one_finishes_and_one_cancels(refunds: type[Worklist], finish_first: bool) -> None:
     item = an_item(50)
-    item.assign(to=user("ann"))
+    item.assign(to=user("ann", "take"))
     seen = again(item)
     if finish_first:
         loses(item.finish, seen.cancel, "it is finished")
