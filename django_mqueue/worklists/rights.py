@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .models import WorkItem
 
 ALL_MAY = {
+    COMMENT: "view",
     TAKE: "take",
     ASSIGN: "assign",
     UNASSIGN: "assign",
@@ -52,9 +53,7 @@ def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
     worklist = item.rules
     state = worklist.options.states.get(item.state)
     is_own = item.assignee_id is not None and item.assignee_id == user.pk
-    if verb == COMMENT:
-        right = "view"
-    elif verb == TAKE and not is_own and item.assignee_id is not None:
+    if verb == TAKE and not is_own and item.assignee_id is not None:
         right = "assign"  # Its user has delayed it.
     elif verb in ALL_MAY:
         right = ALL_MAY[verb]

@@ -25,7 +25,7 @@ from .. import states
 from ..figures import overdue
 from ..models import WorkAttribute, WorkItem
 from ..registry import worklist_of
-from ..rights import has, visible
+from ..rights import ALL_MAY, has, visible
 from ..searching import first_due
 from . import display
 from .filters import OVERDUE, ViewFilter, WorklistFilter
@@ -52,11 +52,34 @@ IN_BULK = (
 )
 
 
+def _action(verb: str) -> Callable[..., HttpResponse | None]:
+    """Return the action that asks for the input of a step with the selected items. It changes nothing."""
+
+    @admin.action(description=display.VERB_TEXTS[verb], permissions=[ALL_MAY.get(verb, "take")])
+    def ask(page: WorkItemAdmin, request: HttpRequest, queryset: QuerySet[WorkItem]) -> HttpResponse | None:
+        items = list(queryset.order_by("pk")[: ITEMS_MAX + 1])
+        if len({item.worklist for item in items}) > 1:
+            messages.error(request, _("Select items of one worklist."))
+            return None
+        if len(items) > ITEMS_MAX:
+            messages.warning(
+                request, _("Only the first %(count)s items are selected.") % {"count": ITEMS_MAX}
+            )
+        view = StepPage(model_admin=page)
+        view.setup(request, verb=verb)
+        view.items = items[:ITEMS_MAX]
+        return view.render_to_response(view.get_context_data())
+
+    ask.__name__ = verb
+    return ask
+
+
 class WorkItemAdmin(ModelAdmin):
     """Work items: people change them by steps only. The list's cost does not depend on the number of items."""
 
     list_display = ("title", "shown_state", "kind", "shown_assignee", "shown_due", "shown_created")
     list_filter = (WorklistFilter, ViewFilter)
+    actions = [_action(verb) for verb in IN_BULK]
     search_fields = ("pk",)
     search_help_text = gettext_lazy(
         "The number of an item, the id of its message or its linked object, or the value of an attribute"
@@ -163,24 +186,16 @@ class WorkItemAdmin(ModelAdmin):
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ()
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Return a bulk step for each verb that the user may use on some worklist. Each asks for input first."""
-        needs = {
-            states.HAND_BACK: "take",
-            states.AUTOMATE: "assign",
-            states.SET_DUE: "assign",
-            states.ASSIGN: "assign",
-            states.UNASSIGN: "assign",
-            states.CANCEL: "assign",
-            states.COMMENT: "view",
-        }
-        worklists = visible(request.user)
-        found = {}
-        for verb in IN_BULK:
-            rights = [needs[verb]] if verb in needs else ["take", "assign", "review"]
-            if any(has(request.user, worklist, right) for worklist in worklists for right in rights):
-                found[verb] = (_action(verb), verb, display.VERB_TEXTS[verb])
-        return found
+    def has_take_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may take any steps other than comments, on some worklist."""
+        return any(
+            has(request.user, one, right)
+            for one in visible(request.user)
+            for right in ("take", "assign", "review")
+        )
+
+    def has_assign_permission(self, request: HttpRequest) -> bool:
+        return any(has(request.user, one, "assign") for one in visible(request.user))
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         names = [worklist.name for worklist in visible(request.user)]
@@ -240,23 +255,3 @@ def _query(**given: str) -> str:
     query = QueryDict(mutable=True)
     query.update(given)
     return query.urlencode()
-
-
-def _action(verb: str) -> Callable[[WorkItemAdmin, HttpRequest, QuerySet[WorkItem]], HttpResponse | None]:
-    """Return the action that asks for the input of a step with the selected items. It changes nothing."""
-
-    def ask(page: WorkItemAdmin, request: HttpRequest, queryset: QuerySet[WorkItem]) -> HttpResponse | None:
-        items = list(queryset.order_by("pk")[: ITEMS_MAX + 1])
-        if len({item.worklist for item in items}) > 1:
-            messages.error(request, _("Select items of one worklist."))
-            return None
-        if len(items) > ITEMS_MAX:
-            messages.warning(
-                request, _("Only the first %(count)s items are selected.") % {"count": ITEMS_MAX}
-            )
-        view = StepPage(model_admin=page)
-        view.setup(request, verb=verb)
-        view.items = items[:ITEMS_MAX]
-        return view.render_to_response(view.get_context_data())
-
-    return ask

@@ -10,6 +10,7 @@ import pytest
 
 from django_mqueue import Message, publish, reset
 from django_mqueue.testing import drain, published
+from django_mqueue.workers.registry import handlers
 from django_mqueue.worklists import WorkItem, Worklist, steps
 from tests.support.shop.models import Sale
 
@@ -146,10 +147,9 @@ def test_an_object_of_another_database_is_refused(declare: Declare) -> None:
     assert "link must return an object of database 'default'" in dead_reason()
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_new_worklist_can_begin_with_later_messages(declare: Declare) -> None:
-    last = publish(SOURCE, {"amount": 50}).offset
-    declare(start=last + 1)
-    request(60)
-    drain()
-    assert [item.payload["amount"] for item in WorkItem.objects.all()] == [60]  # type: ignore[index]
+    declare(start="latest")
+    (handler,) = handlers([f"{SOURCE}:worklist.refunds"])
+    assert handler.start == "latest"
+    with pytest.raises(TypeError, match="start must be"):
+        declare(name="other", start="later")

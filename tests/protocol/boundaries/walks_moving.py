@@ -35,7 +35,7 @@ def remove_one_that_waits_and_one_that_is_new(scene: Scene) -> Iterator[None]:
 @walk(
     lambda topic: states(topic, "acked", "in_flight", "invisible_until")[1:],
     Stage((), {0: 2, 1: 1}),
-    Stage(((False, False, 1),), {0: 2, 1: 1}),
+    Stage(((False, False, 2),), {0: 2, 1: 1}),
 )
 def send_one_to_the_front(scene: Scene) -> Iterator[None]:
     """The message's next delivery is still its first attempt."""

@@ -137,7 +137,7 @@ def _(scene: Scene) -> Call:
     return lambda: resume(scene.topic, scene.group)
 
 
-@budget("reset", statements=22, commits=3)
+@budget("reset", statements=21, commits=3)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     publish(scene.topic, 1, key="k")

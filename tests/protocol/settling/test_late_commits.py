@@ -152,7 +152,7 @@ class TestWithoutTheGuard:
 
     @pytest.fixture(autouse=True)
     def no_guard(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gates, "free_slots", lambda cursor, wanted: set(wanted))
+        monkeypatch.setattr(gates, "free_slots", lambda cursor, candidates: set(candidates))
 
     def tell_and_lose(self, begin: object, early_id: str | None = None) -> None:
         told = late_commit(begin, expected=["late"], patience=2.0, early_id=early_id)  # type: ignore[arg-type]
