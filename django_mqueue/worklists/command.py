@@ -16,10 +16,10 @@ from .. import conf
 from ..drawing.printing import on_a_line
 from ..exceptions import MQueueError
 from . import figures, states
-from .bulk import step_problem
 from .models import WorkItem
 from .registry import worklist_of
 from .searching import find, first_due
+from .steps import step_problem
 
 LIST_MAX = 50
 STEPS = {

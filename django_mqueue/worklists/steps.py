@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import connections, models, transaction
+from django.db import DatabaseError, connections, models, transaction
 
+from ..exceptions import MQueueError
 from ..policy.durations import moment, moment_ms, to_ms
 from ..service.publish import publish
+from ..store.connection.errors import is_retriable
 from ..store.connection.snapshots import latest_rows
 from ..store.queries.group_rows import now_ms
 from . import states
@@ -41,6 +44,8 @@ from .states import (
 
 if TYPE_CHECKING:
     from .models import WorkItem
+
+logger = logging.getLogger("django_mqueue")
 
 COMMENT_MAX = 4000
 ERROR_MAX = 4000
@@ -213,6 +218,25 @@ def timer_id(item: WorkItem, kind: str) -> str:
     if kind not in (DUE, REMIND):
         return f"{kind} {item.pk} {item.version}"
     return f"{kind} {item.pk} {moment_ms('due_at', item.due_at)}"
+
+
+def step_problem(item: WorkItem, verb: str, arguments: dict[str, Any]) -> str | None:
+    """Take a step. Return why it failed, and nothing was changed; None if it did not fail.
+
+    An error of the project's own ``work`` is also logged.
+    """
+    try:
+        getattr(item, verb)(**arguments)
+    except (MQueueError, ValueError) as problem:
+        return str(problem)
+    except DatabaseError as problem:
+        if not is_retriable(problem):
+            raise
+        return f"item {item.pk} is locked by another step: try again"
+    except Exception as problem:
+        logger.exception("step of a work item failed: %s %s", verb, item.pk)
+        return f"item {item.pk}: {type(problem).__name__}: {problem}"
+    return None
 
 
 def check_json(argument: str, value: Any) -> None:

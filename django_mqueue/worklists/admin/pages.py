@@ -19,11 +19,11 @@ from ...admin.messages import payloads
 from ...admin.messages.masking import masked, sees_all
 from ...policy.message_query import FailedAttempt, Inspected
 from .. import figures, states
-from ..bulk import step_problem
 from ..models import WorkItem, WorkStep
 from ..registry import Worklist, worklist_of
 from ..rights import has, verbs_for
 from ..states import WorklistError
+from ..steps import step_problem
 from . import display
 from .forms import StepForm, form_of
 

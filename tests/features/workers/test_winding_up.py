@@ -45,7 +45,7 @@ def two_workers(workers: Workers, handler: str) -> tuple[Worker, Worker, str]:
     )
     busy = held_by("a")[0]
     publish(topic, {"n": 1, "do": "wait", "door": "exit"}, key=busy)
-    wait_until(lambda: Step.objects.filter(what="start", number=1).exists(), "it waits")
+    wait_until(lambda: "at door exit" in both[0].output(), "it waits")  # Also atomic: no row shows it yet.
     return both[0], both[1], busy
 
 

@@ -56,7 +56,8 @@ def note(what: str, message: Message) -> None:
 
 
 def at_door(name: str) -> None:
-    """Wait until a test opens the door."""
+    """Print a line, and wait until a test opens the door."""
+    print(f"at door {name}", flush=True)
     for _ in range(int(PATIENCE / 0.02)):
         if Door.objects.filter(name=name).exists():
             return
