@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from .models import WorkItem, WorkStep
     from .registry import Worklist
     from .searching import find
+    from .steps import bulk
 
 __all__ = [
-    "ItemChanged", "State", "TransitionNotAllowed", "WorkItem", "WorkStep", "Worklist", "WorklistError", "find",
+    "ItemChanged", "State", "TransitionNotAllowed", "WorkItem", "WorkStep", "Worklist", "WorklistError", "bulk", "find",
     "worklist",
 ]  # fmt: skip
 
@@ -26,6 +27,7 @@ _MODULES = {
     "WorkItem": "models",
     "WorkStep": "models",
     "Worklist": "registry",
+    "bulk": "steps",
     "find": "searching",
     "worklist": "declaring",
 }

@@ -19,7 +19,7 @@ from . import figures, states
 from .models import WorkItem
 from .registry import worklist_of
 from .searching import find, first_due
-from .steps import step_problem
+from .steps import bulk
 
 LIST_MAX = 50
 STEPS = {
@@ -176,8 +176,8 @@ def _take_steps(options: dict[str, Any], write: Callable[[str], object]) -> Iter
         except ValueError as problem:
             yield str(problem)
             continue
-        if (refused := step_problem(item, verb, given)) is not None:
-            yield refused
+        if refused := bulk([item], verb, **given):
+            yield refused[number]
         else:
             write(f"item {number}: {item.state}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -220,23 +220,29 @@ def timer_id(item: WorkItem, kind: str) -> str:
     return f"{kind} {item.pk} {moment_ms('due_at', item.due_at)}"
 
 
-def step_problem(item: WorkItem, verb: str, arguments: dict[str, Any]) -> str | None:
-    """Take a step. Return why it failed, and nothing was changed; None if it did not fail.
+def bulk(items: Iterable[WorkItem], verb: str, **arguments: Any) -> dict[int, str]:
+    """Take a step with each item, in a transaction of its own. Return why steps were refused, by the items' numbers.
 
-    An error of the project's own ``work`` is also logged.
+    ``verb``: the name of a method of ``WorkItem``, such as ``"assign"``. ``arguments``: its arguments, for all items.
+    An error of the worklist's own ``work`` is also logged. Raises ``ValueError`` for an unknown verb, and database
+    errors other than deadlocks and lock wait timeouts.
     """
-    try:
-        getattr(item, verb)(**arguments)
-    except (MQueueError, ValueError) as problem:
-        return str(problem)
-    except DatabaseError as problem:
-        if not is_retriable(problem):
-            raise
-        return f"item {item.pk} is locked by another step: try again"
-    except Exception as problem:
-        logger.exception("step of a work item failed: %s %s", verb, item.pk)
-        return f"item {item.pk}: {type(problem).__name__}: {problem}"
-    return None
+    if verb not in states.VERBS:
+        raise ValueError(f"verb must be one of {', '.join(states.VERBS)}, not {verb!r}")
+    refused = {}
+    for item in items:
+        try:
+            getattr(item, verb)(**arguments)
+        except (MQueueError, ValueError) as problem:
+            refused[item.pk] = str(problem)
+        except DatabaseError as problem:
+            if not is_retriable(problem):
+                raise
+            refused[item.pk] = f"item {item.pk} is locked by another step: try again"
+        except Exception as problem:
+            logger.exception("step of a work item failed: %s %s", verb, item.pk)
+            refused[item.pk] = f"item {item.pk}: {type(problem).__name__}: {problem}"
+    return refused
 
 
 def check_json(argument: str, value: Any) -> None:

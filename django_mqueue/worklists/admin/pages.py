@@ -23,7 +23,7 @@ from ..models import WorkItem, WorkStep
 from ..registry import Worklist, worklist_of
 from ..rights import has, verbs_for
 from ..states import WorklistError
-from ..steps import step_problem
+from ..steps import bulk
 from . import display
 from .forms import StepForm, form_of
 
@@ -194,18 +194,14 @@ class StepPage(WorklistView):
         form = self.form(request.POST)
         if not form.is_valid():
             return self.render_to_response(self.get_context_data(form=form), status=400)
-        refused = [problem for item in self.items if (problem := self._take(item, form)) is not None]
+        arguments = {**form.arguments(), "by": self.request.user}
+        arguments["text" if self.verb == states.COMMENT else "comment"] = form.cleaned_data["comment"]
+        refused = list(bulk(self.items, self.verb, **arguments).values())
         if refused and len(self.items) == 1:
             form.add_error(None, printable(refused[0]))
             return self.render_to_response(self.get_context_data(form=form, refused=True), status=409)
         self._report(refused)
         return HttpResponseRedirect(self._back())
-
-    def _take(self, item: WorkItem, form: StepForm) -> str | None:
-        """Take the step in a transaction of its own. Return why it failed; None if it did not."""
-        arguments = {**form.arguments(), "by": self.request.user}
-        arguments["text" if self.verb == states.COMMENT else "comment"] = form.cleaned_data["comment"]
-        return step_problem(item, self.verb, arguments)
 
     def _report(self, refused: list[str]) -> None:
         changed = len(self.items) - len(refused)

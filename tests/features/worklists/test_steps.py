@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from django_mqueue.testing import drain, published
-from django_mqueue.worklists import ItemChanged, State, TransitionNotAllowed, WorkItem, Worklist
+from django_mqueue.worklists import ItemChanged, State, TransitionNotAllowed, WorkItem, Worklist, bulk
 
 from .conftest import Declare
 from .lists import an_item, fails, refunded, steps_of, team, user
@@ -413,3 +413,29 @@ class TestOther:
         step = item.history.get(step="taken")
         assert (step.actor, step.actor_name) == (None, "ann")
         assert (again(item).state, steps_of(item)[-1]) == ("unassigned", "unassigned")
+
+
+class TestBulk:
+    def test_the_others_continue_if_one_is_refused(self, refunds: type[Worklist]) -> None:
+        ann, boss = user("ann", "take"), user("boss", "assign")
+        items = [an_item() for _ in range(3)]
+        items[1].cancel()
+        refused = bulk(items, "assign", to=ann, by=boss)
+        assert list(refused) == [items[1].pk]
+        assert "is cancelled: assign is allowed in" in refused[items[1].pk]
+        assert [again(item).state for item in items] == ["assigned", "cancelled", "assigned"]
+
+    def test_work_that_fails_is_logged(
+        self, refunds: type[Worklist], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        items = [an_item(50), an_item(60)]
+        bulk(items, "assign", to=user("ann", "take"))
+        fails.append(RuntimeError("the bank is closed"))
+        refused = bulk(items, "finish")
+        assert refused == {items[0].pk: f"item {items[0].pk}: RuntimeError: the bank is closed"}
+        assert "step of a work item failed" in caplog.text
+        assert refunded() == [60]
+
+    def test_an_unknown_verb(self, refunds: type[Worklist]) -> None:
+        with pytest.raises(ValueError, match=r"verb must be one of take, assign, .*, not 'delete'"):
+            bulk([an_item()], "delete")
