@@ -53,6 +53,8 @@ def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
     worklist = item.rules
     state = worklist.options.states.get(item.state)
     is_own = item.assignee_id is not None and item.assignee_id == user.pk
+    if verb == AUTOMATE and any(one.required for one in worklist.options.states.values()):
+        return "a review is required, and the handler needs none: only a program may do this"
     if verb == TAKE and not is_own and item.assignee_id is not None:
         right = "assign"  # Its user has delayed it.
     elif verb in ALL_MAY:

@@ -90,7 +90,7 @@ class ItemPage(WorklistView):
             result=None if item.result is None else self._result(item, sees_message),
             error=message.errors[-1].error if message.errors else "",
             attributes=_shown_attributes(item, message, sees_message),
-            history=[self._change(item, step) for step in item.history.reverse()],
+            history=[self._change(step, sees_message) for step in item.history.reverse()],
             buttons=self._buttons(item),
             list_url=self.model_admin.list_url(item.worklist),
             **kwargs,
@@ -100,7 +100,7 @@ class ItemPage(WorklistView):
         seen = sees_message and sees_all(self.request, item.topic)
         return payloads.document(item.result) if seen else _("masked")
 
-    def _change(self, item: WorkItem, step: WorkStep) -> Change:
+    def _change(self, step: WorkStep, sees_message: bool) -> Change:
         details = []
         if step.before and step.before != step.after:
             details.append((_("State"), str(display.state_text(step.after))))
@@ -109,7 +109,7 @@ class ItemPage(WorklistView):
         if step.data.get("team") and step.step == "assigned" and not step.data.get("assignee"):
             details.append((_("Team"), step.data["team"]))
         if step.data.get("error"):
-            details.append((_("Error"), step.data["error"]))
+            details.append((_("Error"), step.data["error"] if sees_message else _("masked")))
         return Change(step, display.STEP_TEXTS.get(step.step, step.step), details)
 
     def _buttons(self, item: WorkItem) -> list[dict[str, Any]]:

@@ -221,6 +221,14 @@ class TestItem:
             assert "hidden-card-number" not in page_of(client, item)
             assert listed(client, q="hidden-card-number") == []
 
+    def test_the_error_of_the_handler_is_masked(self, declare: Declare) -> None:
+        declare(max_attempts=1)
+        fails.append(RuntimeError("no card 4711"))
+        item, client = an_item(10), client_of(user("ann", "take"))
+        mask = {"refund-requests": {"MASK": "tests.features.worklists.test_pages.mask"}}
+        with override_settings(MQUEUE={"TOPICS": mask}):
+            assert "4711" not in page_of(client, item)
+
     def test_the_linked_object_for_users_who_may_not_view_it(self, refunds: type[Worklist]) -> None:
         Sale.objects.create(pk=77, number=123456)
         item = an_item(50, sale=123456)
@@ -237,7 +245,7 @@ class TestItem:
 
 
 def mask(message: Any) -> Any:
-    return replace(message, payload={"amount": "***"})
+    return replace(message, payload={"amount": "***"}, errors=())
 
 
 class TestSteps:

@@ -332,6 +332,15 @@ class TestAutomate:
         with pytest.raises(TransitionNotAllowed, match="assign_refunds"):
             an_item().automate(by=user("ann", "take"))
 
+    def test_a_required_review_is_not_avoided_by_the_handler(self, declare: Declare) -> None:
+        declare(states=[State("review", required=True)])
+        item = an_item()
+        with pytest.raises(TransitionNotAllowed, match="a review is required, and the handler needs none"):
+            item.automate(by=user("boss", "assign", "review"))
+        item.automate()
+        drain()
+        assert again(item).state == "finished"
+
 
 class TestDue:
     def test_another_due_date_replaces_the_first(self, declare: Declare) -> None:
