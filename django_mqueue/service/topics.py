@@ -16,6 +16,8 @@ from ..policy.durations import to_ms
 from .publish import TopicOptions, apublish, publish, publish_many
 
 _declared: dict[str, Topic[Any]] = {}
+made_topics: set[str] = set()
+"""Topics of queues of jobs, and of the items of worklists. A project need not declare them."""
 
 
 class Topic(Generic[Payload]):
@@ -96,7 +98,8 @@ class Topic(Generic[Payload]):
 
 def problem_of(topic: str) -> str | None:
     """Return why a handler's topic is probably mistyped: topics are declared, and this one is not. Otherwise None."""
-    if not _declared or conf.original_topic(topic) in _declared or topic in conf.topics():
+    known_topics = made_topics | _declared.keys()
+    if not _declared or conf.original_topic(topic) in known_topics or topic in conf.topics():
         return None
     close = get_close_matches(topic, _declared, 1)
     known = f"did you mean {close[0]!r}?" if close else f"declared: {', '.join(sorted(_declared))}"

@@ -72,7 +72,6 @@ class Command(BaseCommand):
     requires_system_checks = ["mqueue"]
     _runner: Runner | Supervisor | None = None
     _stopping = False
-    _job_topics: frozenset[str] = frozenset()
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
@@ -157,7 +156,7 @@ class Command(BaseCommand):
                 "no handler is registered: decorate functions in an app's consumers.py with @consumer"
             )
         for handler in chosen:
-            if handler.topic not in self._job_topics and (text := problem_of(handler.topic)):
+            if text := problem_of(handler.topic):
                 raise CommandError(f"{handler.name}: {text}")
         alias = conf.database(options["database"])
         if alias not in connections:
@@ -182,7 +181,6 @@ class Command(BaseCommand):
         )
 
         known = register_queues()
-        self._job_topics = frozenset(known.values())
         return [] if queues is None else selected(queues, known)
 
     def _run_reloaded(self, options: dict[str, Any]) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from io import StringIO
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_mqueue import Topic
+from django_mqueue.service import topics
 from django_mqueue.worklists import WorkItem, Worklist
 
 from .conftest import Declare
@@ -65,6 +68,16 @@ def test_several_items_and_a_refusal(refunds: type[Worklist]) -> None:
     mqueue("unassign", first.pk)
     mqueue("cancel", first.pk)
     assert newest().state == "cancelled"
+
+
+def test_a_project_that_declares_topics_need_not_declare_that_of_the_items(
+    declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_declared", {"refund-requests": Mock(Topic)})
+    declare()
+    assert topics.problem_of("worklist.refunds") is None
+    assert topics.problem_of("worklist.refunds_dlq") is None
+    assert "is not declared" in str(topics.problem_of("worklist.returns"))
 
 
 def test_figures(refunds: type[Worklist]) -> None:
