@@ -33,6 +33,19 @@ def test_the_databases_clock_may_differ_a_little() -> None:
     assert Tale().sent(1, "a").run(2, "a").deleted(1.5, "a").breaches() == []
 
 
+@pytest.mark.parametrize(
+    ("is_atomic", "begins", "is_breach"), [(True, 2, False), (False, 2, True), (True, 7, True)]
+)
+def test_an_atomic_run_may_note_its_end_long_after_its_commit(
+    is_atomic: bool, begins: float, is_breach: bool
+) -> None:
+    """Its worker is stopped during the run, and the message is deleted. Not if the run begins after the deletion."""
+    tale = Tale(atomic=is_atomic).sent(1, "a").run(begins, "a", until=12).stopped(2.005, 11.9).deleted(6, "a")
+    if is_atomic:
+        tale.effect("a")
+    assert (("deleted early", "a") in tale.wrong()) is is_breach
+
+
 def test_a_run_that_failed_is_no_reason_to_delete() -> None:
     tale = Tale().sent(1, "a").run(2, "a", outcome="failed").deleted(3, "a").run(9, "a", attempt=2)
     assert tale.wrong() == {("deleted early", "a")}
