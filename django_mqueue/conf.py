@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from .policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
+from .policy.names import RESERVED_SUFFIXES
 
 DLQ_SUFFIX_MAX = 14
 """Maximum length of ``DLQ_SUFFIX``. Topic columns have 128 characters; a public topic has up to 100."""
@@ -133,7 +133,7 @@ def dead_letter_suffixes() -> tuple[str, ...]:
 
 def original_topic(topic: str) -> str:
     """Return the topic without the suffixes of scheduled messages, replies and dead letters."""
-    derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *dead_letter_suffixes())
+    derived = (*RESERVED_SUFFIXES, *dead_letter_suffixes())
     while ending := next((end for end in derived if topic.endswith(end) and topic != end), ""):
         topic = topic.removesuffix(ending)
     return topic
@@ -201,11 +201,11 @@ def _section_problems(where: str, section: Mapping[str, Any], allowed: list[str]
 def suffix_problem(value: str) -> str | None:
     """Return the problem of a ``DLQ_SUFFIX``; None if it is valid."""
     fits = 0 < len(value) <= DLQ_SUFFIX_MAX and value.isprintable() and " " not in value
-    if fits and not value.endswith((SCHEDULED_SUFFIX, REPLIES_SUFFIX)):
+    if fits and not value.endswith(tuple(RESERVED_SUFFIXES)):
         return None
     return (
         f"must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks, and not end in "
-        f"{SCHEDULED_SUFFIX} or {REPLIES_SUFFIX}: not {value!r}"
+        f"{' or '.join(RESERVED_SUFFIXES)}: not {value!r}"
     )
 
 

@@ -24,6 +24,7 @@ from .policy.message_query import (
     Unreadable,
     message_query,
 )
+from .service.actions import Author, BulkRecord
 from .service.registration import topic_limit
 from .service.subscription import check_count
 from .stats.groups import group_summary
@@ -166,6 +167,8 @@ def remove(
     filter: Filter | None = None,
     limit: int | None = None,
     dry_run: bool = False,
+    by: str = "",
+    why: str = "",
     using: str | None = None,
     **payload: Any,
 ) -> int:
@@ -177,7 +180,8 @@ def remove(
 
     ``group=None``: for every registered group, and also messages that are scheduled for all groups. A message then
     counts once for each group. Groups that read the log themselves have no messages to remove. ``dry_run``: only count.
-    The other arguments are the same as for ``messages``.
+    ``by``, ``why``: the author and the reason, for the record of actions; ``by=""``: this process. The other arguments
+    are the same as for ``messages``.
 
     Each transaction changes a few hundred messages, so an interrupted call can be repeated. Raises ``NotRegistered``,
     ``TypeError`` or ``ValueError``.
@@ -186,7 +190,7 @@ def remove(
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
         "before": before, "filter": filter, **payload,
     }  # fmt: skip
-    return _move(operations.REMOVE, topic, filters, limit, dry_run, using)
+    return _move(operations.REMOVE, topic, filters, limit, dry_run, Author(by, why), using)
 
 
 def send_to_front(
@@ -203,6 +207,8 @@ def send_to_front(
     filter: Filter | None = None,
     limit: int | None = None,
     dry_run: bool = False,
+    by: str = "",
+    why: str = "",
     using: str | None = None,
     **payload: Any,
 ) -> int:
@@ -221,7 +227,7 @@ def send_to_front(
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
         "before": before, "filter": filter, **payload,
     }  # fmt: skip
-    return _move(operations.TO_FRONT, topic, filters, limit, dry_run, using)
+    return _move(operations.TO_FRONT, topic, filters, limit, dry_run, Author(by, why), using)
 
 
 def _move(
@@ -230,8 +236,17 @@ def _move(
     filters: dict[str, Any],
     limit: int | None,
     dry_run: bool,
+    author: Author,
     using: str | None,
 ) -> int:
+    record = BulkRecord(
+        author, verb.name, topic, filters["group"] or "", limit=limit,
+        filters={
+            name: _recorded(name, value)
+            for name, value in filters.items()
+            if name != "group" and value is not None
+        },
+    )  # fmt: skip
     status = filters.pop("status", None)
     if status is not None and status not in verb.statuses:
         raise ValueError(
@@ -241,4 +256,11 @@ def _move(
     if limit is not None:
         check_count("limit", limit)
     alias = conf.database(using)
-    return operations.move(alias, verb, query, status, limit=limit, dry_run=bool(dry_run))
+    return operations.move(alias, verb, query, status, limit=limit, dry_run=bool(dry_run), record=record)
+
+
+def _recorded(name: str, value: Any) -> Any:
+    """Return a filter for the record of actions, which is kept forever: without values of payloads and headers."""
+    if name == "filter" or name.startswith("payload__"):
+        return "…"
+    return value if isinstance(value, (str, int)) else str(value)[:200]

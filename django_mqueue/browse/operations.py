@@ -15,6 +15,7 @@ from ..policy.ids import new_token
 from ..policy.message_query import DEAD, PENDING, SCHEDULED, WAITING, MessageQuery
 from ..policy.names import SCHEDULED_SUFFIX
 from ..protocol.waking import commits
+from ..service.actions import BulkRecord
 from ..store import garbage, moving, offsets
 from ..store.connection import session
 from ..store.moving import PendingMessage
@@ -38,8 +39,10 @@ class Operation:
     ``waiting``: changes messages that wait for a retry. ``pending``: changes messages that were never delivered;
     returns the offsets of those messages that had no delivery state until then. ``elsewhere``: changes messages in
     other topics, which are scheduled messages and dead letters. ``statuses``: the statuses that the operation accepts.
+    ``name``: for the record of actions.
     """
 
+    name: str
     waiting: Callable[[CursorWrapper, str, str, Sequence[moving.Message]], None]
     pending: Callable[[CursorWrapper, str, str, Sequence[PendingMessage]], set[int]]
     elsewhere: Callable[[CursorWrapper, str, Batch], None]
@@ -61,6 +64,7 @@ def _make_wait(cursor: CursorWrapper, group: str, topic: str, messages: Sequence
 
 
 REMOVE = Operation(
+    "remove",
     waiting=lambda cursor, group, topic, rows: moving.finish_waiting(cursor, group, topic, rows, new_token()),
     pending=lambda cursor, group, topic, rows: moving.insert_acknowledged(
         cursor, group, topic, rows, new_token()
@@ -69,6 +73,7 @@ REMOVE = Operation(
     statuses=(*MOVABLE, DEAD),
 )
 TO_FRONT = Operation(
+    "send_to_front",
     waiting=moving.send_to_front,
     pending=_make_wait,
     elsewhere=lambda cursor, topic, batch: moving.make_due(cursor, [found.offset for found, _ in batch]),
@@ -84,19 +89,24 @@ def move(
     *,
     limit: int | None,
     dry_run: bool,
+    record: BulkRecord | None = None,
 ) -> int:
     """Change all messages that match the query and have this status. Return how many.
 
     ``status``: None selects all of ``MOVABLE``. If the query has no group, the operation runs for every group.
     ``limit``: the maximum number of messages. ``dry_run``: change nothing, only count.
+    ``record``: None if the action is not an operator's.
     """
     total = 0
     with session.migration_errors(using):
         for group, each in _parts(using, query, status):
             left = None if limit is None else limit - total
-            total += _Move(using, operation, replace(query, group=group, status=each)).run(left, dry_run)
+            one = _Move(using, operation, replace(query, group=group, status=each), record)
+            total += one.run(left, dry_run)
             if total == limit:
                 break
+        if record is not None:
+            record.end(using)
     return total
 
 
@@ -114,8 +124,10 @@ def _parts(using: str, query: MessageQuery, status: str | None) -> Iterator[tupl
 class _Move:
     """The operation on messages of one status, for one group."""
 
-    def __init__(self, using: str, operation: Operation, query: MessageQuery) -> None:
-        self.using, self.operation, self.query = using, operation, query
+    def __init__(
+        self, using: str, operation: Operation, query: MessageQuery, record: BulkRecord | None
+    ) -> None:
+        self.using, self.operation, self.query, self.record = using, operation, query, record
         self.search = Search(using, query, newest_first=False)
 
     def run(self, limit: int | None, dry_run: bool) -> int:
@@ -131,11 +143,13 @@ class _Move:
             while batch and total != limit:
                 size = CHUNK if limit is None else limit - total
                 chosen, batch = batch[:size], batch[size:]
-                moved = (
-                    len(chosen) if dry_run else session.run(self.using, partial(self._change, batch=chosen))
-                )
-                if moved and not dry_run:
-                    commits.after_commit(self.using, self.query.topic)
+                moved = len(chosen)
+                if not dry_run:
+                    moved = session.run(self.using, partial(self._change, batch=chosen))
+                    if self.record is not None:
+                        self.record.committed(moved)
+                    if moved:
+                        commits.after_commit(self.using, self.query.topic)
                 total += moved
             if total == limit:
                 break
@@ -163,11 +177,15 @@ class _Move:
     def _change(self, cursor: CursorWrapper, *, batch: Batch) -> int:
         """Change the messages that no other transaction has locked. Return how many."""
         if self.query.status in (PENDING, WAITING):
-            return self._change_of_group(cursor, batch)
-        locked = _lock(cursor, batch)
-        if locked:
-            self.operation.elsewhere(cursor, self._topic, locked)
-        return len(locked)
+            changed = self._change_of_group(cursor, batch)
+        else:
+            locked = _lock(cursor, batch)
+            if locked:
+                self.operation.elsewhere(cursor, self._topic, locked)
+            changed = len(locked)
+        if self.record is not None:
+            self.record.batch(cursor, changed)
+        return changed
 
     @property
     def _topic(self) -> str:

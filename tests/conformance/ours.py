@@ -163,7 +163,7 @@ class System:
     def reschedule(self, topic: str, id: str, *, key: str | None = None, delay: float) -> bool:
         return mqueue.reschedule(topic, id, key=key, delay=delay)
 
-    def release(self, topic: str, group: str, **whose: str | None) -> int:
+    def release(self, topic: str, group: str, **whose: Any) -> int:
         return int(mqueue.release(topic, group, **whose))
 
     def remove(self, topic: str, group: str, *, key: str) -> int:

@@ -30,6 +30,8 @@ LEVELS = [
         "pytest_plugin",
         "metrics",
         "checks",
+        "command",
+        "doctor",
         "apps",
         "management",
         "admin",

@@ -22,6 +22,7 @@ from django.utils.translation import gettext_lazy
 from ... import conf
 from ...exceptions import MQueueError
 from ...models import ConsumerGroup, Topic
+from ...service.actions import BY_MAX
 from . import row_ids
 from .display import Text, printable, time_of
 from .views import QueueView
@@ -118,6 +119,11 @@ class Operation(QueueView):
     """The text above the form."""
     next_button: ClassVar[Text] = gettext_lazy("Continue")
     carried: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def user_name(self) -> str:
+        """Return the name of the user, for the record of actions."""
+        return self.request.user.get_username()[:BY_MAX]
 
     def plan(self, data: Data) -> Plan:
         raise NotImplementedError

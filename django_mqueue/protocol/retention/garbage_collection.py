@@ -8,7 +8,7 @@ import time
 from django.db.backends.utils import CursorWrapper
 
 from ... import conf
-from ...policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, replies_topic
+from ...policy.names import RESERVED_SUFFIXES, replies_topic
 from ...store import garbage, replies
 from ...store.connection import session
 from .removing import Removal, unfinished
@@ -26,8 +26,8 @@ LINGER_MS = 60_000
 
 
 def is_kept(topic: str) -> bool:
-    """Return True for topics without garbage collection: dead letters, scheduled messages and reply boxes."""
-    return topic.endswith((*conf.dead_letter_suffixes(), SCHEDULED_SUFFIX, REPLIES_SUFFIX))
+    """Return True for topics without garbage collection: dead letters and reserved topics."""
+    return topic.endswith((*conf.dead_letter_suffixes(), *RESERVED_SUFFIXES))
 
 
 class Collector:
