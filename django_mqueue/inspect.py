@@ -1,4 +1,4 @@
-"""Search and count messages, remove them, and send them to the front.
+"""Search and count messages, and operate on them: remove, delay, hold, redeliver, send to the front.
 
 Each call takes a bounded time, also with large tables. This module also exports the statistics of topics and groups,
 which ``stats`` implements.
@@ -12,7 +12,9 @@ from typing import Any
 
 from . import conf
 from .browse import message_search, operations
+from .browse.erasing import ErasedTopic, erase
 from .policy import names
+from .policy.durations import moment_ms
 from .policy.message_query import (
     LIMIT_MAX,
     Counts,
@@ -57,12 +59,12 @@ from .stats.results import (
 )
 
 __all__ = [
-    "Counts", "Cut", "FailedAttempt", "Figure", "GroupFigures", "Hold", "Inspected", "KnownTopic", "Lag", "Latency",
-    "LatencyStep", "OpenDeliveries", "OpenDelivery", "Page", "PartitionLag", "PartitionPlace", "PartitionPlaces",
-    "Percentiles", "Rates", "ResetPreview", "Series", "Standing", "Stretch", "SubscriberFigures", "TopicFigures",
-    "Topics", "Unreadable", "counts", "deliveries", "group_figures", "groups", "holds", "lag", "latency",
-    "messages", "partitions", "preview_reset", "rates", "remove", "send_to_front", "subscribers", "topic_figures",
-    "topics",
+    "Counts", "Cut", "ErasedTopic", "FailedAttempt", "Figure", "GroupFigures", "Hold", "Inspected", "KnownTopic",
+    "Lag", "Latency", "LatencyStep", "OpenDeliveries", "OpenDelivery", "Page", "PartitionLag", "PartitionPlace",
+    "PartitionPlaces", "Percentiles", "Rates", "ResetPreview", "Series", "Standing", "Stretch", "SubscriberFigures",
+    "TopicFigures", "Topics", "Unreadable", "counts", "delay", "deliveries", "erase", "group_figures", "groups",
+    "hold", "holds", "lag", "latency", "messages", "partitions", "preview_reset", "rates", "redeliver", "remove",
+    "send_to_front", "subscribers", "topic_figures", "topics", "unhold",
 ]  # fmt: skip
 
 Filter = Mapping[str, Any] | Callable[[Inspected], Any]
@@ -230,6 +232,86 @@ def send_to_front(
     return _move(operations.TO_FRONT, topic, filters, limit, dry_run, Author(by, why), using)
 
 
+def delay(
+    topic: str,
+    until: datetime,
+    *,
+    group: str | None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+    **filters: Any,
+) -> int:
+    """Deliver messages to a group no earlier than ``until``, an aware datetime. Return the number of messages.
+
+    The messages are pending, wait for a retry, or are scheduled for this group only. A message of a ``strict`` handler
+    holds back the later messages of its key. Until the message is done, later messages of its partition are not
+    deleted. ``filters``: ``status``, ``key``, ``id``, ``offset``, ``kind``, ``after``, ``before``, ``filter`` and
+    paths, as for ``messages``. The other arguments, transactions and exceptions are the same as for ``remove``.
+    """
+    verb = operations.delay(moment_ms("until", until))
+    return _move(verb, topic, {"group": group, **filters}, limit, dry_run, Author(by, why), using)
+
+
+def hold(
+    topic: str,
+    *,
+    group: str | None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+    **filters: Any,
+) -> int:
+    """Do the same as ``delay``, until ``unhold``. Return the number of messages."""
+    return _move(operations.HOLD, topic, {"group": group, **filters}, limit, dry_run, Author(by, why), using)
+
+
+def unhold(
+    topic: str,
+    *,
+    group: str | None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+    **filters: Any,
+) -> int:
+    """End a ``hold``: the messages are due now. Other messages do not change. Return the number of messages."""
+    return _move(
+        operations.UNHOLD, topic, {"group": group, **filters}, limit, dry_run, Author(by, why), using
+    )
+
+
+def redeliver(
+    topic: str,
+    *,
+    group: str,
+    limit: int | None = None,
+    dry_run: bool = False,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+    **filters: Any,
+) -> int:
+    """Deliver messages again that a group is done with, while the log holds them. Return the number of messages.
+
+    The call appends a copy of each message to the log, for this group alone, with the same id, key, kind, headers and
+    payload. Its attempts start at 1. The copies follow the messages that the log holds already. A second call appends
+    second copies. Copies are not copied, unless ``offset`` selects one. For dead letters, use ``redrive``. Arguments,
+    transactions and exceptions are the same as for ``delay``.
+    """
+    if group is None:
+        raise TypeError("group must be a str: messages are delivered again to one group")
+    return _move(
+        operations.REDELIVER, topic, {"group": group, **filters}, limit, dry_run, Author(by, why), using
+    )
+
+
 def _move(
     verb: operations.Operation,
     topic: str,
@@ -250,7 +332,7 @@ def _move(
     status = filters.pop("status", None)
     if status is not None and status not in verb.statuses:
         raise ValueError(
-            f"status must be one of {', '.join(verb.statuses)}, or None for all but dead, not {status!r}"
+            f"status must be one of {', '.join(verb.statuses)}, or None for all but dead ones, not {status!r}"
         )
     query = message_query(topic, filters, topic_limit=topic_limit())
     if limit is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import group_changes
+from . import collecting, dead_letters, group_changes, message_changes, publishing
 from .verbs import Verb
 
-VERBS: dict[str, Verb] = {verb.name: verb for verb in [*group_changes.VERBS]}
+_SUBJECTS = (publishing, message_changes, dead_letters, group_changes, collecting)
+
+VERBS: dict[str, Verb] = {verb.name: verb for subject in _SUBJECTS for verb in subject.VERBS}

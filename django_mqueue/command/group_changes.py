@@ -11,6 +11,7 @@ from ..service import group_positions, registration, releasing
 from ..service.registration import Start
 from ..stats import topic_list
 from .output import Output
+from .selecting import author_of
 from .verbs import Options, Verb, confirm, moment
 
 
@@ -26,10 +27,6 @@ def _start(text: str) -> Start:
         raise ArgumentTypeError(
             f"must be earliest, latest, an offset or an ISO 8601 time, not {text!r}"
         ) from error
-
-
-def _author(options: Options) -> dict[str, Any]:
-    return {"by": options["by"], "why": options["why"], "using": options["database"]}
 
 
 def _add_group(parser: ArgumentParser) -> None:
@@ -55,7 +52,7 @@ def subscribe(options: Options, output: Output) -> None:
         registration.check_names(topic, group)
         is_new = group not in topic_list.topic(conf.database(using), topic).groups
     else:
-        is_new = registration.subscribe(topic, group, options["start"], **_author(options))
+        is_new = registration.subscribe(topic, group, options["start"], **author_of(options))
     output.values(topic=topic, group=group, is_new=is_new)
     if not is_new:
         output.say("The group was registered before. Its position did not change.")
@@ -73,7 +70,7 @@ def unsubscribe(options: Options, output: Output) -> None:
         f"Group {group!r} no longer receives messages of topic {topic!r}, and its position is deleted."
         f" {figures.workers} subscribers of it run.",
     )
-    registration.unsubscribe(topic, group, **_author(options))
+    registration.unsubscribe(topic, group, **author_of(options))
     output.say("The group is unregistered.")
 
 
@@ -96,7 +93,7 @@ def reset(options: Options, output: Output) -> None:
     if options["dry_run"]:
         return
     confirm(options, f"Reset group {group!r} of topic {topic!r}?")
-    start = group_positions.reset(topic, group, to, force=options["force"], **_author(options))
+    start = group_positions.reset(topic, group, to, force=options["force"], **author_of(options))
     output.values(starts_after=start)
 
 
@@ -124,7 +121,7 @@ def _set_paused(options: Options, output: Output, *, paused: bool) -> None:
         changed = sum(one.registered and one.paused != paused for one in found)
     else:
         change = group_positions.pause if paused else group_positions.resume
-        changed = change(topic, group, **_author(options))
+        changed = change(topic, group, **author_of(options))
     output.values(topic=topic, groups_changed=changed)
 
 
@@ -143,7 +140,7 @@ def release(options: Options, output: Output) -> None:
         held = releasing.held(**arguments)
         output.table("would_release", [{"partition": one.partition, "subscriber": one.owner} for one in held])
         return
-    released = releasing.release(**arguments | _author(options))
+    released = releasing.release(**arguments | author_of(options))
     for name in ("partitions", "locked", "changed"):
         rows = [{"partition": partition} for partition in getattr(released, name)]
         output.table({"partitions": "released"}.get(name, name), rows)

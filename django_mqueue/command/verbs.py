@@ -19,7 +19,8 @@ class Verb:
     """A verb of ``manage.py mqueue``.
 
     ``run``: does the work, and reports to the ``Output``. ``add_arguments``: adds the arguments of the verb.
-    ``changes``: the verb changes something. It then has the options ``--dry-run``, ``--by`` and ``--why``.
+    ``changes``: the verb changes something. It then has the option ``--dry-run``. ``recorded``: the change is an
+    operator's action. The verb then has the options ``--by`` and ``--why``.
     ``deletes``: the verb deletes something. It then asks for confirmation, unless ``--yes`` is given.
     """
 
@@ -29,6 +30,7 @@ class Verb:
     add_arguments: Callable[[ArgumentParser], None] = lambda parser: None
     changes: bool = False
     deletes: bool = False
+    recorded: bool = True
 
     def add_to(self, parser: ArgumentParser) -> None:
         """Add the arguments of the verb, and the options that all verbs of its sort have."""

@@ -31,10 +31,13 @@ def is_kept(topic: str) -> bool:
 
 
 class Collector:
-    """Collects one topic's garbage for one worker. All workers share the cursor and the time in the topic's row."""
+    """Collects one topic's garbage for one worker. All workers share the cursor and the time in the topic's row.
+
+    ``deleted``: the number of messages that this collector has deleted.
+    """
 
     def __init__(self, using: str, topic: str) -> None:
-        self.using, self.topic = using, topic
+        self.using, self.topic, self.deleted = using, topic, 0
         self._next = -math.inf
         self._fruitless = 0
         self._leftovers = ExpiredReplies(using, topic)
@@ -61,10 +64,11 @@ class Collector:
         if is_kept(self.topic):
             return False
         retention = conf.retention_ms(self.topic)
-        has_replies = False
+        has_replies, doomed = False, list[tuple[str, int]]()
 
         def work(cursor: CursorWrapper) -> bool:
-            nonlocal has_replies
+            nonlocal has_replies, doomed
+            doomed = []
             locked = garbage.lock_topic_if_due(cursor, self.topic, interval_ms)
             if locked is None:
                 return False
@@ -92,6 +96,7 @@ class Collector:
             return not (over or rest)
 
         more = session.run(self.using, work)
+        self.deleted += len(doomed)
         if has_replies:
             self._leftovers.sweep_all()
         return more

@@ -1,0 +1,123 @@
+"""Verbs that change messages of a group, or erase messages: redeliver, hold, unhold, delay, remove, erase, hurry."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from .. import inspect
+from .output import Output, Refused
+from .selecting import add_filters, add_limit, author_of, filters_of
+from .verbs import Options, Verb, confirm, duration, moment
+
+
+def _add(parser: ArgumentParser) -> None:
+    parser.add_argument("topic")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--group", help="the group for which the messages change")
+    which.add_argument("--all-groups", action="store_true", help="for every group of the topic")
+    add_filters(parser)
+    add_limit(parser)
+    parser.add_argument("--all", action="store_true", help="all messages: required without a filter")
+
+
+def _add_redeliver(parser: ArgumentParser) -> None:
+    parser.add_argument("topic")
+    parser.add_argument("--group", required=True, help="the group that gets the messages again")
+    add_filters(parser, "status")
+    add_limit(parser)
+    parser.add_argument("--all", action="store_true", help="all messages: required without a filter")
+
+
+def _add_delay(parser: ArgumentParser) -> None:
+    _add(parser)
+    until = parser.add_mutually_exclusive_group(required=True)
+    until.add_argument("--until", type=moment, help="ISO 8601, UTC unless it has a zone")
+    until.add_argument(
+        "--for", dest="duration", type=duration, metavar="TIME", help="from now, such as 30m or 2h"
+    )
+
+
+def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output], None]:
+    """Return the ``run`` of a verb. ``done``: what happened to the messages."""
+
+    def run(options: Options, output: Output, **more: Any) -> None:
+        filters = filters_of(options)
+        if not filters and not options["all"]:
+            raise Refused("no filter is given: select messages by --key, --id, --status …, or give --all")
+        arguments = {"group": options["group"], "limit": options["limit"], **filters, **more}
+        total = change(options["topic"], dry_run=True, using=options["database"], **arguments)
+        if not options["dry_run"]:
+            if total and "yes" in options:
+                confirm(options, f"{total} messages of topic {options['topic']!r}: {done}?")
+            total = change(options["topic"], **arguments, **author_of(options))
+        output.values(topic=options["topic"], group=options["group"], messages=total)
+        output.say(f"{'Would be' if options['dry_run'] else 'Were'} {done}: {total} messages.")
+
+    return run
+
+
+def delay(options: Options, output: Output) -> None:
+    until = options["until"] or datetime.now(UTC) + options["duration"]
+    output.values(until=until)
+
+    def change(topic: str, **arguments: Any) -> int:
+        return inspect.delay(topic, until, **arguments)
+
+    _changes(change, "delayed")(options, output)
+
+
+def _add_erase(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--topic", help="only this topic, with its scheduled messages and dead letters (default: all)"
+    )
+    add_filters(parser, "status", "offset", "kind", "after", "before")
+
+
+def erase(options: Options, output: Output) -> None:
+    arguments = {"topic": options["topic"], **filters_of(options)}
+    found = inspect.erase(**arguments, dry_run=True, using=options["database"])
+    rows = [{"topic": one.topic, "messages": one.found} for one in found]
+    if options["dry_run"] or not found:
+        output.table("found", rows, empty="no messages")
+        return
+    total = sum(one.found for one in found)
+    confirm(
+        options,
+        f"Delete {total} messages of {len(found)} topics, also those that groups have not handled yet?",
+    )
+    done = inspect.erase(**arguments, **author_of(options))
+    columns = ("topic", "found", "deleted", "in_flight", "left")
+    output.table("erased", [{name: getattr(one, name) for name in columns} for one in done])
+    left = sum(one.left for one in done)
+    if left:
+        output.problem(
+            f"{left} messages are left: other transactions have locked them, or they were published meanwhile. Run this"
+            " again; mqueue blockers names the transactions"
+        )
+    else:
+        output.say(
+            "A second search found no message. Archives, and what handlers have stored, are not erased."
+        )
+
+
+VERBS = [
+    Verb(
+        "redeliver", "deliver messages again that a group is done with",
+        _changes(inspect.redeliver, "delivered again"), _add_redeliver, changes=True,
+    ),
+    Verb("hold", "keep messages back until unhold", _changes(inspect.hold, "held"), _add, changes=True),
+    Verb("unhold", "deliver messages that are held", _changes(inspect.unhold, "released"), _add, changes=True),
+    Verb("delay", "deliver messages no earlier than a time", delay, _add_delay, changes=True),
+    Verb(
+        "hurry", "deliver messages now, before all others of their keys",
+        _changes(inspect.send_to_front, "sent to the front"), _add, changes=True,
+    ),
+    Verb(
+        "remove", "remove messages from a group, so that they are not delivered to it",
+        _changes(inspect.remove, "removed"), _add, changes=True, deletes=True,
+    ),
+    Verb("erase", "delete messages from all topics", erase, _add_erase, changes=True, deletes=True),
+]  # fmt: skip
