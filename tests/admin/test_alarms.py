@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from django_mqueue.admin.topics.alarms import of_blocker, of_group, of_topic
 from django_mqueue.inspect import Figure, GroupFigures, Hold, KnownTopic, TopicFigures
+from django_mqueue.stats.alarms import of_blocker, of_group, of_topic
 from django_mqueue.stats.results import HOLD_REASONS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,10 +18,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ...drawing import scales
 from ...drawing.printing import printable as printable
 from ...policy.names import key_of
-from ...stats.results import AT_LEAST, Figure
+from ...stats.texts import age as age
+from ...stats.texts import duration as duration
+from ...stats.texts import number as number
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -34,10 +35,6 @@ EMPTY = "-"
 CELL_CHARACTERS = 100
 NAMES_SHOWN = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = {
-    "ms": gettext_lazy("%(number)s ms"), "s": gettext_lazy("%(number)s s"), "min": gettext_lazy("%(number)s min"),
-    "h": gettext_lazy("%(number)s h"), "d": gettext_lazy("%(number)s d"),
-}  # fmt: skip
 
 Column = Callable[[Any, Any], str]
 
@@ -62,17 +59,6 @@ def moment(when: datetime | int | None, *, short: bool = False) -> str:
         _("%(time)s, epoch %(number)s ms") % {"time": whole, "number": milliseconds},
         seconds if short else whole,
     )
-
-
-def duration(time: timedelta) -> str:
-    """Return the time that something takes: ``340 ms``, ``3 min``, ``2 h 5 min``."""
-    parts = scales.duration_parts(time / timedelta(milliseconds=1))
-    return " ".join(_UNITS[unit] % {"number": number} for number, unit in parts)
-
-
-def age(time: timedelta) -> str:
-    """Return the age of an event. An age below 1 s, also a negative one, is ``under 1 s``."""
-    return _("under 1 s") if time < timedelta(seconds=1) else duration(time)
 
 
 def moment_columns(field: str, description: Text) -> tuple[Column, Column]:
@@ -150,12 +136,6 @@ def quiet(text: Text) -> SafeString:
 def badge(kind: str, text: Text) -> SafeString:
     """Return a state as a badge. ``kind`` (good, waiting, bad, over) names its colour in admin.css."""
     return format_html('<span class="mqueue-badge mqueue-{}">{}</span>', kind, text)
-
-
-def number(figure: Figure) -> str:
-    """Return a figure with its accuracy: ``12``, ``at least 1,000``."""
-    value = f"{figure.value:,}"
-    return _("at least %(number)s") % {"number": value} if figure.how == AT_LEAST else value
 
 
 def listed(names: Sequence[str], most: int = NAMES_SHOWN) -> str:

@@ -14,8 +14,9 @@ from ... import conf, inspect
 from ...exceptions import MQueueError
 from ...inspect import GroupFigures, PartitionLag
 from ...policy import names
-from ...stats import numbers
+from ...stats import alarms, numbers
 from ...stats.groups import group_progress
+from ...stats.summaries import late_after
 from ...store.connection import session
 from ..base import row_ids
 from ..base.display import Text, printable, time_of
@@ -27,7 +28,7 @@ from ..base.views import QueueView
 from ..jobs.job_list import Jobs
 from ..jobs.recurring import PauseJob, RecurringJobs, ResumeJob, RunJob
 from ..jobs.stopping import StopJob
-from ..topics import alarms, charts, status
+from ..topics import charts, status
 from ..topics.overview import NAME_MAX
 from .pausing import PauseGroup, ResumeGroup
 from .resetting import ResetGroup
@@ -171,7 +172,7 @@ class GroupPage(QueueView):
             "topic": topic,
             "group": group,
             "figures": figures,
-            "alarms": alarms.of_group(figures, status.late_after(topic)),
+            "alarms": alarms.of_group(figures, late_after(topic)),
             "span": span,
             "spans": charts.SPANS.values(),
         }

@@ -12,6 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ...browse.masking import may_hold_masked
 from ...models import DeliveryState
 from ...policy.outcomes import outcome
 from ...store.queries import search
@@ -30,7 +31,6 @@ from ..base.display import (
 )
 from ..base.tables import FROM_OFFSET, LIMIT, Found, GroupTable
 from ..base.urls import APP, may
-from .masking import may_hold_masked
 from .message_list import OUTCOMES
 
 MASKED = gettext_lazy("masked: see the message")

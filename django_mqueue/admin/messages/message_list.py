@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf, inspect
-from ...browse import message_search
+from ...browse import masking, message_search
 from ...exceptions import MQueueError
 from ...inspect import Figure, Inspected, Page
 from ...policy import names
@@ -156,8 +156,6 @@ class SearchForm(forms.Form):
 ROWS = 100
 SCAN_LIMIT = 2_000
 """Maximum number of messages that a page reads if no index serves the filter."""
-MASKED_IN_LIST = 16_384
-"""Maximum bytes of a payload that the list reads in order to mask it."""
 COUNTED = 1_000
 KEPT = 10
 """Seconds for which a group's counts stay in Django's cache."""
@@ -211,7 +209,7 @@ class MessagesPage(QueueView):
         topic, start = form.cleaned_data["topic"], self.request.GET.get("start") or None
         topics = [topic] if topic else ["", *conf.topics()]
         sees_everything = all(sees_all(self.request, one) for one in topics)
-        payload_limit = payloads.HEAD_BYTES if sees_everything else MASKED_IN_LIST
+        payload_limit = payloads.HEAD_BYTES if sees_everything else masking.IN_LIST
         if not topic:
             return message_search.newest_of_all(
                 conf.database(), limit=ROWS, start=start, payload_limit=payload_limit

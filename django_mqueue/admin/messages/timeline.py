@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf
+from ...browse import masking
 from ...browse.timeline import GroupView, MessageTimeline, Related, message_timeline
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
@@ -36,8 +37,6 @@ from .message_list import status_badge
 GROUPS = 200
 ERRORS = 100
 """Maximum number of tracebacks on the page; each group has ten at most."""
-MASKED_WHOLE = 4 * 1_048_576
-"""Maximum bytes of a payload that is read whole in order to mask it."""
 EXPLANATIONS = {
     SKIPPED: gettext_lazy("The handler's filter excluded it: no handler received it."),
     DEAD_LETTERED: gettext_lazy(
@@ -68,7 +67,7 @@ class MessagePage(QueueView):
         self.title = _("Message %(offset)s") % {"offset": word}
         message = shown(request, found.message)
         offset = _offset(found)
-        is_withheld = isinstance(message.payload, payloads.Withheld)
+        is_withheld = isinstance(message.payload, masking.Withheld)
         context = self.get_context_data(
             timeline=found,
             offset=offset,
@@ -98,7 +97,7 @@ def read(request: HttpRequest, word: str) -> MessageTimeline | None:
         return None
 
     def limit(topic: str) -> int:
-        return payloads.BODY_BYTES if sees_all(request, topic) else MASKED_WHOLE
+        return payloads.BODY_BYTES if sees_all(request, topic) else masking.WHOLE
 
     return message_timeline(conf.database(), offset, payload_limit=limit, groups=GROUPS)
 

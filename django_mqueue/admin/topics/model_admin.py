@@ -8,7 +8,8 @@ from typing import Any
 from django.http import Http404, HttpRequest
 
 from ... import conf, inspect
-from ...stats import topic_list
+from ...stats import alarms, topic_list
+from ...stats.summaries import group_row
 from ...store.connection import session
 from ..base import row_ids
 from ..base.display import printable
@@ -18,7 +19,7 @@ from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
 from ..groups.pausing import PauseTopic, ResumeTopic
 from ..groups.tools import topic_tools
-from . import alarms, charts, status
+from . import charts, status
 from .actions import ActionsPage
 from .overview import NAME_MAX, OverviewPage
 
@@ -55,7 +56,7 @@ class TopicPage(QueueView):
             "topic": topic,
             "known": about,
             "figures": topic_figures,
-            "groups": [status.group_row(figures[pair]) for pair in pairs],
+            "groups": [group_row(figures[pair]) for pair in pairs],
             "unseen": len(about.groups) - len(pairs),
             "alarms": alarms.of_topic(about, topic_figures, []),
             "holds": [(one, alarm) for one in blockers if (alarm := alarms.of_blocker(one))],

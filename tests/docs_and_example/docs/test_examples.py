@@ -104,7 +104,7 @@ AFTER = {
     "docs/how-to/mask-fields.md": """
 from django.test import override_settings
 from django_mqueue import publish
-from django_mqueue.admin.messages.masking import masked
+from django_mqueue.browse.masking import masked
 from django_mqueue.inspect import messages
 publish("orders", {"order": 1, "card": "4711"})
 publish("orders", [4711])

@@ -10,9 +10,8 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ...inspect import GroupFigures, Hold, KnownTopic, TopicFigures
-from ...stats.results import LATELY
-from ..base.display import age, duration, number
+from .results import LATELY, GroupFigures, Hold, KnownTopic, TopicFigures
+from .texts import age, duration, number
 
 NOTHING = timedelta()
 A_WHILE = timedelta(minutes=10)
