@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from . import collecting, dead_letters, group_changes, message_changes, publishing
+from . import (
+    collecting,
+    dead_letters,
+    group_changes,
+    leases,
+    message_changes,
+    messages,
+    publishing,
+    status,
+    topics,
+    why,
+)
 from .verbs import Verb
 
-_SUBJECTS = (publishing, message_changes, dead_letters, group_changes, collecting)
+_READING = (status, topics, messages, why, leases)
+_CHANGING = (publishing, message_changes, dead_letters, group_changes, collecting)
 
-VERBS: dict[str, Verb] = {verb.name: verb for subject in _SUBJECTS for verb in subject.VERBS}
+VERBS: dict[str, Verb] = {verb.name: verb for subject in _READING + _CHANGING for verb in subject.VERBS}

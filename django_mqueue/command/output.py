@@ -11,6 +11,7 @@ from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +25,9 @@ Row = Mapping[str, Any]
 WIDTH_MAX = 200
 CELL_MAX = 200
 """Maximum characters of a cell of a table."""
+LINE_MIN, GAP = 24, 3
+"""The least width of a cell that is cut, and the width between two columns."""
+FIXED = (int, float, Figure, datetime, timedelta, type(None))
 
 
 class Refused(Exception):
@@ -41,15 +45,29 @@ class Output:
         self.write, self.as_json = write, as_json
         self.problems: list[str] = []
         self._document: dict[str, Any] = {}
+        self._has_table = False
 
-    def table(self, name: str, rows: Sequence[Row], *, title: str = "", empty: str = "none") -> None:
+    def table(
+        self,
+        name: str,
+        rows: Sequence[Row],
+        *,
+        title: str = "",
+        empty: str = "none",
+        on_a_line: str = "",
+        wide: Sequence[str] = (),
+    ) -> None:
         """Print a table. Its columns are the keys of the rows.
 
         ``name``: the key of the list in the JSON document. ``title``: the heading; ``empty``: the text without rows.
+        ``on_a_line``: a column whose cells are cut to the space that the other columns leave. ``wide``: columns that
+        are left out if the terminal is too narrow, the first one first.
         """
         self._document[name] = rows
         if not self.as_json:
-            self.write(drawn(title or _words(name), rows, empty))
+            drawing = drawn(title or _words(name), rows, empty, on_a_line=on_a_line, wide=wide)
+            self.write(f"\n{drawing}" if self._has_table else drawing)
+            self._has_table = True
 
     def values(self, **values: Any) -> None:
         """Print names with their values, one on each line. Values that are None or "" are only in the JSON document."""
@@ -74,24 +92,60 @@ class Output:
             self.write(json.dumps(_plain(document), cls=_Encoder, indent=2))
 
 
-def drawn(title: str, rows: Sequence[Row], empty: str = "none") -> str:
-    """Return a table as text, as wide as the terminal."""
+def drawn(
+    title: str, rows: Sequence[Row], empty: str = "none", *, on_a_line: str = "", wide: Sequence[str] = ()
+) -> str:
+    """Return a table as text, as wide as the terminal. For the arguments see ``Output.table``."""
     if not rows:
         return f"{title}: {empty}"
     width = min(shutil.get_terminal_size((120, 24)).columns, WIDTH_MAX)
+    columns = [_Column(name, rows) for name in dict.fromkeys(name for row in rows for name in row)]
+    for name in wide:
+        if _width(columns, but=on_a_line) > width - (LINE_MIN if on_a_line else 0):
+            columns = [column for column in columns if column.name != name]
     out = io.StringIO()
     console = Console(
         file=out, width=width, no_color=True, force_terminal=False, highlight=False, markup=False
     )
-    table = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE, pad_edge=False)
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    for name in columns:
-        numbers = all(isinstance(row.get(name), (int, float, Figure, type(None))) for row in rows)
-        table.add_column(_words(name), justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(on_a_line(shown(row.get(name)))[:CELL_MAX]) for name in columns))
+    table = Table(box=box.SIMPLE, pad_edge=False, show_edge=False)
+    for column in columns:
+        justify: Any = "right" if column.are_numbers else "left"
+        table.add_column(column.heading, justify=justify, overflow="fold", no_wrap=column.is_fixed)
+        if column.name == on_a_line:
+            column.cut(max(width - _width(columns, but=on_a_line), LINE_MIN))
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*map(Text, cells))
     console.print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip()
+    return "\n".join([title, *(f" {line}".rstrip() for line in out.getvalue().splitlines())])
+
+
+class _Column:
+    """A column of a table. ``is_fixed``: its cells have no line breaks, because they are numbers or times."""
+
+    def __init__(self, name: str, rows: Sequence[Row]) -> None:
+        values = [row.get(name) for row in rows]
+        self.name = name
+        self.are_numbers = all(
+            isinstance(value, (int, float, Figure, type(None))) and not isinstance(value, bool)
+            for value in values
+        )
+        self.is_fixed = all(isinstance(value, FIXED) for value in values)
+        self.heading = _words(name).replace(" ", "\n") if self.is_fixed else _words(name)
+        self.cells = [on_a_line(shown(value))[:CELL_MAX] for value in values]
+
+    @property
+    def width(self) -> int:
+        return max(map(cell_len, [*self.heading.splitlines(), *self.cells]))
+
+    def cut(self, width: int) -> None:
+        self.cells = [
+            cell if cell_len(cell) <= width else f"{set_cell_size(cell, width - 1)}…" for cell in self.cells
+        ]
+
+
+def _width(columns: Sequence[_Column], *, but: str = "") -> int:
+    """Return the width of a table without line breaks. The column ``but`` counts only as a gap."""
+    return 1 + sum((0 if column.name == but else column.width) + GAP for column in columns)
 
 
 def shown(value: Any) -> str:

@@ -84,7 +84,7 @@ def topic_rows(
     counted = numbers.group_figures(pairs, exact=exact, max_age=ages.figures, using=using)
     figures = numbers.topic_figures(names, exact=exact, max_age=ages.figures, using=using)
     overdue = {name: over_retention(one) for name, one in figures.items()}
-    blockers = _blockers([known.topic for known in topics if known.groups], overdue, ages, using)
+    blockers = blockers_of([known.topic for known in topics if known.groups], overdue, ages, using)
     rows = []
     for known in topics:
         name = known.topic
@@ -128,7 +128,7 @@ def over_retention(figures: TopicFigures) -> timedelta:
     return figures.at - figures.oldest_published_at - kept_for
 
 
-def _blockers(
+def blockers_of(
     topics: Sequence[str], overdue: Mapping[str, timedelta], ages: Ages, using: str | None
 ) -> dict[str, list[Hold]]:
     """Return the retention blockers of the topics furthest past retention. Each topic costs several queries."""

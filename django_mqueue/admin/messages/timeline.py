@@ -10,22 +10,13 @@ from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from ... import conf
-from ...browse import masking
+from ...browse import explaining, masking, obstacles
+from ...browse.obstacles import Facts
 from ...browse.timeline import GroupView, MessageTimeline, Related, message_timeline
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
-from ...policy.outcomes import (  # fmt: skip
-    BEFORE_START,
-    DEAD_LETTERED,
-    NOT_RECORDED,
-    REDRIVEN,
-    REMOVED,
-    SET_ASIDE,
-    SKIPPED,
-)
 from ..base.display import EMPTY, moment, printable
 from ..base.forms import parse_offset
 from ..base.urls import allowed_url, link, page_url
@@ -37,18 +28,6 @@ from .message_list import status_badge
 GROUPS = 200
 ERRORS = 100
 """Maximum number of tracebacks on the page; each group has ten at most."""
-EXPLANATIONS = {
-    SKIPPED: gettext_lazy("The handler's filter excluded it: no handler received it."),
-    DEAD_LETTERED: gettext_lazy(
-        "It became a dead letter, which was purged, or was redriven as a message that is now deleted."
-    ),
-    REDRIVEN: gettext_lazy("It became a dead letter, and was redriven."),
-    REMOVED: gettext_lazy("It was removed by hand: no handler received it after that."),
-    SET_ASIDE: gettext_lazy("Its retry was parked outside the log, and was then moved back or removed."),
-    BEFORE_START: gettext_lazy("The group's start position is after it."),
-    NOT_RECORDED: gettext_lazy("The group's position is after it, but no delivery is recorded."),
-}
-"""Explanations for messages that are done although no handler has finished them."""
 
 
 class MessagePage(QueueView):
@@ -68,13 +47,14 @@ class MessagePage(QueueView):
         message = shown(request, found.message)
         offset = _offset(found)
         is_withheld = isinstance(message.payload, masking.Withheld)
+        facts = obstacles.facts(conf.database(), found)
         context = self.get_context_data(
             timeline=found,
             offset=offset,
             message=message,
             headers=EMPTY if is_withheld else payloads.document(message.headers),
             payload=payloads.body(message),
-            rows=[_row(request, found, view) for view in found.group_views],
+            rows=[_row(request, found, view, facts.get(view.group)) for view in found.group_views],
             errors=_attempts(request, found, message),
             related=_related(request, found),
             is_dead_letter=found.message.status == DEAD,
@@ -107,7 +87,9 @@ def _offset(found: MessageTimeline) -> int:
     return found.message.offset if dead_letter is None else dead_letter
 
 
-def _row(request: HttpRequest, found: MessageTimeline, state: GroupView) -> dict[str, Any]:
+def _row(
+    request: HttpRequest, found: MessageTimeline, state: GroupView, facts: Facts | None
+) -> dict[str, Any]:
     """Return the status of the message for one group, as the page shows it."""
     view, parked = state.view, state.parked_retry
     hurry_url = dead_letter_url = None
@@ -118,43 +100,19 @@ def _row(request: HttpRequest, found: MessageTimeline, state: GroupView) -> dict
         dead_letter_url = _dead_letter_url(request, view.dead_letter)
     status = status_badge(view.status, view.outcome) if state.is_for else EMPTY
     until_label, until = _until(state)
+    reasons = explaining.explain(found, state, facts).reasons
     return {
         "view": view,
         "group": state.group,
         "url": allowed_url(request, "group", topic=found.stored_in, group=state.group),
         "status": status if parked is None else status_badge(WAITING),
-        "text": _text(state),
+        "text": " ".join(filter(None, [explaining.status_text(state), *reasons])),
         "until_label": until_label,
         "until": until,
         "hurry_url": hurry_url,
         "dead_letter_url": dead_letter_url,
         "parked_url": None if parked is None else page_url(request, "message_change", parked.offset),
     }
-
-
-def _text(state: GroupView) -> str:
-    """Return sentences about the message's state for the group, or ""."""
-    view = state.view
-    if not state.is_for:
-        return _("It is not for this group.")
-    if state.parked_retry is not None:
-        return _("Its retry is parked outside the log until it is due.")
-    if view.status == DONE:
-        return str(EXPLANATIONS.get(view.outcome or "", ""))
-    sentences = []
-    if view.status == PENDING:
-        sentences.append(_("Not delivered yet."))
-    elif view.status == WAITING and _is_at_the_front(state):
-        sentences.append(_("It is due now, as the next message of its key."))
-    if state.is_paused:
-        sentences.append(_("The group is paused."))
-    return " ".join(sentences)
-
-
-def _is_at_the_front(state: GroupView) -> bool:
-    """Return whether the message was sent to the front of its key: its time is then almost 0."""
-    until = state.view.invisible_until
-    return until is not None and until.timestamp() < 1
 
 
 def _until(state: GroupView) -> tuple[str, str]:
@@ -166,7 +124,7 @@ def _until(state: GroupView) -> tuple[str, str]:
     if view.status == IN_FLIGHT:
         label = _("A handler has it. It is delivered again if not acknowledged by")
         return label, moment(view.invisible_until)
-    if view.status == WAITING and not _is_at_the_front(state):
+    if view.status == WAITING and not explaining.is_at_the_front(view):
         return _("Retry at"), moment(view.invisible_until)
     return "", ""
 
