@@ -41,8 +41,8 @@ EXPLANATIONS = {
 }
 """Explanations for messages that are done although no handler has finished them."""
 
-RESUME, START_WORKER, RELEASE, REDRIVE, RESET, SUBSCRIBE, LOOK_AT_FIRST = (
-    "resume", "start_worker", "release", "redrive", "reset", "subscribe", "look_at_first",
+RESUME, START_WORKER, RELEASE, REDRIVE, RESET, SUBSCRIBE, UNHOLD, HURRY, LOOK_AT_FIRST = (
+    "resume", "start_worker", "release", "redrive", "reset", "subscribe", "unhold", "hurry", "look_at_first",
 )  # fmt: skip
 """The remedies of an explanation."""
 LONG = timedelta(minutes=1)
@@ -74,6 +74,8 @@ def status_text(state: GroupView) -> str:
     view = state.view
     if not state.is_for:
         return _("It is not for this group.")
+    if _is_held(state):
+        return _("An operator holds it.")
     if state.parked_retry is not None:
         return _("Its retry is parked outside the log until it is due.")
     if view.status == DONE:
@@ -83,6 +85,10 @@ def status_text(state: GroupView) -> str:
     if view.status == WAITING and is_at_the_front(view):
         return _("It is due now, as the next message of its key.")
     return ""
+
+
+def _is_held(state: GroupView) -> bool:
+    return state.view.is_held or (state.parked_retry is not None and state.parked_retry.is_held)
 
 
 def is_at_the_front(view: Inspected) -> bool:
@@ -105,21 +111,26 @@ def explain(
     """
     view = state.view
     sentences = [text for text in (status_text(state), *_times(found, state, facts)) if text]
-    if state.is_for and view.errors and (view.status in (WAITING, DEAD) or state.parked_retry is not None):
+    if state.is_for and (view.status in (WAITING, DEAD) or state.parked_retry is not None):
         seen = shown(replace(found.message, errors=view.errors, group=state.group, status=view.status))
-        last = seen.errors[-1]
-        error = last.error.partition("\n")[0]
-        sentences.append(
-            _("Attempt %(attempt)s failed: %(error)s") % {"attempt": last.attempt, "error": error}
-        )
+        sentences += _last_error(seen)
     reasons, remedy, first = _Reasons(found, state, facts, strict).all()
     return Explanation(state.group, tuple(sentences), tuple(reasons), remedy, first)
+
+
+def _last_error(message: Inspected) -> list[str]:
+    """Return a sentence about the last failed attempt, if there is one."""
+    return [
+        _("Attempt %(attempt)s failed: %(error)s")
+        % {"attempt": last.attempt or "?", "error": last.error.partition("\n")[0]}
+        for last in message.errors[-1:]
+    ]
 
 
 def _times(found: MessageTimeline, state: GroupView, facts: Facts | None) -> Iterator[str]:
     """Yield sentences about the times of the message's deliveries."""
     view = state.view
-    if not state.is_for:
+    if not state.is_for or _is_held(state):
         return
     if state.parked_retry is not None:
         values = {"offset": state.parked_retry.offset, "time": time(state.parked_retry.available_at)}
@@ -142,7 +153,10 @@ def _times(found: MessageTimeline, state: GroupView, facts: Facts | None) -> Ite
         attempt = view.attempts if facts is None or facts.is_handed else view.attempts + 1
         values |= {"attempt": attempt, "time": time(view.delivered_at), "until": time(view.invisible_until)}
         yield _("%(subscriber)s has had it since %(time)s, in attempt %(attempt)s.") % values
-        yield _("It is delivered again if not settled by %(until)s.") % values
+        if facts is not None and view.invisible_until is not None and view.invisible_until <= facts.now:
+            yield _("Its visibility timeout ended at %(until)s.") % values
+        else:
+            yield _("It is delivered again if not settled by %(until)s.") % values
     elif view.status == WAITING and not is_at_the_front(view):
         values["time"] = time(view.invisible_until)
         is_due = facts is not None and view.invisible_until is not None and view.invisible_until <= facts.now
@@ -178,8 +192,10 @@ class _Reasons:
             return stopped
         if view.status == IN_FLIGHT:
             return self._in_flight(facts)
+        if _is_held(self.state):
+            return [], UNHOLD, None
         if self.state.parked_retry is not None or self._waits(facts):
-            return [], None, None
+            return [], HURRY, None
         return self._not_delivered(facts)
 
     def _waits(self, facts: Facts) -> bool:
@@ -206,6 +222,8 @@ class _Reasons:
             text = _("%(subscriber)s no longer holds the lease of the partition, and cannot finish it.")
             next_ = _("The next holder of the lease delivers it again, alone.")
             return [text % values, next_, *self._lease(facts)], None if facts.workers else START_WORKER, None
+        if not facts.workers:
+            return [*self._lease(facts), no_worker_text(facts)], START_WORKER, None
         sentences = [
             _("A handler has it.") if facts.is_handed else _("It waits for a free thread of the subscriber.")
         ]
@@ -213,8 +231,6 @@ class _Reasons:
             sentences.append(_("It is in quarantine and runs alone, because a worker may have died of it."))
         if facts.is_expired:
             sentences += self._lease(facts)
-        if not facts.workers:
-            return [*sentences, no_worker_text(facts)], START_WORKER, None
         at = self.view.delivered_at
         return sentences, RELEASE if at is not None and facts.now - at > LONG else None, None
 
@@ -275,18 +291,23 @@ class _Reasons:
         yield text % values
 
 
-def of_message(found: MessageTimeline, now: datetime, workers: int) -> Explanation:
+def of_message(
+    found: MessageTimeline,
+    now: datetime,
+    workers: int,
+    shown: Callable[[Inspected], Inspected] = lambda message: message,
+) -> Explanation:
     """Return the explanation of a message itself, whatever its groups: it is scheduled, a dead letter, or has no group.
 
     ``workers``: the number of live subscribers of the topic, of all groups. They move due messages into the log.
+    ``shown``: masks a message.
     """
     message = found.message
     values = {"group": message.group or message.target or "", "time": time(message.available_at)}
     if message.status == DEAD:
-        values |= {"time": time(message.done_at)}
-        return Explanation(
-            "", (_("It is a dead letter of group %(group)s since %(time)s.") % values,), (), REDRIVE
-        )
+        text = _("It is a dead letter of group %(group)s since %(time)s.")
+        state = [text % {**values, "time": time(message.done_at)}, *_last_error(shown(message))]
+        return Explanation("", tuple(state), (), REDRIVE)
     if message.status == SCHEDULED:
         state = []
         if found.original_offset is not None:
@@ -294,11 +315,11 @@ def of_message(found: MessageTimeline, now: datetime, workers: int) -> Explanati
             state.append(_("It is the parked retry of message %(offset)s for group %(group)s.") % values)
         elif message.target:
             state.append(_("It is only for group %(group)s.") % values)
+        if message.is_held:
+            return Explanation(message.target or "", (*state, _("An operator holds it.")), (), UNHOLD)
         if message.available_at > now:
-            state.append(
-                _("It is scheduled until %(time)s. Then a subscriber moves it into the log.") % values
-            )
-            return Explanation("", tuple(state))
+            text = _("It is scheduled until %(time)s. Then a subscriber moves it into the log.")
+            return Explanation(message.target or "", (*state, text % values), (), HURRY)
         state.append(
             _("It is due since %(time)s, and a subscriber of the topic moves it into the log.") % values
         )

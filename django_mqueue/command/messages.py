@@ -13,11 +13,13 @@ from django.db import connections
 from .. import conf, inspect
 from ..browse import finding, masking, payload_texts
 from ..policy import names
-from ..policy.message_query import DEAD, SCHEDULED, STATUSES, Inspected
+from ..policy.filters import PAYLOAD, filter_of
+from ..policy.message_query import DEAD, SCHEDULED, Inspected
 from ..policy.names import scheduled_topic
 from ..tasks.job_ids import JobId
 from .output import Output, Refused, shown
-from .verbs import Options, Verb, count, moment
+from .selecting import add_filters, filters_of
+from .verbs import Options, Verb, count
 
 NAMED = 20
 """The maximum number of topics that a sentence names."""
@@ -45,17 +47,7 @@ def _payload_limit(options: Options, topics: Iterable[str | None], *, whole: boo
 def _add_peek(parser: ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("--group", help="the status is for this group")
-    parser.add_argument("--status", choices=STATUSES, help="only messages with this status")
-    parser.add_argument("--key", help="only messages with this key")
-    parser.add_argument("--id", help="only the message with this id")
-    parser.add_argument("--offset", type=int, help="only the message at this offset")
-    parser.add_argument("--kind", action="append", help="only messages of this kind; may be repeated")
-    parser.add_argument(
-        "--after", type=moment, metavar="TIME", help="only messages published at this time or later"
-    )
-    parser.add_argument(
-        "--before", type=moment, metavar="TIME", help="only messages published before this time"
-    )
+    add_filters(parser)
     parser.add_argument(
         "--limit", type=count, default=20, metavar="N", help="maximum number of messages (default 20)"
     )
@@ -67,11 +59,19 @@ def _add_peek(parser: ArgumentParser) -> None:
 
 def peek(options: Options, output: Output) -> None:
     topic, whole = options["topic"], options["payload"]
+    filters = filters_of(options)
+    content = {name: filters.pop(name) for name in [*filters] if name.startswith(PAYLOAD)}
+    content |= filters.pop("filter", {})
+    # A filter reads only headers and payload, which ``Message`` and ``Inspected`` both have.
+    test: Any = filter_of(content or None)
+    if test is not None and not options["unmask"]:
+        filters["filter"] = lambda message: test(masking.masked(message))  # No filter can find hidden data.
+    elif test is not None:
+        filters["filter"] = test
     page = inspect.messages(
-        topic, group=options["group"], status=options["status"], key=options["key"], id=options["id"],
-        offset=options["offset"], kind=options["kind"], after=options["after"], before=options["before"],
-        limit=options["limit"], start=options["start"], newest_first=options["newest_first"],
-        payload_limit=_payload_limit(options, [topic], whole=whole), using=options["database"],
+        topic, group=options["group"], limit=options["limit"], start=options["start"],
+        newest_first=options["newest_first"], payload_limit=_payload_limit(options, [topic], whole=whole),
+        using=options["database"], **filters,
     )  # fmt: skip
     messages = [seen(options, message) for message in page]
     rows = [_row(message, whole=whole and output.as_json) for message in messages]

@@ -125,18 +125,19 @@ def _explanations(
     alias: str, found: MessageTimeline, options: Options
 ) -> Iterator[tuple[Explanation, dict[str, Any]]]:
     """Yield the explanation of the message itself, and of each wanted group, with its status."""
-    now, workers = obstacles.topic_facts(alias, found.topic)
-    yield explaining.of_message(found, now, workers), {"status": found.message.status, "outcome": None}
-    facts, wanted = obstacles.facts(alias, found), options["group"]
 
-    def shown_error(message: Inspected) -> Inspected:
+    def shown_as(message: Inspected) -> Inspected:
         return seen(options, message)
 
+    now, workers = obstacles.topic_facts(alias, found.topic)
+    of_itself = explaining.of_message(found, now, workers, shown_as)
+    yield of_itself, {"status": found.message.status, "outcome": None}
+    facts, wanted = obstacles.facts(alias, found), options["group"]
     for view in found.group_views:
         if wanted in (None, view.group):
             strict = _is_strict(found.stored_in, view.group)
             explanation = explaining.explain(
-                found, view, facts.get(view.group), strict=strict, shown=shown_error
+                found, view, facts.get(view.group), strict=strict, shown=shown_as
             )
             yield explanation, {"status": view.view.status, "outcome": view.view.outcome}
     is_log = found.message.status is None and not found.stored_in.endswith(REPLIES_SUFFIX)
