@@ -24,6 +24,7 @@ from .exceptions import (
     MQueueError,
     NotARequest,
     NotMigrated,
+    NoTransaction,
     NotRegistered,
     Postpone,
     Reject,
@@ -57,8 +58,8 @@ __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022 (by subject)
     "BatchFailure", "BrokenTransaction", "ClosedSubscription", "DuplicateMessage", "FencedSubscription", "GroupActive",
     "GroupNotNew", "GroupReadsLog", "GroupTaken", "HandlerError", "LogGap", "MQueueError", "NotARequest",
-    "NotMigrated", "NotRegistered", "Postpone", "Reject", "RequestFailed", "RequestTimeout", "Retry", "StaleDelivery",
-    "Superseded", "TimeLimitExceeded", "TooManyHanging", "WrongDatabase",
+    "NoTransaction", "NotMigrated", "NotRegistered", "Postpone", "Reject", "RequestFailed", "RequestTimeout", "Retry",
+    "StaleDelivery", "Superseded", "TimeLimitExceeded", "TooManyHanging", "WrongDatabase",
     "Message", "OutgoingMessage", "Published", "Reply", "ScheduledMessage",
     "Delays", "ExponentialBackoff", "FixedDelay", "NoRetry", "RetryOn",
     "Delivery", "pause", "reset", "resume", "apublish", "publish", "publish_many", "purge", "redrive", "subscribe",

@@ -32,7 +32,7 @@ class Option:
         if self.is_function:
             fits = value is None or callable(value) or (isinstance(value, str) and "." in value)
             return None if fits else f"must be a callable, or the dotted path of one, not {value!r}"
-        if isinstance(value, bool) or not isinstance(value, self.kind):
+        if (isinstance(value, bool) and self.kind is not bool) or not isinstance(value, self.kind):
             kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
             return f"must be {' or '.join(k.__name__ for k in kinds)}, not {value!r}"
         if self.choices and value not in self.choices:
@@ -58,6 +58,7 @@ OPTIONS: dict[str, Option] = {
     "DLQ_SUFFIX": Option("_dlq", str),
     "MAX_PAYLOAD_BYTES": Option(1_048_576, int, 1, "bytes"),
     "MASK": Option(None, object, is_function=True),
+    "REQUIRE_TRANSACTION": Option(False, bool),
 }
 GENERAL = ("DATABASE", "WAKE_WORKERS")
 """Settings that are the same for all topics."""

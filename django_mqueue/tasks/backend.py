@@ -19,7 +19,7 @@ from ..messages import OutgoingMessage
 from ..policy.ids import uuid7
 from ..policy.message_query import SCHEDULED, message_query
 from ..policy.names import KIND_MAX, check_publish_topic
-from ..service.publish import publish_new, publish_once
+from ..service.publish import check_transaction, publish_new, publish_once
 from ..service.registration import subscribe, topic_limit
 from ..store.connection import session
 from ..store.connection.second_connection import outside_snapshot
@@ -165,8 +165,9 @@ class MQueueBackend(BaseTaskBackend):
         """Enqueue a job in the caller's transaction, with one statement. It exists exactly when that commits.
 
         A unique job has two statements or more. Raises ``JobExists`` if the task says so, and there is another job of
-        its key. Raises ``InvalidTask`` for an invalid task, and ``TypeError`` or ``ValueError`` for arguments that JSON
-        cannot represent or that are too long.
+        its key. Raises ``NoTransaction`` outside a transaction if the setting ``REQUIRE_TRANSACTION`` holds for the
+        queue's topic. Raises ``InvalidTask`` for an invalid task, and ``TypeError`` or ``ValueError`` for arguments
+        that JSON cannot represent or that are too long.
         """
         return self.enqueue_all([(task, args, kwargs)])[0]
 
@@ -185,6 +186,7 @@ class MQueueBackend(BaseTaskBackend):
             self.validate_task(task)
             args, kwargs = normalize_json(list(args)), normalize_json(dict(kwargs))
             id = self.new_id(task, args, kwargs, uuid7())
+            check_transaction(id.topic, self.using)
             options = self.options_of(task.func)
             if options.unique is not None:
                 unique.append(len(results))

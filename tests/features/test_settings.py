@@ -33,6 +33,7 @@ DEFAULTS = {
     "DLQ_SUFFIX": "_dlq",
     "MAX_PAYLOAD_BYTES": 1_048_576,
     "MASK": None,
+    "REQUIRE_TRANSACTION": False,
 }
 
 
@@ -116,6 +117,8 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"DLQ_SUFFIX": "_" * 15}, "DLQ_SUFFIX.* 1 to 14"),
     ({"DLQ_SUFFIX": "_scheduled"}, "DLQ_SUFFIX.* _scheduled"),
     ({"DLQ_SUFFIX": 5}, "DLQ_SUFFIX.* must be str"),
+    ({"REQUIRE_TRANSACTION": 1}, "REQUIRE_TRANSACTION.* must be bool, not 1"),
+    ({"TOPICS": {"orders": {"REQUIRE_TRANSACTION": "yes"}}}, "REQUIRE_TRANSACTION.* must be bool, not 'yes'"),
     ({"MASK": 5}, "MASK.* must be a callable, or the dotted path of one, not 5"),
     ({"MASK": "mask"}, "MASK.* must be a callable, or the dotted path of one, not 'mask'"),
     ({"MASK": "no.such.module"}, "MASK.* cannot be imported: 'no.such.module': ModuleNotFoundError"),

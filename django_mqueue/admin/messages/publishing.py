@@ -238,7 +238,7 @@ class PublishMessage(Operation):
         published = publish.publish(
             topic, outgoing.payload, key=outgoing.key, id=outgoing.id, kind=outgoing.kind, headers=outgoing.headers,
             group=outgoing.group, delay=data["delay"], at=data["at"], priority=outgoing.priority,
-            using=conf.database(),
+            require_transaction=False, using=conf.database(),
         )  # fmt: skip
         self.request.session[PUBLISHED] = [*self._marks(), self._mark(data)][-REMEMBERED:]
         self.published = published.offset

@@ -36,6 +36,17 @@ def in_transaction(using: str) -> bool:
     return connection.in_atomic_block or not connection.get_autocommit()
 
 
+def in_own_transaction(using: str) -> bool:
+    """Return ``in_transaction``, without the transactions in which Django's ``TestCase`` runs each test.
+
+    Django's own check of ``atomic(durable=True)`` ignores the same blocks. So tests find a missing transaction.
+    """
+    if not in_transaction(using):
+        return False
+    blocks = connections[using].atomic_blocks
+    return not blocks or any(not getattr(block, "_from_testcase", False) for block in blocks)
+
+
 def waits_briefly(using: str) -> bool:
     """Return whether a worker's loop uses this thread's connection. Such a loop does not retry lock waits."""
     return getattr(connections[using], "mqueue_waits_briefly", False)
