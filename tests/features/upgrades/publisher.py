@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 
 import django
 
@@ -18,10 +19,12 @@ KEYS, AHEAD = 3, 60
 def main(name: str, topics: list[str]) -> None:
     from django.db import transaction
 
+    import django_mqueue
     from django_mqueue import MQueueError, publish
     from django_mqueue.models import DeliveryState
     from tests.support.shop.models import Door
 
+    print(f"code: {Path(django_mqueue.__file__).parents[1]}", flush=True)
     number = failed = 0
     pause = threading.Event()
     while not Door.objects.filter(name=name).exists():

@@ -1,4 +1,4 @@
-"""Workers and publishers of an earlier commit work on during ``migrate``, and then beside those of this code."""
+"""Workers and publishers of an earlier commit continue during ``migrate``, and share the work with this code."""
 
 from __future__ import annotations
 
@@ -77,6 +77,8 @@ def test_two_versions_share_the_work_on_the_new_tables(version: Version, tmp_pat
         wait_for_more(*latter)
 
         numbers = {name: stopped(publisher, name) for name, publisher in publishers.items()}
+        assert f"code: {directory}\n" in publishers["old"].output()
+        assert f"code: {ROOT}\n" in publishers["new"].output()
         settled = DeliveryState.objects.using(USING).filter(acked=True)
         total = sum(numbers.values()) * KEYS * len(GROUPS)
         wait_until(lambda: settled.count() == total, f"{total} are settled")
