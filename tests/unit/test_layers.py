@@ -19,7 +19,7 @@ PACKAGE = Path(django_mqueue.__file__).parent
 LEVELS = [
     {"exceptions"},
     {"policy", "messages", "conf", "drawing"},
-    {"models", "signals", "tracing"},
+    {"models", "signals", "tracing", "instruments"},
     {"store"},
     {"protocol"},
     {"service"},

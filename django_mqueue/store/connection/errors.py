@@ -66,6 +66,11 @@ def is_retriable(error: BaseException) -> bool:
     return _code(error) in RETRIABLE
 
 
+def retry_reason(error: BaseException) -> str:
+    """Return the reason for which the server ended a transaction that is repeated, as one word."""
+    return {DEADLOCK: "deadlock", LOCK_WAIT_TIMEOUT: "lock_wait"}.get(_code(error), "changed")
+
+
 def is_temporary(error: BaseException) -> bool:
     """Return whether a worker may wait and try again, because the error may be temporary."""
     refused = _code(error) in REFUSED

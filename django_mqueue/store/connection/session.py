@@ -15,6 +15,7 @@ from django.db import DatabaseError, Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
+from ... import instruments
 from ...exceptions import NotMigrated
 from . import errors
 from .dialect import CHARSET
@@ -211,6 +212,7 @@ def _again(using: str, error: Error, attempt: int, *, lock_waits: bool = True) -
         raise error
     if errors.is_lock_wait(error) and (waits_briefly(using) or not lock_waits):
         raise error
+    instruments.record(instruments.TRANSACTIONS_RETRIED, 1, errors.retry_reason(error))
     time.sleep(min(0.002 * 2**attempt, 0.5) * random.random())
 
 
