@@ -6,6 +6,7 @@ from . import (
     collecting,
     dead_letters,
     group_changes,
+    health,
     leases,
     message_changes,
     messages,
@@ -16,7 +17,7 @@ from . import (
 )
 from .verbs import Verb
 
-_READING = (status, topics, messages, why, leases)
+_READING = (status, topics, messages, why, leases, health)
 _CHANGING = (publishing, message_changes, dead_letters, group_changes, collecting)
 
 VERBS: dict[str, Verb] = {verb.name: verb for subject in _READING + _CHANGING for verb in subject.VERBS}

@@ -30,6 +30,7 @@ def test_the_counters_agree_with_what_happened() -> None:
         {"n": 1}, {"n": 2}, {"n": 3, "do": "fail", "times": 1}, {"n": 4, "do": "reject"},
         {"n": 5, "do": "postpone", "times": 1, "delay": 0.05},
     ]  # fmt: skip
+    subscribe("orders", "billing")
     with Workers() as workers:
         worker = workers.start("orders:billing", "--metrics-port", "0", "--metrics-address", "127.0.0.1")
         before = scraped(url_of(worker))
