@@ -18,7 +18,7 @@ from .snapshot import Snapshot, snapshot
 
 logger = logging.getLogger("django_mqueue")
 
-MAX_AGE = 5.0
+MAX_AGE = 10.0
 """Seconds for which the figures stay in Django's cache."""
 WAIT = 10.0
 """Seconds for which a scrape waits for another scrape that reads the database."""
