@@ -1,4 +1,4 @@
-"""``promtool``, which checks rules of Prometheus: from the system, or unpacked from Debian's package into ``.local``."""
+"""``promtool``, which checks rules of Prometheus: of the system, or unpacked from Debian's package into ``.local``."""
 
 from __future__ import annotations
 

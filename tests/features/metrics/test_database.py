@@ -66,7 +66,9 @@ def test_a_group_that_keeps_old_messages_is_named_with_the_reason() -> None:
     Message.objects.update(published_at=database_ms() - 3 * HOUR)
     found = collected()
     assert found("mqueue_deletion_overdue_seconds", topic="orders") == pytest.approx(7200, abs=60)
-    assert found("mqueue_deletion_blocked_seconds", reason="no_worker", **BILLING) == pytest.approx(7200, abs=60)
+    assert found("mqueue_deletion_blocked_seconds", reason="no_worker", **BILLING) == pytest.approx(
+        7200, abs=60
+    )
     HeartbeatFactory.create(**{"topic": "orders", "consumer_group": "billing"})
     assert collected().values_of("mqueue_deletion_blocked_seconds", "reason") == {"pending"}
 
@@ -101,7 +103,9 @@ def test_labels_are_never_keys_or_partitions() -> None:
     assert len(found) < 30
 
 
-def test_the_number_of_series_is_bounded_and_the_worst_topics_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_series_is_bounded_and_the_worst_topics_come_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Of six topics, the three that look worst have metrics: two without a worker, one of them without a group."""
     monkeypatch.setattr(snapshot, "TOPICS_MAX", 3)
     monkeypatch.setattr(snapshot, "GROUPS_MAX", 3)

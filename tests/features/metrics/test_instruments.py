@@ -21,6 +21,7 @@ from django_mqueue.metrics import workers
 from django_mqueue.metrics.workers import OTHER, WorkerCounts, WorkersCollector
 from tests.support.running import registered, run
 from tests.support.subscribers import poll_until
+from tests.support.transactions import rolled_back
 
 from .scraping import Samples, parsed
 
@@ -116,15 +117,12 @@ def test_the_meter_and_prometheus_get_the_same_measurements(
 def test_only_committed_messages_are_counted_and_no_duplicates(counts: WorkerCounts, tmp_path: Path) -> None:
     publish("orders", 1, id="one")
     publish("orders", 1, id="one")
-    with pytest.raises(LookupError), transaction.atomic():
+    with rolled_back():
         publish("orders", 2)
-        raise LookupError
     with transaction.atomic():
         publish_many("orders", [OutgoingMessage(3), OutgoingMessage(4, id="one")])
         assert read(tmp_path)("mqueue_messages_published_total") == 1
-    assert read(tmp_path)("mqueue_messages_published_total", topic="orders") == 2 + (
-        1 if publish("orders", 5, id="one").created else 0
-    )
+    assert read(tmp_path)("mqueue_messages_published_total", topic="orders") == 2
 
 
 def test_a_subscription_is_counted(counts: WorkerCounts, tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def test_the_reference_has_each_metric_with_its_labels() -> None:
     MessageFactory.create(topic="old")
     rows = dict(re.findall(r"^\| `(mqueue_[a-z_]+)` \| ([^|]*?) ?\|", REFERENCE, re.MULTILINE))
     output = collected()
-    gauges = {name: {label for found, has in output if found == name for label, _ in has} for name in output.names}
+    gauges = {
+        name: {label for found, has in output if found == name for label, _ in has} for name in output.names
+    }
     measured = {one.name: set(one.labels) for one in (*INSTRUMENTS, OTHER_COUNT)}
     assert {name: set(re.findall(r"\w+", labels)) for name, labels in rows.items()} == gauges | measured
     for one in INSTRUMENTS:

@@ -97,7 +97,9 @@ def test_one_port_serves_all_children_and_the_counters_survive_a_replacement() -
         wait_until(lambda: scraped(url)("mqueue_messages_finished_total", **BILLING) == 80, "they count, too")
         for child in children(worker):
             os.kill(child, signal.SIGTERM)
-        wait_until(lambda: scraped(url)("mqueue_messages_finished_total", **BILLING) == 80, "all are replaced")
+        wait_until(
+            lambda: scraped(url)("mqueue_messages_finished_total", **BILLING) == 80, "all are replaced"
+        )
         assert worker.stop() == 0
     assert len(set(Step.objects.values_list("pid", flat=True))) > 1
 
