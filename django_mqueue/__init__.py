@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from .service.topics import Topic
     from .workers.registry import consumer
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [  # noqa: RUF022 (by subject)
     "BatchFailure", "BrokenTransaction", "ClosedSubscription", "DuplicateMessage", "FencedSubscription", "GroupActive",
