@@ -316,6 +316,19 @@ assert [r["mqueue_event"] for r in records if r["mqueue_event"].startswith("work
     "worker_started", "worker_stopped"]
 """
 
+AFTER["docs/how-to/erase-a-persons-data.md"] = """
+assert sum(one.deleted for one in erased) == 2 and not any(one.left for one in erased), erased
+from django_mqueue.models import Message
+assert not Message.objects.filter(topic__startswith="orders").exists()
+"""
+
+AFTER["docs/how-to/move-from-an-outbox.md"] = (
+    RUN_HANDLERS.replace("handlers()", "handlers(['order-events:mail'])")
+    + """
+assert seen == [row] and not published[0].created, (seen, published)
+"""
+)
+
 AFTER["docs/how-to/run-a-worklist.md"] = """
 from django.core.management import call_command
 from django_mqueue.worklists.preparing import prepare
