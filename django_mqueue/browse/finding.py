@@ -12,9 +12,9 @@ from ..service import message_views
 from ..stats.topic_list import dead_letters_of
 from ..store import dead_letters, gates
 from ..store.connection import session
-from ..store.queries import find as store
 from ..store.queries import message_pages, one_message, skip_scan, topic_index
-from ..store.queries.find import Hit, Place
+from ..store.queries import search as store
+from ..store.queries.search import Hit, Place
 from ..store.scheduling.parked_retries import PARKED
 
 PARTITIONS_MAX, PARTITIONS_OF_ALL = 1_000, 50_000

@@ -160,6 +160,7 @@ def _remedy(found: MessageTimeline, explanation: Explanation, offset: int) -> st
     topic, group = quote(found.stored_in), quote(explanation.group or "GROUP")
     original, id = quote(found.topic), quote(found.message.id)
     letter_of = quote(explanation.group or found.message.group or "GROUP")
+    of_group = f"--group {group}" if explanation.group else "--all-groups"
     worker = f"{found.topic}:{explanation.group}" if explanation.group else found.topic
     start = f"runconsumer {quote(worker)}"
     if explanation.group == TASKS and found.topic.startswith(TASK_TOPICS):
@@ -171,6 +172,8 @@ def _remedy(found: MessageTimeline, explanation: Explanation, offset: int) -> st
         explaining.REDRIVE: f"mqueue redrive {original} --group {letter_of} --id {id}",
         explaining.RESET: f"mqueue reset {topic} {group} {offset} --dry-run",
         explaining.SUBSCRIBE: f"mqueue subscribe {topic} {group}",
+        explaining.UNHOLD: f"mqueue unhold {original} {of_group} --id {id}",
+        explaining.HURRY: f"mqueue hurry {original} {of_group} --id {id}",
         explaining.LOOK_AT_FIRST: f"mqueue why {topic} {explanation.first} --group {group}",
     }
     command = commands.get(explanation.remedy or "")

@@ -106,7 +106,7 @@ def _row(
         "group": state.group,
         "url": allowed_url(request, "group", topic=found.stored_in, group=state.group),
         "status": status if parked is None else status_badge(WAITING),
-        "text": " ".join(filter(None, [explaining.status_text(state), *reasons])),
+        "text": printable(" ".join(filter(None, [explaining.status_text(state), *reasons]))),
         "until_label": until_label,
         "until": until,
         "hurry_url": hurry_url,
@@ -122,7 +122,7 @@ def _until(state: GroupView) -> tuple[str, str]:
     if is_over and view.done_at is not None:
         return _("Since"), moment(view.done_at)
     if view.status == IN_FLIGHT:
-        label = _("A handler has it. It is delivered again if not acknowledged by")
+        label = _("It is delivered again if not acknowledged by")
         return label, moment(view.invisible_until)
     if view.status == WAITING and not explaining.is_at_the_front(view):
         return _("Retry at"), moment(view.invisible_until)

@@ -8,6 +8,7 @@ from typing import Any
 from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
+from django.utils import translation
 
 from ...command.all_verbs import VERBS
 from ...command.output import Output, Refused
@@ -38,7 +39,8 @@ class Command(BaseCommand):
         """Run a verb. Return the reasons for exit status 1."""
         output = Output(self.stdout.write, as_json=options["json"])
         try:
-            VERBS[options["part"]].run(options, output)
+            with translation.override(None):  # One language for people and monitoring.
+                VERBS[options["part"]].run(options, output)
         except (Refused, MQueueError, TypeError, ValueError) as problem:
             raise CommandError(str(problem)) from problem
         except DatabaseError as problem:

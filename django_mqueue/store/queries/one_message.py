@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ...policy.batching import PER_STATEMENT
 from ..connection import session
 from ..connection.dialect import NOW_MS, names_table
 from .branches import fetch_each
@@ -159,7 +160,7 @@ def ahead(
     params = [
         (group, group, topic, partition, acked, offset, group, topic, partition) for group, acked in positions
     ]
-    counted = fetch_each(using, count, params)
+    counted = fetch_each(using, count, params, PER_STATEMENT)
     found = {
         group: Ahead(int(opened), int(read) == limit, int(first))
         for (group, _), ((read, opened, first),) in zip(positions, counted, strict=True)
@@ -169,7 +170,8 @@ def ahead(
         "SELECT %s, in_flight, invisible_until, delivered_to, delivered_at FROM queue_delivery_state"
         " FORCE INDEX (PRIMARY) WHERE consumer_group = %s AND topic = %s AND partition_key = %s AND message_offset = %s"
     )
-    states = fetch_each(using, state, [(group, topic, partition, one.first) for group, one in found.items()])
+    wanted = [(group, topic, partition, one.first) for group, one in found.items()]
+    states = fetch_each(using, state, wanted, PER_STATEMENT)
     for group, rows in zip(list(found), states, strict=True):
         for in_flight, until, delivered_to, at in rows:
             found[group] = found[group]._replace(
@@ -188,7 +190,7 @@ def last_seen(using: str, topic: str, groups: Sequence[str]) -> dict[str, tuple[
         " FORCE INDEX (queue_heartbeats_subscriber) WHERE consumer_group = %s AND topic = %s"
         " ORDER BY heartbeat_at DESC LIMIT 1"
     )
-    found = fetch_each(using, query, [(group, topic) for group in groups])
+    found = fetch_each(using, query, [(group, topic) for group in groups], PER_STATEMENT)
     return {
         group: (str(rows[0][0]), int(rows[0][1])) for group, rows in zip(groups, found, strict=True) if rows
     }
