@@ -16,17 +16,15 @@ from tests.servers import kind_of_run
 DUMP_OPTIONS = ["--single-transaction", "--no-tablespaces"]
 
 
+def _need(name: str, package: str) -> Need:
+    return Need(name, package, lambda: bool(program(name)))
+
+
 def _tools() -> tuple[list[str], list[str]]:
     """Return the commands that dump and that restore. Skip the test if they cannot be installed."""
     try:
         if kind_of_run() == "mariadb":
-            needed = {"mariadb-dump": "mariadb-client", "mariadb": "mariadb-client-core"}
-            provide(
-                [
-                    Need(name, package, lambda name=name: bool(program(name)))
-                    for name, package in needed.items()
-                ]
-            )  # type: ignore[misc]
+            provide([_need("mariadb-dump", "mariadb-client"), _need("mariadb", "mariadb-client-core")])
             return [str(program("mariadb-dump"))], [str(program("mariadb"))]
         usr = unpacked("mysql-client") / "usr"
     except EnvironmentProblem as problem:

@@ -7,12 +7,13 @@ from django.db import transaction
 from django.test import override_settings
 
 from django_mqueue import NoTransaction
-from django_mqueue.tasks.compat import task_backends
+from django_mqueue.tasks.backend import Call
 from django_mqueue.testing import perform_job
 from tests.support.processes import FAST
 from tests.support.transactions import statements
 
 from . import jobs
+from .test_contract import backend
 from .test_recurring import due, make_due, recurring, scheduled, text, the_job, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -23,15 +24,15 @@ REQUIRED = {**FAST, "REQUIRE_TRANSACTION": True}
 @override_settings(MQUEUE=REQUIRED)
 def test_a_job_is_enqueued_in_a_transaction_only() -> None:
     """A second queue does not change that, although the backend opens a transaction for several queues."""
-    calls = [(jobs.add, [1, 2], {}), (jobs.add.using(queue_name="mail"), [3, 4], {})]
+    calls: list[Call] = [(jobs.add, [1, 2], {}), (jobs.add.using(queue_name="mail"), [3, 4], {})]
     with statements() as seen:
         with pytest.raises(NoTransaction, match=r"topic 'tasks\.default'"):
             jobs.add.enqueue(1, 2)
         with pytest.raises(NoTransaction):
-            task_backends["default"].enqueue_all(calls)
+            backend().enqueue_all(calls)
     assert seen == []
     with transaction.atomic():
-        results = task_backends["default"].enqueue_all(calls)
+        results = backend().enqueue_all(calls)
     work()
     for result in results:
         result.refresh()

@@ -58,6 +58,10 @@ class Processes(Workers):
         self.all.append(worker)
         return worker
 
+    def __enter__(self) -> Processes:
+        super().__enter__()
+        return self
+
     def publish(self, name: str, *topics: str) -> Worker:
         """Start a publisher of a steady stream."""
         return self.run(("tests.features.upgrades.publisher",), name, *topics)

@@ -42,7 +42,7 @@ def assert_effects_and_acks_agree() -> None:
     assert len(in_log("receipts")) == settled.total()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_restored_backup_keeps_each_promise(tmp_path: Path) -> None:
     """During the backup, messages are published and handled, a handler runs, and a transaction is open.
 
