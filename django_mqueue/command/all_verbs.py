@@ -11,13 +11,14 @@ from . import (
     message_changes,
     messages,
     publishing,
+    server,
     status,
     topics,
     why,
 )
 from .verbs import Verb
 
-_READING = (status, topics, messages, why, leases, health)
+_READING = (status, topics, messages, why, leases, health, server)
 _CHANGING = (publishing, message_changes, dead_letters, group_changes, collecting)
 
 VERBS: dict[str, Verb] = {verb.name: verb for subject in _READING + _CHANGING for verb in subject.VERBS}

@@ -63,7 +63,11 @@ def unsubscribe(options: Options, output: Output) -> None:
     registration.check_names(topic, group)
     figures = group_figures([(topic, group)], using=using)[topic, group]
     output.values(topic=topic, group=group, was_registered=figures.registered, pending=figures.pending)
-    if options["dry_run"] or not figures.registered:
+    if options["dry_run"]:
+        return
+    if not figures.registered:
+        confirm(options, f"Group {group!r} is not registered. Delete the state that it may have left?")
+        registration.unsubscribe(topic, group, **_author(options))
         return
     confirm(
         options,

@@ -69,6 +69,14 @@ class Output:
             self.write(f"\n{drawing}" if self._has_table else drawing)
             self._has_table = True
 
+    def entries(self, name: str, rows: Sequence[Row], text: Callable[[Row], str]) -> None:
+        """Print ``text(row)`` for each row, for rows whose values are too long for a table."""
+        self._document[name] = rows
+        if not self.as_json:
+            for row in rows:
+                self.write("")
+                self.write("\n".join(map(for_terminal, text(row).split("\n"))))
+
     def values(self, **values: Any) -> None:
         """Print names with their values, one on each line. Values that are None or "" are only in the JSON document."""
         self._document |= values

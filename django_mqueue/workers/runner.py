@@ -25,9 +25,11 @@ from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
 from ..protocol.takeover import RECONNECT
 from ..protocol.waking.polling import Polling
+from ..service.actions import this_process
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store.connection import errors, session
 from ..store.connection.autocommit import lazy_autocommit
+from ..store.connection.program import named_sessions
 from ..store.connection.session_lock import worker_session
 from .dispatcher import Dispatcher
 from .liveness import LivenessFile
@@ -83,6 +85,7 @@ class Runner:
         self._tailer = Tailer(self.using, self._signals)
         self._handlers: dict[Subscriber, Handler] = {}
         self.name = name = check_name("name", options.name or default_name(), SUBSCRIBER_MAX)
+        self._program = f"worker {name}: {this_process()}"
         for handler in handlers:
             its_options = handler.options(self.using, batch_size=options.batch_size)
             subscriber = Subscriber(
@@ -136,6 +139,7 @@ class Runner:
             self._liveness,
             self._beside(self.name),
             self._signals,
+            named_sessions(self.using, self._program),
             worker_session(self.using, self._idle_timeout()) as self._check_connection,
             lazy_autocommit(self.using),
             nullcontext() if self.options.drain else self._polling,

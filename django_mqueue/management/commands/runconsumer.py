@@ -20,7 +20,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 
 from ... import conf
-from ...checks import server_problems
+from ...checks import READ_ONLY, server_problems
 from ...exceptions import MQueueError
 from ...service.subscription import BATCH_MAX
 from ...service.topics import problem_of
@@ -270,12 +270,15 @@ class Command(BaseCommand):
     def _problems(self, alias: str) -> list[CheckMessage]:
         """Return the problems of the server; empty if it is not available, because the runner waits for it.
 
-        Raises ``CommandError`` if the server stays unreachable for a reason that is probably a mistake in the settings.
+        A server that refuses writes gets some seconds, because a failover may not be finished. Raises ``CommandError``
+        if the server stays unreachable for a reason that is probably a mistake in the settings.
         """
         deadline = time.monotonic() + MISTAKEN_AFTER
         while True:
             try:
-                return server_problems(alias)
+                problems = server_problems(alias)
+                if time.monotonic() >= deadline or all(one.id != READ_ONLY for one in problems):
+                    return problems
             except DatabaseError as error:
                 if not errors.is_temporary(error):
                     raise
