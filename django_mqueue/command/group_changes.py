@@ -67,7 +67,7 @@ def unsubscribe(options: Options, output: Output) -> None:
         return
     if not figures.registered:
         confirm(options, f"Group {group!r} is not registered. Delete the state that it may have left?")
-        registration.unsubscribe(topic, group, **_author(options))
+        registration.unsubscribe(topic, group, **author_of(options))
         return
     confirm(
         options,

@@ -71,7 +71,7 @@ def _settings() -> list[Finding]:
 
 def _of_tables(using: str) -> list[Finding]:
     found = _tried("migrations", lambda: tables.migrations(using))
-    if not found:
+    if all(one.severity == INFO for one in found):
         found += _tried("tables", lambda: tables.findings(using))
     if any(one.severity == ERROR for one in found):
         return found  # The other checks would fail for the same reason.

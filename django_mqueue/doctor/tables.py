@@ -7,12 +7,13 @@ from typing import Any
 
 from django.db import connections, models
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.recorder import MigrationRecorder
 
 from .. import conf
 from ..models import BINARY, DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
 from ..store.gates import GATES, SLOTS
-from ..store.server import plans, tables
-from .findings import ERROR, WARNING, Finding
+from ..store.server import plans, privileges, tables
+from .findings import ERROR, INFO, WARNING, Finding
 
 MODELS: tuple[type[models.Model], ...] = (Message, DeliveryState, PartitionLease, Offset, SubscriberHeartbeat)
 LABELS = ("django_mqueue", "mqueue_worklists")
@@ -20,6 +21,13 @@ LABELS = ("django_mqueue", "mqueue_worklists")
 
 def migrations(using: str) -> list[Finding]:
     """Return the finding about migrations that are not applied."""
+    if privileges.missing(using, {MigrationRecorder.Migration._meta.db_table: ["SELECT"]}):
+        return [
+            Finding(
+                INFO, "migrations", "the account may not see which migrations are applied",
+                "Only migrate needs to know it.", f"manage.py showmigrations --database {using}, as the owner",
+            )
+        ]  # fmt: skip
     executor = MigrationExecutor(connections[using])
     targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] in LABELS]
     pending = [f"{migration.app_label}.{migration.name}" for migration, _ in executor.migration_plan(targets)]

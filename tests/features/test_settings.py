@@ -17,6 +17,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as Sqlite
 from django.test import override_settings
 
 from django_mqueue import checks, conf
+from django_mqueue.doctor import servers
 
 DEFAULTS = {
     "DATABASE": "default",
@@ -254,9 +255,9 @@ class TestTheServer:
             assert ids() == {"django_mqueue.W007"}
 
     def test_a_server_older_than_those_tested(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(checks, "MARIADB_LEAST", (99, 0))
-        monkeypatch.setattr(checks, "MYSQL_LEAST", (99, 0))
-        assert ids() == {"django_mqueue.W001"}
+        monkeypatch.setattr(servers, "MARIADB_LEAST", (99, 0))
+        monkeypatch.setattr(servers, "MYSQL_LEAST", (99, 0))
+        assert ids() == {"django_mqueue.E009"}
 
     def test_another_databases_check_is_not_run(self) -> None:
         """The check uses only the queue's database, and only if the command names it."""

@@ -134,6 +134,11 @@ def is_denied(error: BaseException) -> bool:
     return _code(error) in NO_PRIVILEGE
 
 
+def is_read_only(error: BaseException) -> bool:
+    """Return whether the server or the session refuses all writes."""
+    return _code(error) in _READ_ONLY
+
+
 def is_no_database(error: BaseException) -> bool:
     """Return whether the database does not exist, or the account may not use it."""
     return _code(error) in NO_DATABASE

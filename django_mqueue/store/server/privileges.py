@@ -49,7 +49,7 @@ def _is_denied(using: str, sql: str) -> bool:
             cursor.execute(sql)
             cursor.fetchall()
     except DatabaseError as error:
-        if not errors.is_denied(error):
+        if not errors.is_denied(error) and not errors.is_read_only(error):
             raise
-        return True
+        return errors.is_denied(error)
     return False

@@ -16,6 +16,7 @@ import django_mqueue
 import django_mqueue.spark
 from django_mqueue import checks, conf, exceptions, models, signals
 from django_mqueue import inspect as inspecting
+from django_mqueue.doctor import routes, servers, variables
 from django_mqueue.messages import Message
 from django_mqueue.spark.cli.arguments import add_connection, add_launching
 from django_mqueue.spark.cli.verbs import VERBS
@@ -187,8 +188,8 @@ def test_signals_are_all_there_with_their_arguments() -> None:
 
 
 def test_checks_are_all_there() -> None:
-    source = inspect.getsource(checks)
-    numbers = set(re.findall(r"\b([EW]\d{3})\b", source))
+    sources = [inspect.getsource(module) for module in (checks, routes, servers, variables)]
+    numbers = set(re.findall(r"\b([EW]\d{3})\b", "\n".join(sources)))
     assert numbers
     assert {cell.removeprefix("django_mqueue.") for cell in first_cells("checks.md")} >= numbers
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 Run = Callable[..., str]
 
@@ -30,5 +30,18 @@ def mqueue_json(mqueue: Run) -> Callable[..., dict[str, Any]]:
     def run(*arguments: object) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(mqueue(*arguments, "--json"))
         return document
+
+    return run
+
+
+@pytest.fixture
+def failing() -> Callable[..., tuple[dict[str, Any], str]]:
+    """Run a verb that exits with status 1. Return its document and the reasons."""
+
+    def run(*arguments: object) -> tuple[dict[str, Any], str]:
+        out = io.StringIO()
+        with pytest.raises(CommandError) as caught:
+            call_command("mqueue", *map(str, arguments), "--json", stdout=out)
+        return json.loads(out.getvalue()), str(caught.value)
 
     return run
