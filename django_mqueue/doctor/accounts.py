@@ -1,4 +1,4 @@
-"""What the account of the settings may do, compared with what it needs: docs/how-to/grant-privileges.md."""
+"""Compare the privileges of the account in the settings with docs/how-to/grant-privileges.md."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Blockers:
 
     @property
     def blocking(self) -> list[Session]:
-        """Return the connections that block others and do not wait themselves, then those that have published."""
+        """Return the connections that block others and do not wait themselves, then the publishing connections."""
         waiting = {one.waiting.id for one in self.waits}
         found = {one.blocking.id: one.blocking for one in self.waits if one.blocking is not None}
         found |= {one.session.id: one.session for one in self.transactions}

@@ -1,4 +1,4 @@
-"""What is between this program and the server: proxies, encryption, clocks."""
+"""Proxies between this program and the server, encryption, and the clocks of both."""
 
 from __future__ import annotations
 

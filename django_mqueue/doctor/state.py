@@ -1,4 +1,4 @@
-"""The queue's rows: leases that nobody renews, retention blockers, topics without a group, state of unknown groups."""
+"""The queue's rows: expired leases, retention blockers, topics without a group, state of unknown groups."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _expired_leases(using: str, pairs: Sequence[tuple[str, str]]) -> Iterator[Fi
         # A live group takes over an expired lease within seconds.
         for one in leftovers.expired_leases(using, topic, group, 2 * conf.lease_ms(topic)):
             age = scales.duration(one.silent_ms)
-            what = f"{one.leases} leases of group {group} on {topic} were not renewed for {age} by {one.name}"
+            what = f"{one.name} has not renewed leases of group {group} on {topic} for {age}: {one.leases}"
             if alive.get((topic, group)):
                 why = (
                     "Their messages are not delivered, although workers of the group are alive. An open transaction"
@@ -167,7 +167,7 @@ def _without_messages(using: str, pairs: Sequence[tuple[str, str]]) -> Iterator[
         if count := leftovers.without_message(using, topic, group):
             yield Finding(
                 WARNING, "state",
-                f"of the first {leftovers.COUNT_MAX} delivery states of {group} on {topic}, {count} have no message",
+                f"delivery states of {group} on {topic} without a message: {count} of the first {leftovers.COUNT_MAX}",
                 "Messages were deleted by hand, or one table was restored. The rows take space, and are never deleted.",
                 "Stop the group's workers, and run: " + leftovers.delete_without_message(topic, group),
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""State of groups that are no longer registered, and leases that nobody renews. Takes no lock.
+"""State of groups that are no longer registered, and leases that are not renewed. Takes no lock.
 
 The tables may be large, so names are found by skip scans, and rows are counted up to a limit.
 """

@@ -68,7 +68,8 @@ def _programs(using: str) -> dict[int, str]:
 def _attributes(using: str) -> Mapping[tuple[int, str], str]:
     """Return the attributes that client libraries send, by session and name.
 
-    Without privileges on the performance schema, only MySQL shows them, and only those of the account's own sessions.
+    Without privileges on the performance schema, MySQL shows the attributes of the account's own sessions, and MariaDB
+    shows none.
     """
     sql = (
         "SELECT PROCESSLIST_ID, ATTR_NAME, ATTR_VALUE FROM performance_schema.{} WHERE ATTR_NAME IN (%s, %s)"

@@ -189,18 +189,21 @@ def test_a_worker_shows_its_name(own: str, mqueue_json: Json) -> None:
     (blocking,) = document["blocking"]
     assert blocking["program"] == wait["its_program"]
     assert "messages that it handled in the transaction are delivered again" in blocking["effect"]
-    assert not wait["program"].startswith("worker")
+    connections[own].close()
+    with connections[own].cursor() as cursor:
+        cursor.execute(f"SELECT @{VARIABLE}")
+        assert cursor.fetchone() == (None,)
 
 
 def test_a_project_names_its_web_processes(own: str, mqueue_json: Json) -> None:
     """As docs/reference/mqueue-doctor.md says: with ``init_command``."""
     options = connections.settings[own]["OPTIONS"]
-    with patch.dict(options, init_command=f"SET @{VARIABLE} = 'web shop-1'"):
-        with HeldTransaction(lambda: publish("orders", {"order": 1}, using=own), using=own) as held:
-            document = find(
-                mqueue_json, own, lambda found: found["transactions"], "the transaction is visible"
-            )
-            held.rollback()
+    with (
+        patch.dict(options, init_command=f"SET @{VARIABLE} = 'web shop-1'"),
+        HeldTransaction(lambda: publish("orders", {"order": 1}, using=own), using=own) as held,
+    ):
+        document = find(mqueue_json, own, lambda found: found["transactions"], "the transaction is visible")
+        held.rollback()
     assert document["transactions"][0]["program"] == "web shop-1"
     assert document["blocking"][0]["program"] == "web shop-1"
     assert document["blocking"][0]["pid"] > 0

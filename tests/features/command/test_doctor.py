@@ -171,7 +171,7 @@ def test_leases_that_nobody_renews(mqueue_json: Json) -> None:
     subscribe("orders", "billing")
     LeaseFactory(topic="orders", lease_renewed_at=database_ms() - 3_600_000)
     found = the(mqueue_json("doctor"), "leases")
-    assert "1 leases of group billing on orders were not renewed for 1 h by worker-1" in found["what"]
+    assert "worker-1 has not renewed leases of group billing on orders for 1 h: 1" in found["what"]
     assert "no other worker of the group is alive" in found["why"]
 
 
@@ -229,7 +229,7 @@ def test_state_without_messages(mqueue_json: Json) -> None:
             topic="orders", consumer_group="bill\\'ing", partition_key="1", message_offset=number
         )
     found = the(mqueue_json("doctor"), "state")
-    assert "of the first 1000 delivery states of bill\\'ing on orders, 1 have no message" in found["what"]
+    assert "delivery states of bill\\'ing on orders without a message: 1 of the first 1000" in found["what"]
     with connection.cursor() as cursor:
         cursor.execute(found["repair"].partition("and run: ")[2])
         assert cursor.rowcount == 1
