@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from . import (
     collecting,
-    dead_letters,
     group_changes,
     health,
     leases,
@@ -19,6 +18,6 @@ from . import (
 from .verbs import Verb
 
 _READING = (status, topics, messages, why, leases, health, server)
-_CHANGING = (publishing, message_changes, dead_letters, group_changes, collecting)
+_CHANGING = (publishing, message_changes, group_changes, collecting)
 
 VERBS: dict[str, Verb] = {verb.name: verb for subject in _READING + _CHANGING for verb in subject.VERBS}

@@ -1,4 +1,4 @@
-"""Verbs that change messages of a group, or erase messages: redeliver, hold, unhold, delay, remove, erase, hurry."""
+"""Verbs that change messages: redeliver, hold, unhold, delay, hurry, remove, erase, redrive, purge."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from .. import inspect
+from .. import conf, inspect
+from ..service import redrive as services
+from ..service.actions import Author, record
+from ..store.connection import session
 from .output import Output, Refused
-from .selecting import add_filters, add_limit, author_of, filters_of
+from .selecting import add_filters, add_limit, author_of, filters_of, value
 from .verbs import Options, Verb, confirm, duration, moment
 
 
@@ -103,6 +106,61 @@ def erase(options: Options, output: Output) -> None:
         )
 
 
+def _add_dead_letters(parser: ArgumentParser) -> None:
+    parser.add_argument("topic", help="the original topic, without the suffix of dead letters")
+    parser.add_argument("--group", help="only dead letters of this group")
+    parser.add_argument("--id", action="append", help="only the message with this id; may be repeated")
+    parser.add_argument("--error", help="only this exception, for example ValueError")
+    parser.add_argument("--failed-after", type=moment, help="only those that failed at this time or later")
+    parser.add_argument("--failed-before", type=moment, help="only those that failed before this time")
+    parser.add_argument(
+        "--where", action="append", type=value, default=[], metavar="PATH=VALUE",
+        help="only messages whose payload has this value, for example customer.id=7; may be repeated",
+    )  # fmt: skip
+    add_limit(parser)
+
+
+def _add_redrive(parser: ArgumentParser) -> None:
+    _add_dead_letters(parser)
+    parser.add_argument("--rate", type=float, help="maximum number of messages a second (default: no limit)")
+
+
+def _dead_letters(options: Options) -> dict[str, Any]:
+    found = {name: options[name] for name in ("error", "failed_after", "failed_before") if options[name]}
+    found |= {f"payload__{path.replace('.', '__')}": given for path, given in options["where"]}
+    return {
+        "group": options["group"], "ids": options["id"], "filter": found or None, "limit": options["limit"],
+        "using": options["database"],
+    }  # fmt: skip
+
+
+def redrive(options: Options, output: Output) -> None:
+    _end(options, output, "redrive", rate=options["rate"])
+
+
+def purge(options: Options, output: Output) -> None:
+    _end(options, output, "purge")
+
+
+def _end(options: Options, output: Output, verb: str, **more: Any) -> None:
+    topic, arguments = options["topic"], {**_dead_letters(options), **more}
+    work = services.redrive if verb == "redrive" else services.purge
+    total = work(topic, dry_run=True, **arguments)
+    if total and not options["dry_run"]:
+        if verb == "purge":
+            confirm(options, f"Delete {total} dead letters of topic {topic!r}?")
+        author = Author(options["by"], options["why"])
+        shown = {name: options[name] for name in ("id", "error", "limit") if options[name]}
+        session.run(
+            conf.database(options["database"]),
+            lambda cursor: record(cursor, author, verb, topic, options["group"] or "", found=total, **shown),
+        )
+        total = work(topic, **arguments)
+    output.values(topic=topic, dead_letters=total)
+    done = {"redrive": "redriven", "purge": "purged"}[verb]
+    output.say(f"{'Would be' if options['dry_run'] else 'Were'} {done}: {total} dead letters.")
+
+
 VERBS = [
     Verb(
         "redeliver", "deliver messages again that a group is done with",
@@ -120,4 +178,6 @@ VERBS = [
         _changes(inspect.remove, "removed"), _add, changes=True, deletes=True,
     ),
     Verb("erase", "delete messages from all topics", erase, _add_erase, changes=True, deletes=True),
+    Verb("redrive", "send dead letters back to their groups", redrive, _add_redrive, changes=True),
+    Verb("purge", "delete dead letters", purge, _add_dead_letters, changes=True, deletes=True),
 ]  # fmt: skip
