@@ -57,7 +57,8 @@ def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output
                 confirm(options, f"{total} messages of topic {options['topic']!r}: {done}?")
             total = change(options["topic"], **arguments, **author_of(options))
         output.values(topic=options["topic"], group=options["group"], messages=total)
-        output.say(f"{'Would be' if options['dry_run'] else 'Were'} {done}: {total} messages.")
+        if options["dry_run"]:
+            output.say(f"Dry run: these would be {done}.")
 
     return run
 
@@ -157,8 +158,8 @@ def _end(options: Options, output: Output, verb: str, **more: Any) -> None:
         )
         total = work(topic, **arguments)
     output.values(topic=topic, dead_letters=total)
-    done = {"redrive": "redriven", "purge": "purged"}[verb]
-    output.say(f"{'Would be' if options['dry_run'] else 'Were'} {done}: {total} dead letters.")
+    if options["dry_run"]:
+        output.say(f"Dry run: these would be {'redriven' if verb == 'redrive' else 'purged'}.")
 
 
 VERBS = [
