@@ -28,6 +28,8 @@ from .database import DatabaseCollector
 from .workers import WorkerCounts, WorkersCollector
 
 BACKLOG = 128
+POLL_INTERVAL = 0.2
+"""Seconds until the server notices that the worker stops."""
 WRITES_FILES = "PROMETHEUS_MULTIPROC_DIR"
 """If this variable of the environment is set, the project's own metrics are in files of this directory."""
 
@@ -54,7 +56,9 @@ class Endpoint:
         """Record the measurements of this process under the worker's name, and serve those of all workers."""
         counts = WorkerCounts(self.directory, worker, self.pairs)
         server = _Server(self.socket, self._application())
-        thread = threading.Thread(target=server.serve_forever, name="mqueue-metrics", daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, args=(POLL_INTERVAL,), name="mqueue-metrics", daemon=True
+        )
         thread.start()
         try:
             with sending_to(counts):

@@ -169,9 +169,9 @@ class Supervisor:
         options = replace(
             self.options,
             name=slot.name,
-            liveness_file=self._liveness.of_child(slot.number),
             max_messages=_limit(min(slot.messages_left, recycling.max_messages or math.inf)),
             max_seconds=None if remaining == math.inf else max(remaining, 0),
+            liveness_file=self._liveness.of_child(slot.number),
         )
         reader, writer = multiprocessing.Pipe(duplex=False)
         with writer:

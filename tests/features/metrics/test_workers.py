@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import urllib.error
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def done() -> int:
 
 def test_the_counters_agree_with_what_happened() -> None:
     """Three messages succeed, one at its second attempt. One is rejected, and one is postponed first."""
-    payloads = [
+    payloads: list[dict[str, Any]] = [
         {"n": 1}, {"n": 2}, {"n": 3, "do": "fail", "times": 1}, {"n": 4, "do": "reject"},
         {"n": 5, "do": "postpone", "times": 1, "delay": 0.05},
     ]  # fmt: skip
