@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,9 +33,16 @@ FEW = "few_privileges"
 
 @pytest.fixture(scope="module")
 def own(django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """The alias of a server with the performance schema, as MySQL has it by default."""
+    """The alias of a server with the performance schema, as MySQL has it by default.
+
+    Its time zone is five hours behind UTC: the server shows the times of transactions in it.
+    """
     further = ["--performance-schema=ON"]
-    with django_db_blocker.unblock(), own_server_of_kind(kind_of_run(), "blocked", further) as server:
+    with (
+        django_db_blocker.unblock(),
+        patch.dict(os.environ, TZ="XXX5"),
+        own_server_of_kind(kind_of_run(), "blocked", further) as server,
+    ):
         yield server.alias
 
 
@@ -121,6 +129,9 @@ def test_an_open_transaction_that_published(own: str, mqueue_json: Json, mqueue:
     (open_one,) = document["transactions"]
     assert open_one["id"] == held.connection_id
     assert open_one["doing"].startswith("idle for")
+    with connections[own].cursor() as cursor:
+        cursor.execute("SELECT @@system_time_zone")
+        assert cursor.fetchone() == ("XXX",)
     if MARIADB:
         assert open_one["published"] == "perhaps"
         assert "perhaps: the server does not show" in text

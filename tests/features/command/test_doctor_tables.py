@@ -10,9 +10,11 @@ from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import DjangoDbBlocker
 
+from django_mqueue.management.commands import runconsumer
 from tests.own_server import OwnServer, own_server_of_kind
 from tests.servers import kind_of_run
-from tests.support.threads import raw_connection
+from tests.support.running import registered, run
+from tests.support.threads import Background, raw_connection
 
 from .conftest import Run
 from .test_doctor import MARIADB, Failing, Json, about, the
@@ -86,12 +88,13 @@ def test_an_engine_without_transactions(own: OwnServer, failing: Failing, mqueue
 
 def test_migrations_that_are_not_applied(own: OwnServer, failing: Failing, mqueue_json: Json) -> None:
     recorder = MigrationRecorder(connections[own.alias])
-    recorder.record_unapplied("django_mqueue", "0008_stop_jobs")
+    newest = max(name for app, name in recorder.applied_migrations() if app == "django_mqueue")
+    recorder.record_unapplied("django_mqueue", newest)
     try:
         found = the(failing("doctor", "--database", own.alias)[0], "migrations")
     finally:
-        recorder.record_applied("django_mqueue", "0008_stop_jobs")
-    assert found["what"] == "migrations are not applied: django_mqueue.0008_stop_jobs"
+        recorder.record_applied("django_mqueue", newest)
+    assert found["what"] == f"migrations are not applied: django_mqueue.{newest}"
     assert found["repair"] == "manage.py migrate --database doctored"
     assert about(mqueue_json("doctor", "--database", own.alias), "migrations") == []
 
@@ -106,8 +109,29 @@ def test_a_read_only_server(own: OwnServer, failing: Failing) -> None:
     assert "the server does not accept writes (read_only is ON)" in found["what"]
 
 
-def test_a_table_that_is_being_altered_does_not_stop_the_doctor(own: OwnServer, failing: Failing) -> None:
-    """By default, even a SELECT waits for days behind ALTER TABLE, which waits for an open transaction."""
+def test_a_worker_waits_some_seconds_for_the_end_of_a_failover(
+    own: OwnServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it gives up, because the server is probably a replica."""
+    set_read_only = "SET GLOBAL read_only = {}"
+    worker = Background(lambda: run(database=own.alias), using=own.alias)
+    with raw_connection(own.alias) as root, registered("refunds", lambda message: None):
+        root.execute(set_read_only.format(1))
+        try:
+            monkeypatch.setattr(runconsumer, "MISTAKEN_AFTER", 0)
+            with pytest.raises(CommandError, match="E008"):
+                run(database=own.alias)
+            monkeypatch.setattr(runconsumer, "MISTAKEN_AFTER", 600)
+            with worker:
+                assert worker.keeps_trying("SHOW VARIABLES")
+                root.execute(set_read_only.format(0))
+                assert "stopped" in worker.result()
+        finally:
+            root.execute(set_read_only.format(0))
+
+
+def test_a_table_that_is_locked_does_not_stop_the_doctor(own: OwnServer, failing: Failing) -> None:
+    """By default, even a SELECT waits for days for a table that another session has locked."""
     with raw_connection(own.alias) as holder:
         holder.execute("LOCK TABLES queue_messages WRITE")
         document, _ = failing("doctor", "--database", own.alias)
