@@ -11,8 +11,10 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -40,7 +42,7 @@ class Action:
 
     ``action``: the name of the function or of the command's verb. ``group``: "" if it was about the topic. ``by``: a
     user, or the process that called the function. ``why``: the reason that the operator gave, or "". ``details``:
-    arguments and results.
+    arguments and results. ``via``: ``ADMIN`` if the admin performed it, and has its own entry for it; else "".
     """
 
     at: datetime
@@ -50,6 +52,21 @@ class Action:
     by: str
     why: str
     details: Mapping[str, Any]
+    via: str = ""
+
+
+ADMIN = "admin"
+_via: ContextVar[str] = ContextVar("via", default="")
+
+
+@contextmanager
+def through(via: str) -> Iterator[None]:
+    """Mark the actions of authors that are created in this context as performed through ``via``."""
+    token = _via.set(via)
+    try:
+        yield
+    finally:
+        _via.reset(token)
 
 
 def check_text(argument: str, value: object, limit: int) -> str:
@@ -70,6 +87,7 @@ class Author:
 
     by: str = ""
     why: str = ""
+    via: str = field(default_factory=_via.get)
 
     def __post_init__(self) -> None:
         check_text("by", self.by, BY_MAX)
@@ -83,6 +101,7 @@ def record(
     payload = {
         "action": action, "topic": topic, "group": group, "by": author.by or this_process(), "why": author.why,
         "details": {name: value for name, value in details.items() if value is not None},
+        **({"via": author.via} if author.via else {}),
     }  # fmt: skip
     row = NewRow(topic, uuid7(), encoding.encode(payload, action, None, BYTES_MAX))
     log.insert(cursor, names.ACTIONS_TOPIC, [row])
@@ -125,26 +144,33 @@ def recent(
 
     An action on all groups of the topic counts for each group. The function reads at most ``READ`` actions.
     """
+    found = [one for _, one in page(topic, using=using)]
+    return [one for one in found if group is None or one.group in ("", group)][:limit]
+
+
+def page(
+    topic: str | None, *, before: int | None = None, using: str | None = None
+) -> list[tuple[int, Action]]:
+    """Return the ``READ`` newest actions with their offsets: of all topics or of one, below the offset ``before``."""
     alias = conf.database(using)
+    end = 1 << 62 if before is None else before
     with session.migration_errors(alias):
-        entries = message_pages.log_page(
-            alias, names.ACTIONS_TOPIC, topic, (0, 1 << 62), READ, newest_first=True
-        )
+        entries = message_pages.log_page(alias, names.ACTIONS_TOPIC, topic, (0, end), READ, newest_first=True)
         offsets = [offset for offset, _, _ in entries]
         rows = message_pages.rows(alias, offsets)
         payloads = message_pages.payloads(alias, offsets)
-    found = [
-        _action(json.loads(payloads[offset][0]), rows[offset])
+    return [
+        (offset, _action(json.loads(payloads[offset][0]), rows[offset]))
         for offset in offsets
         if offset in rows and offset in payloads
     ]
-    return [one for one in found if group is None or one.group in ("", group)][:limit]
 
 
 def _action(payload: dict[str, Any], row: Mapping[str, Any]) -> Action:
     return Action(
         at=moment(int(row["published_at"])),
         **{name: payload[name] for name in ("action", "topic", "group", "by", "why", "details")},
+        via=payload.get("via", ""),
     )
 
 

@@ -75,6 +75,14 @@ def moment_columns(field: str, description: Text) -> tuple[Column, Column]:
     return show_short, show
 
 
+def done_by(action: Text, group: str, user: str, when: datetime) -> SafeString:
+    """Return an action of an operator as HTML: ``Paused by alice, 2026-11-27 09:51:44``. ``group``: "" is left out."""
+    text = _("{action} by {user}, {time}")
+    if group:
+        text = _("{action}, group {group}, by {user}, {time}")
+    return format_html(text, action=action, group=name(group), user=name(user), time=moment(when, short=True))
+
+
 def column(field: str, description: Text) -> Column:
     """Return a column that shows ``field`` under another name."""
 

@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy
 from ... import conf
 from ...exceptions import MQueueError
 from ...models import ConsumerGroup, Topic
-from ...service.actions import BY_MAX
+from ...service.actions import ADMIN, BY_MAX, WHY_MAX, through
 from . import row_ids
 from .display import Text, printable, time_of
 from .views import QueueView
@@ -114,6 +114,7 @@ class Operation(QueueView):
 
     template_name = "admin/django_mqueue/operation.html"
     form_class: ClassVar[type[forms.Form]] = forms.Form
+    why_max = WHY_MAX
     flag: ClassVar[int] = CHANGE
     prompt: Text = ""
     """The text above the form."""
@@ -124,6 +125,11 @@ class Operation(QueueView):
     def user_name(self) -> str:
         """Return the name of the user, for the record of actions."""
         return self.request.user.get_username()[:BY_MAX]
+
+    @property
+    def reason(self) -> str:
+        """Return the reason that the user gave in the confirmation, for the record of actions, or ""."""
+        return self.request.POST.get("reason", "").strip()[:WHY_MAX]
 
     def plan(self, data: Data) -> Plan:
         raise NotImplementedError
@@ -200,16 +206,17 @@ class Operation(QueueView):
             )
         self.carried = step.get("carried", {})
         try:
-            result = self.perform(data)
+            with through(ADMIN):
+                result = self.perform(data)
         except (Refused, MQueueError, ValueError) as problem:
-            _log(entry, _("Refused: %(reason)s") % {"reason": problem})
+            self._log(entry, _("Refused: %(reason)s") % {"reason": problem})
             return self._refuse(form, problem)
         if result.more:
-            _log(entry, _("Under way: %(message)s") % {"message": result.message})
+            self._log(entry, _("Under way: %(message)s") % {"message": result.message})
             step = {"entry": entry.pk, "log": entry.change_message, "of": _digest(data)}
             step |= {"message": result.message, "carried": dict(result.carried)}
             return self._page(form, data, result=result, token=signing.dumps(step, salt=self._salt))
-        _log(entry, result.message)
+        self._log(entry, result.message)
         messages.add_message(self.request, result.level, printable(result.message))
         return HttpResponseRedirect(self._url_after(data))
 
@@ -219,9 +226,15 @@ class Operation(QueueView):
         message = _("Stopped. Finished steps remain.")
         if entry is not None:
             message = _("Stopped: %(message)s") % {"message": step["message"]}
-            _log(entry, message)
+            self._log(entry, message)
         messages.add_message(self.request, messages.WARNING, printable(message))
         return HttpResponseRedirect(self._url_after(form.cleaned_data))
+
+    def _log(self, entry: LogEntry, message: str) -> None:
+        if self.reason:
+            message = _("%(message)s Reason: %(reason)s") % {"message": message, "reason": self.reason}
+        entry.change_message = printable(message)
+        entry.save(update_fields=["change_message"])
 
     @property
     def _salt(self) -> str:
@@ -242,11 +255,6 @@ class Operation(QueueView):
             change_message=_("%(message)s Continuing.") % {"message": step["log"]}
         )
         return (entries.get(), step) if is_next else (None, {})
-
-
-def _log(entry: LogEntry, message: str) -> None:
-    entry.change_message = printable(message)
-    entry.save(update_fields=["change_message"])
 
 
 def _digest(data: Data) -> str:

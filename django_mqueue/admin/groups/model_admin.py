@@ -28,7 +28,7 @@ from ..base.views import QueueView
 from ..jobs.job_list import Jobs
 from ..jobs.recurring import PauseJob, RecurringJobs, ResumeJob, RunJob
 from ..jobs.stopping import StopJob
-from ..topics import charts, status
+from ..topics import actions, charts, status
 from ..topics.overview import NAME_MAX
 from .pausing import PauseGroup, ResumeGroup
 from .resetting import ResetGroup
@@ -175,6 +175,7 @@ class GroupPage(QueueView):
             "alarms": alarms.of_group(figures, late_after(topic)),
             "span": span,
             "spans": charts.SPANS.values(),
+            "actions": actions.newest(self.request, topic, group),
         }
         if not figures.registered or figures.removing:
             return found

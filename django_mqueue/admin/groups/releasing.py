@@ -79,7 +79,7 @@ class ReleaseLeases(GroupOperation):
         )
 
     def perform(self, data: Data) -> Result:
-        released = releasing.release(**_arguments(data), by=self.user_name)
+        released = releasing.release(**_arguments(data), by=self.user_name, why=self.reason)
         message = _message(data, released)
         if not released.partitions:
             raise Refused(message)

@@ -115,7 +115,7 @@ class ResetGroup(GroupOperation):
                 start_of(data),
                 data["generation"],
                 force=data["force"],
-                author=Author(self.user_name),
+                author=Author(self.user_name, self.reason),
                 using=conf.database(),
             )
         except GroupActive as problem:

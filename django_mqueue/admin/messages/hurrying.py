@@ -57,6 +57,7 @@ class HurryMessage(Operation):
             status=status,
             limit=1,
             by=self.user_name,
+            why=self.reason,
         )
         if not moved:
             raise Refused(_("The message was already due. Nothing was changed."))

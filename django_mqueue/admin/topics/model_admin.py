@@ -19,7 +19,7 @@ from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
 from ..groups.pausing import PauseTopic, ResumeTopic
 from ..groups.tools import topic_tools
-from . import charts, status
+from . import actions, charts, status
 from .actions import ActionsPage
 from .overview import NAME_MAX, OverviewPage
 
@@ -64,6 +64,7 @@ class TopicPage(QueueView):
             "charts": [charts.throughput(rates[topic, None], charts.busiest(rates))],
             "span": span,
             "spans": charts.SPANS.values(),
+            "actions": actions.newest(self.request, topic),
         }
 
 
