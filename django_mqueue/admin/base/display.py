@@ -1,7 +1,7 @@
 """HTML and text for values: moments, durations, keys, long texts, numbers for sentences.
 
-Returned HTML is escaped. ``cut``, ``first_line``, ``duration``, ``age``, ``number``, ``listed`` and ``time_of`` return
-plain text.
+Returned HTML is escaped. ``cut``, ``first_line``, ``local_time``, ``duration``, ``age``, ``number``, ``listed`` and
+``time_of`` return plain text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ...drawing.printing import printable as printable
+from ...exceptions import NotRegistered
 from ...policy.names import key_of
 from ...stats.texts import age as age
 from ...stats.texts import duration as duration
@@ -59,6 +60,11 @@ def moment(when: datetime | int | None, *, short: bool = False) -> str:
         _("%(time)s, epoch %(number)s ms") % {"time": whole, "number": milliseconds},
         seconds if short else whole,
     )
+
+
+def local_time(at: datetime) -> str:
+    """Return a time for a sentence, to the second, with its time zone."""
+    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def moment_columns(field: str, description: Text) -> tuple[Column, Column]:
@@ -110,6 +116,14 @@ def keyless(partition: str) -> str:
 @admin.display(description=gettext_lazy("key"))
 def key_column(page: Any, row: Any) -> str:
     return key(row.partition_key)
+
+
+def problem_text(problem: Exception) -> str:
+    """Return the text of an error of the queue for the user of a page, who cannot call functions."""
+    if isinstance(problem, NotRegistered):
+        text = _("Group %(group)s is not registered for topic %(topic)s.")
+        return printable(text % {"group": problem.group, "topic": problem.topic})
+    return printable(str(problem))
 
 
 def cut(text: str, limit: int = CELL_CHARACTERS) -> str:

@@ -24,7 +24,7 @@ from ...exceptions import MQueueError
 from ...models import ConsumerGroup, Topic
 from ...service.actions import ADMIN, BY_MAX, WHY_MAX, through
 from . import row_ids
-from .display import Text, printable, time_of
+from .display import Text, printable, problem_text, time_of
 from .views import QueueView
 
 Data = Mapping[str, Any]
@@ -57,7 +57,9 @@ def group_title(topic: str, group: str) -> str:
 
 def noticed(topic: str) -> str:
     """Return the sentence about the time until workers notice the change of an operation."""
-    return _("Workers notice it within %(time)s.") % {"time": time_of(conf.get("DISCOVERY_INTERVAL", topic))}
+    return _("Subscribers notice it within %(time)s.") % {
+        "time": time_of(conf.get("DISCOVERY_INTERVAL", topic))
+    }
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class Operation(QueueView):
         return self._page(form, form.cleaned_data, plan=plan, **plan.context)
 
     def _refuse(self, form: forms.Form, problem: Exception) -> HttpResponse:
-        form.add_error(None, printable(str(problem)))
+        form.add_error(None, problem_text(problem))
         return self._page(form, None, 409, refused=True)
 
     def _perform(self, form: forms.Form) -> HttpResponse:
@@ -209,7 +211,7 @@ class Operation(QueueView):
             with through(ADMIN):
                 result = self.perform(data)
         except (Refused, MQueueError, ValueError) as problem:
-            self._log(entry, _("Refused: %(reason)s") % {"reason": problem})
+            self._log(entry, _("Refused: %(reason)s") % {"reason": problem_text(problem)})
             return self._refuse(form, problem)
         if result.more:
             self._log(entry, _("Under way: %(message)s") % {"message": result.message})

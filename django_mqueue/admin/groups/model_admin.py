@@ -19,7 +19,7 @@ from ...stats.groups import group_progress
 from ...stats.summaries import late_after
 from ...store.connection import session
 from ..base import row_ids
-from ..base.display import Text, printable, time_of
+from ..base.display import Text, printable, problem_text, time_of
 from ..base.forms import GroupForm, name_field, partition_field
 from ..base.operations import group_title
 from ..base.tables import ReadOnlyAdmin
@@ -31,8 +31,10 @@ from ..jobs.stopping import StopJob
 from ..topics import actions, charts, status
 from ..topics.overview import NAME_MAX
 from .pausing import PauseGroup, ResumeGroup
+from .removing import RemoveMessages
 from .resetting import ResetGroup
 from .tools import group_tools
+from .unsubscribing import UnsubscribeGroup
 
 PER_PAGE = 50
 SHOWN = 100
@@ -100,7 +102,7 @@ class PartitionsPage(GroupView):
                 using=conf.database(),
             )  # fmt: skip
         except (MQueueError, ValueError) as problem:
-            return {**group, "problem": printable(str(problem))}
+            return {**group, "problem": problem_text(problem)}
         url = page_url(self.request, self.url_name, **group, key=key, subscriber=subscriber)
         next_url = page_url(
             self.request, self.url_name, **group, key=key, subscriber=subscriber, after=found.next
@@ -227,7 +229,8 @@ class GroupList(QueueView):
 
 class ConsumerGroupAdmin(ReadOnlyAdmin):
     views = (
-        GroupPage, PauseGroup, ResumeGroup, ResetGroup, Jobs, StopJob, RecurringJobs, PauseJob, ResumeJob, RunJob,
+        GroupPage, PauseGroup, ResumeGroup, ResetGroup, RemoveMessages, UnsubscribeGroup, Jobs, StopJob, RecurringJobs,
+        PauseJob, ResumeJob, RunJob,
     )  # fmt: skip
     list_view = GroupList
 

@@ -18,12 +18,12 @@ from ..base.urls import allowed_url
 
 PAUSED_MEANS = (
     gettext_lazy(
-        "Workers receive no more messages, not even after a restart, until you undo the pause with Resume."
+        "Subscribers receive no more messages, not even after a restart, until you undo the pause with Resume."
     ),
     gettext_lazy("Handlers that run now finish, and their acknowledgements count."),
     gettext_lazy("Publishing continues, and messages that the group is not done with are kept."),
 )
-RESUMED_MEANS = gettext_lazy("Workers receive messages again, until you undo this with Pause.")
+RESUMED_MEANS = gettext_lazy("Subscribers receive messages again, until you undo this with Pause.")
 
 
 class GroupOperation(Operation):

@@ -29,7 +29,7 @@ from ...policy.outcomes import (  # fmt: skip
 )
 from ...service.registration import topic_limit
 from ...stats.results import AT_LEAST, EXACT
-from ..base.display import EMPTY, Text, badge, cell, first_line, key, printable, quiet
+from ..base.display import EMPTY, Text, badge, cell, first_line, key, problem_text, quiet
 from ..base.forms import Moment, name_field
 from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
@@ -198,7 +198,7 @@ class MessagesPage(QueueView):
             try:
                 found = self._found(form)
             except (MQueueError, ValueError, TypeError) as problem:
-                form.add_error(None, printable(str(problem)))
+                form.add_error(None, problem_text(problem))
             except ValidationError as problem:
                 form.add_error(None, problem)
         listed = {} if found is None else self._listed(form, found)

@@ -10,11 +10,12 @@ from ..base.tables import ReadOnlyAdmin
 from .hurrying import HurryMessage
 from .message_list import MessagesPage
 from .publishing import PublishMessage
+from .scheduling import CancelMessage, RescheduleMessage
 from .timeline import MessagePage
 
 
 class MessageAdmin(ReadOnlyAdmin):
-    views = (PublishMessage, HurryMessage)
+    views = (PublishMessage, HurryMessage, RescheduleMessage, CancelMessage)
     list_view = MessagesPage
 
     def change_view(

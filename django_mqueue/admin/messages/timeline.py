@@ -24,6 +24,7 @@ from ..base.views import QueueView
 from . import payloads
 from .masking import sees_all, shown
 from .message_list import status_badge
+from .scheduling import scheduled_tools
 
 GROUPS = 200
 ERRORS = 100
@@ -46,6 +47,7 @@ class MessagePage(QueueView):
         self.title = _("Message %(offset)s") % {"offset": word}
         message = shown(request, found.message)
         offset = _offset(found)
+        is_scheduled = found.message.status == SCHEDULED
         is_withheld = isinstance(message.payload, masking.Withheld)
         facts = obstacles.facts(conf.database(), found)
         context = self.get_context_data(
@@ -59,7 +61,8 @@ class MessagePage(QueueView):
             related=_related(request, found),
             is_dead_letter=found.message.status == DEAD,
             dead_letter_url=allowed_url(request, "deadletter", offset=offset),
-            is_scheduled=found.message.status == SCHEDULED,
+            is_scheduled=is_scheduled,
+            scheduled_tools=scheduled_tools(request, offset) if is_scheduled else [],
             is_masked=not sees_all(request, found.stored_in),
             has_no_receiver=not found.more_groups and not any(one.is_for for one in found.group_views),
             topic_url=allowed_url(request, "topic", topic=found.topic),
