@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import Any
 
@@ -53,7 +54,7 @@ def mqueue_breadcrumbs(context: dict[str, Any]) -> SafeString:
 def mqueue_navigation(context: dict[str, Any]) -> dict[str, Any]:
     """Show the navigation bar of the queue's pages."""
     request = context.get("request")
-    return {"pages": navigation(request) if request else []}
+    return {"pages": navigation(request) if request else [], "now": time.time() * 1000}
 
 
 @register.filter

@@ -14,7 +14,7 @@ from django.contrib import admin
 from django.db.models import Model
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -43,7 +43,8 @@ Column = Callable[[Any, Any], str]
 def moment(when: datetime | int | None, *, short: bool = False) -> str:
     """Return a datetime, or epoch milliseconds, as HTML in the current time zone. None and 0 mean never.
 
-    ``short``: milliseconds and time zone are only in the tooltip.
+    A script adds the age. ``short``: the script replaces the text with the age, and milliseconds and time zone are only
+    in the tooltip.
     """
     milliseconds = round(when.timestamp() * 1000) if isinstance(when, datetime) else when
     if not milliseconds:
@@ -55,9 +56,10 @@ def moment(when: datetime | int | None, *, short: bool = False) -> str:
     seconds = f"{then:%Y-%m-%d %H:%M:%S}"
     whole = f"{seconds}.{then.microsecond // 1000:03d} {then:%Z}"
     return format_html(
-        '<time class="mqueue-moment" datetime="{}" title="{}">{}</time>',
+        '<time class="mqueue-moment" datetime="{}" title="{}"{}>{}</time>',
         then.isoformat(timespec="milliseconds"),
         _("%(time)s, epoch %(number)s ms") % {"time": whole, "number": milliseconds},
+        mark_safe(" data-mqueue-age") if short else "",
         seconds if short else whole,
     )
 

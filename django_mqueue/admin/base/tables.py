@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ORDER_VAR, ChangeList
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import BigIntegerField, Model, QuerySet
 from django.db.models.expressions import RawSQL
+from django.forms.widgets import Script
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
@@ -27,7 +29,7 @@ from .display import EMPTY, Text, column, key_column
 from .forms import parse_offset
 from .row_ids import encode
 from .urls import APP, may_open, page_url
-from .views import QueueView
+from .views import QueueView, forbidden, not_found
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]  # Generic for type checkers only.
@@ -155,6 +157,7 @@ class ReadOnlyAdmin(ModelAdmin):
 
     class Media:
         css = {"all": ["django_mqueue/admin.css"]}
+        js = [Script("django_mqueue/pages.js", defer=True)]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -183,6 +186,8 @@ class ReadOnlyAdmin(ModelAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         if self.list_view is None:
+            if self.has_view_permission(request) and self.get_object(request, unquote(object_id)) is None:
+                return not_found(request, self, _("There is no such row. It may have been deleted."))
             return super().change_view(request, object_id, form_url, extra_context)
         request.current_app = self.admin_site.name
         url = self.row_url(request, object_id) or page_url(request, self.list_view.url_name)
@@ -212,7 +217,22 @@ class ReadOnlyAdmin(ModelAdmin):
                 view = transaction.non_atomic_requests(using=alias)(view)
             name = f"{APP}_{one.url_name}"
             found.append(path(f"{one.route}/", self.admin_site.admin_view(view), name=name))
-        return [*found, *super().get_urls()]
+        own = super().get_urls()
+        for pattern in own:
+            pattern.callback = self._with_problem_page(pattern.callback)
+        return [*found, *own]
+
+    def _with_problem_page(self, view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        """Return a view of Django's that shows the queue's page if the user has no permission."""
+
+        @wraps(view)
+        def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            try:
+                return view(request, *args, **kwargs)
+            except PermissionDenied:
+                return forbidden(request, self)
+
+        return wrapped
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         """Redirect to the page of all actions. That page checks the permission itself."""

@@ -29,7 +29,7 @@ from ..jobs.job_list import Jobs
 from ..jobs.recurring import PauseJob, RecurringJobs, ResumeJob, RunJob
 from ..jobs.stopping import StopJob
 from ..topics import actions, charts, status
-from ..topics.overview import NAME_MAX
+from ..topics.overview import EVERY, NAME_MAX
 from .pausing import PauseGroup, ResumeGroup
 from .removing import RemoveMessages
 from .resetting import ResetGroup
@@ -155,11 +155,12 @@ class GroupPage(QueueView):
 
     route, url_name = "page", "group"
     template_name = "admin/django_mqueue/group.html"
+    every, frame = EVERY, "admin/django_mqueue/figures_page.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = GroupForm(self.request.GET)
         if not form.is_valid():
-            raise Http404("The query needs a topic and a group.")
+            raise Http404(_("This page needs a topic and a group."))
         topic, group = form.cleaned_data["topic"], form.cleaned_data["group"]
         self.title = printable(group_title(topic, group))
         tools = group_tools(self.request, topic, group)
@@ -169,7 +170,7 @@ class GroupPage(QueueView):
     def found(self, topic: str, group: str) -> dict[str, Any]:
         pair = (topic, group)
         span = charts.span_of(self.request.GET.get("span"))
-        figures = inspect.group_figures([pair])[pair]
+        figures = inspect.group_figures([pair], max_age=status.COUNTED if self.is_fragment else 0)[pair]
         found = {
             "topic": topic,
             "group": group,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from django.contrib import messages
 from django.contrib.admin.utils import unquote
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
@@ -36,14 +35,17 @@ class MessagePage(QueueView):
 
     url_name = "message_change"
     template_name = "admin/django_mqueue/message.html"
+    every = 5
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         word = unquote(kwargs["object_id"])
         found = read(request, word)
         if found is None:
-            text = _("There is no message %(offset)s.")
-            messages.warning(request, text % {"offset": printable(word)[:20]})
-            return HttpResponseRedirect(self.index_url())
+            text = _(
+                "There is no message %(offset)s. It was deleted after its retention, or was scheduled and has another"
+                " offset since it was moved into its topic, or never existed."
+            )
+            raise Http404(text % {"offset": printable(word)[:20]})
         self.title = _("Message %(offset)s") % {"offset": word}
         message = shown(request, found.message)
         offset = _offset(found)
@@ -67,6 +69,8 @@ class MessagePage(QueueView):
             has_no_receiver=not found.more_groups and not any(one.is_for for one in found.group_views),
             topic_url=allowed_url(request, "topic", topic=found.topic),
         )
+        if not is_scheduled and all(_is_over(one) for one in found.group_views):
+            del context["refresh_url"]
         return self.render_to_response(context)
 
 
@@ -116,6 +120,11 @@ def _row(
         "dead_letter_url": dead_letter_url,
         "parked_url": None if parked is None else page_url(request, "message_change", parked.offset),
     }
+
+
+def _is_over(state: GroupView) -> bool:
+    """Return whether the group is done with the message. An operator may still redrive it."""
+    return not state.is_for or (state.view.status in (DONE, DEAD) and state.parked_retry is None)
 
 
 def _until(state: GroupView) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.http import Http404, HttpRequest
+from django.utils.translation import gettext as _
 
 from ... import conf, inspect
 from ...stats import alarms, topic_list
@@ -21,7 +22,7 @@ from ..groups.pausing import PauseTopic, ResumeTopic
 from ..groups.tools import topic_tools
 from . import actions, charts, status
 from .actions import ActionsPage
-from .overview import NAME_MAX, OverviewPage
+from .overview import EVERY, NAME_MAX, OverviewPage
 
 GROUPS_SHOWN = 50
 
@@ -31,11 +32,12 @@ class TopicPage(QueueView):
 
     route, url_name = "page", "topic"
     template_name = "admin/django_mqueue/topic.html"
+    every, frame = EVERY, "admin/django_mqueue/figures_page.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = TopicForm(self.request.GET)
         if not form.is_valid():
-            raise Http404("The query needs a topic.")
+            raise Http404(_("This page needs a topic."))
         topic = form.cleaned_data["topic"]
         self.title = printable(topic)
         tools = topic_tools(self.request, topic)
@@ -46,8 +48,9 @@ class TopicPage(QueueView):
         span = charts.span_of(self.request.GET.get("span"))
         about = topic_list.topic(conf.database(), topic)
         pairs = [(topic, group) for group in about.groups[:GROUPS_SHOWN]]
-        figures = inspect.group_figures(pairs)
-        topic_figures = inspect.topic_figures([topic])[topic]
+        max_age = status.COUNTED if self.is_fragment else 0
+        figures = inspect.group_figures(pairs, max_age=max_age)
+        topic_figures = inspect.topic_figures([topic], max_age=max_age)[topic]
         rates = inspect.rates(
             [(topic, None), *pairs], span=span.span, points=span.points, max_age=status.RATED
         )

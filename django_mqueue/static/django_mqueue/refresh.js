@@ -4,6 +4,7 @@
 "use strict";
 {
     const FRAGMENT_HEADER = "X-MQueue-Fragment";
+    const LAST = "last"; // The header's value if nothing more will change.
     const TIMEOUT = 20_000; // ms for one response
     const SLOWEST = 300_000; // ms between two tries after many errors
 
@@ -71,6 +72,8 @@
                     stop(text("SignedOut"));
                 } else if (answer.status === 403) {
                     stop(text("Forbidden"));
+                } else if (answer.status === 404) {
+                    stop(text("Gone"));
                 } else if (!answer.ok) {
                     failed(text("Status", answer.status));
                 } else if (!answer.headers.has(FRAGMENT_HEADER)) {
@@ -81,8 +84,12 @@
                         replace(fragment, html);
                     }
                     errors = 0;
-                    say(paused ? text("Paused") : "");
-                    plan(every);
+                    if (answer.headers.get(FRAGMENT_HEADER) === LAST) {
+                        stop(text("Last"));
+                    } else {
+                        say(paused ? text("Paused") : "");
+                        plan(every);
+                    }
                 }
             } catch (error) {
                 failed(text(error.name === "AbortError" ? "Timeout" : "Unreachable"));
@@ -135,14 +142,15 @@
         const same = (element) => nameOf(element) === name;
         const place = focused && focusable(fragment).filter(same).indexOf(focused);
         const scrolled = [...fragment.querySelectorAll(".mqueue-scroll")].map((one) => [one.scrollLeft, one.scrollTop]);
-        const opened = [...fragment.querySelectorAll("details[id][open]")].map((one) => one.id);
+        const details = [...fragment.querySelectorAll("details[id]")].map((one) => [one.id, one.open]);
         const [x, y] = [window.scrollX, window.scrollY];
 
         const fresh = new DOMParser().parseFromString(html, "text/html");
         fragment.replaceChildren(...fresh.body.childNodes);
+        document.dispatchEvent(new CustomEvent("mqueue:replaced"));
 
-        for (const id of opened) {
-            document.getElementById(id)?.setAttribute("open", "");
+        for (const [id, isOpen] of details) {
+            document.getElementById(id)?.toggleAttribute("open", isOpen);
         }
         fragment.querySelectorAll(".mqueue-scroll").forEach((one, number) => {
             if (scrolled[number]) {
