@@ -93,7 +93,7 @@ def test_a_message_that_does_not_exist() -> None:
 
 
 def test_a_reader_may_open_every_page_and_is_offered_no_button() -> None:
-    """Follow every link of the queue from the overview. No page fails, and no form posts."""
+    """Follow every link of the queue from the overview. No page fails, and no button changes anything."""
     one_of_each()
     client = reader()
     start = reverse("admin:app_list", args=("django_mqueue",))
@@ -106,9 +106,7 @@ def test_a_reader_may_open_every_page_and_is_offered_no_button() -> None:
         response = client.get(url, follow=True)
         assert response.status_code == 200, url
         main = response.content.decode().partition('<main id="content-start"')[2].partition("<footer")[0]
-        forms = re.findall(r'<form[^>]*method="post"[^>]*>', main)
-        of_django = ("changelist-form", '_form" novalidate')
-        assert not [form for form in forms if not any(one in form for one in of_django)], url
+        assert "formaction" not in main, url
         assert set(re.findall(r'type="submit"[^>]*value="([^"]*)"', main)) <= {"Search", "Find"}, url
         for link in re.findall(r'href="([^"#]+)', main):
             to = urlsplit(urljoin(url, unescape(link)))

@@ -14,7 +14,7 @@ from django.contrib import admin
 from django.db.models import Model
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -55,11 +55,13 @@ def moment(when: datetime | int | None, *, short: bool = False) -> str:
         return str(milliseconds)
     seconds = f"{then:%Y-%m-%d %H:%M:%S}"
     whole = f"{seconds}.{then.microsecond // 1000:03d} {then:%Z}"
+    html = '<time class="mqueue-moment" datetime="{}" title="{}">{}</time>'
+    if short:
+        html = '<time class="mqueue-moment" datetime="{}" title="{}" data-mqueue-age>{}</time>'
     return format_html(
-        '<time class="mqueue-moment" datetime="{}" title="{}"{}>{}</time>',
+        html,
         then.isoformat(timespec="milliseconds"),
         _("%(time)s, epoch %(number)s ms") % {"time": whole, "number": milliseconds},
-        mark_safe(" data-mqueue-age") if short else "",
         seconds if short else whole,
     )
 

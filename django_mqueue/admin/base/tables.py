@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import BigIntegerField, Model, QuerySet
 from django.db.models.expressions import RawSQL
 from django.forms.widgets import Script
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
@@ -186,12 +186,21 @@ class ReadOnlyAdmin(ModelAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         if self.list_view is None:
-            if self.has_view_permission(request) and self.get_object(request, unquote(object_id)) is None:
-                return not_found(request, self, _("There is no such row. It may have been deleted."))
             return super().change_view(request, object_id, form_url, extra_context)
         request.current_app = self.admin_site.name
         url = self.row_url(request, object_id) or page_url(request, self.list_view.url_name)
         return HttpResponseRedirect(url)
+
+    def find_row(self, request: HttpRequest, object_id: str) -> Model | None:
+        """Return the row whose page has this key in its URL, or None."""
+        return super().get_object(request, object_id)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Model | None:
+        """Return the row. Raise ``Http404`` if it does not exist, but only for users who may see rows."""
+        found = self.find_row(request, object_id)
+        if found is None and self.has_view_permission(request):
+            raise Http404(_("There is no such row. It may have been deleted."))
+        return found
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return self.order
@@ -223,7 +232,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return [*found, *own]
 
     def _with_problem_page(self, view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-        """Return a view of Django's that shows the queue's page if the user has no permission."""
+        """Return a view of Django's that shows the queue's page if there is no such row, or no permission."""
 
         @wraps(view)
         def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -231,6 +240,8 @@ class ReadOnlyAdmin(ModelAdmin):
                 return view(request, *args, **kwargs)
             except PermissionDenied:
                 return forbidden(request, self)
+            except Http404 as problem:
+                return not_found(request, self, str(problem))
 
         return wrapped
 

@@ -84,9 +84,7 @@ class DeliveryStateAdmin(GroupTable):
         found.keys = search.states(queryset.db, leading, from_offset, LIMIT + 1)
         return found
 
-    def get_object(
-        self, request: HttpRequest, object_id: str, from_field: str | None = None
-    ) -> DeliveryState | None:
+    def find_row(self, request: HttpRequest, object_id: str) -> DeliveryState | None:
         key = row_ids.decode(object_id, str, str, str, int)
         try:
             return None if key is None else self.get_queryset(request).filter(pk=key).first()

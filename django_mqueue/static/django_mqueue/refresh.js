@@ -1,6 +1,6 @@
 // Refreshes a part of a page while the page is visible: fetches its HTML at intervals and replaces the old HTML.
 // Focus, scrolling and open details stay. Errors, and the end of the session, are shown; errors make it slower.
-// All texts come translated from the data-text-… attributes of the box.
+// All texts come translated from the data-text-… attributes of the bar with the buttons.
 "use strict";
 {
     const FRAGMENT_HEADER = "X-MQueue-Fragment";
@@ -11,7 +11,8 @@
     const start = (box) => {
         const every = Number(box.dataset.mqueueEvery) * 1000;
         const fragment = box.querySelector("[data-mqueue-fragment]");
-        const text = (name, value) => box.dataset[`text${name}`].replace(/\{\w+\}/, value);
+        const texts = box.querySelector(".mqueue-refresh").dataset;
+        const text = (name, value) => texts[`text${name}`].replace(/\{\w+\}/, value);
         const status = box.querySelector("[data-mqueue-status]");
         const button = box.querySelector("[data-mqueue-pause]");
         const now = box.querySelector("[data-mqueue-now]");
