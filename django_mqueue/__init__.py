@@ -37,7 +37,7 @@ from .exceptions import (
     TooManyHanging,
     WrongDatabase,
 )
-from .messages import Message, OutgoingMessage, Published, Reply, ScheduledMessage
+from .messages import Edited, Message, OutgoingMessage, Published, Reply, ScheduledMessage
 from .policy.backoff import Delays, ExponentialBackoff, FixedDelay, NoRetry, RetryOn
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ __all__ = [  # noqa: RUF022 (by subject)
     "GroupNotNew", "GroupReadsLog", "GroupTaken", "HandlerError", "LogGap", "MQueueError", "NotARequest",
     "NoTransaction", "NotMigrated", "NotRegistered", "Postpone", "Reject", "RequestFailed", "RequestTimeout", "Retry",
     "StaleDelivery", "Superseded", "TimeLimitExceeded", "TooManyHanging", "WrongDatabase",
-    "Message", "OutgoingMessage", "Published", "Reply", "ScheduledMessage",
+    "Edited", "Message", "OutgoingMessage", "Published", "Reply", "ScheduledMessage",
     "Delays", "ExponentialBackoff", "FixedDelay", "NoRetry", "RetryOn",
     "Delivery", "pause", "reset", "resume", "apublish", "publish", "publish_many", "purge", "redrive", "subscribe",
     "unsubscribe",

@@ -15,15 +15,18 @@ from django.db import transaction
 from django.test import override_settings
 
 from django_mqueue import (
+    Edited,
     Message,
     NotRegistered,
     OutgoingMessage,
+    RequestFailed,
     StaleDelivery,
     Subscription,
     publish,
     publish_many,
     purge,
     redrive,
+    request,
     subscribe,
     unsubscribe,
 )
@@ -192,8 +195,42 @@ def test_an_edited_payload() -> None:
     assert seen == [ERRORS["a"]]
 
 
+@pytest.mark.usefixtures("several")
+def test_edited_headers() -> None:
+    def edit(letter: Message) -> Edited:
+        return Edited({"n": 7}, {**letter.headers, "again": True})
+
+    assert redrive(TOPIC, ids=["a"], edit=edit) == 1
+    assert redrive(TOPIC, ids=["b"], edit=lambda letter: Edited(letter.payload, {})) == 1
+    first, second = sorted(given("billing", 2), key=lambda message: message.id)
+    assert (first.payload, first.headers) == ({"n": 7}, {"h": 0, "again": True})
+    assert (second.payload["n"], second.headers) == (1, {})
+
+
+def test_an_edited_request_stays_a_request() -> None:
+    """The header that names the reply box is hidden from ``edit``, and stays."""
+    subscribe(TOPIC, "billing")
+    asking = Background(lambda: request(TOPIC, {"n": 1}, timeout=60, headers={"h": 1})).start()
+    with Subscription(TOPIC, "billing") as subscription:
+        (delivery,) = poll_until(subscription, 1)
+        delivery.reject("no")
+    with pytest.raises(RequestFailed):
+        asking.result()
+    box = Row.objects.get(topic=DEAD).metadata["headers"]["mqueue-reply-to"]
+    assert redrive(TOPIC, edit=lambda letter: Edited({"n": 2}, {**letter.headers, "h": 2})) == 1
+    redriven = Row.objects.get(topic=TOPIC, consumer_group="billing")
+    assert redriven.metadata["headers"] == {"h": 2, "mqueue-reply-to": box}
+
+
 @pytest.mark.parametrize(
-    "edit", [lambda letter: object(), lambda letter: 1 // 0, lambda letter: "x" * 2_000_000]
+    "edit",
+    [
+        lambda letter: object(),
+        lambda letter: 1 // 0,
+        lambda letter: "x" * 2_000_000,
+        lambda letter: Edited(1, 5),
+        lambda letter: Edited(1, {"mqueue-reply-to": "1:x"}),
+    ],
 )
 @pytest.mark.usefixtures("several")
 def test_an_editor_that_fails_changes_nothing(edit: Any) -> None:
