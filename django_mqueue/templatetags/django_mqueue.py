@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..admin.base import display
 from ..admin.base.urls import allowed_url, link, navigation
+from ..policy import errors
 
 register = template.Library()
 
@@ -73,6 +74,18 @@ def mqueue_printable(text: object) -> str:
 def mqueue_first_line(error: str) -> str:
     """Return the beginning of an error's first line."""
     return display.printable(display.first_line(error))[:200]
+
+
+@register.filter
+def mqueue_integer(number: int) -> str:
+    return f"{number:,}"
+
+
+@register.filter
+def mqueue_short_error(line: str) -> SafeString:
+    """Return an error's first line, or the name of its class, without the module. The tooltip has the module."""
+    line = display.printable(line)
+    return format_html('<span title="{}">{}</span>', line, errors.short(line))
 
 
 @register.filter

@@ -79,6 +79,8 @@ class Plan:
     """The operation would change nothing: the page has no button."""
     ask: Sequence[str] = ()
     """Fields of the form that the user can change next to the button. The other fields are hidden."""
+    again: Text = ""
+    """The title of a button that shows the plan again, with the fields that the user has changed."""
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Fields on which the plan depends, with their values. The button's POST sends them back."""
     context: Mapping[str, Any] = field(default_factory=dict)
@@ -89,12 +91,16 @@ class Plan:
 class Result:
     """The result of an operation, or of one of its steps.
 
-    ``message``: the text for the user and for the log, in the user's language. ``more``: another step follows.
+    ``message``: the text for the user and for the log, in the user's language. ``logged``: a text for the log only.
+    ``url``: the page that shows the result, if it is not the page from which the operation began. ``more``: another
+    step follows.
     ``carried``: data for the next step (JSON). ``count`` and ``total``: the progress that is shown between steps.
     """
 
     message: str
     level: int = messages.SUCCESS
+    logged: str = ""
+    url: str | None = None
     more: bool = False
     count: int = 0
     total: int = 0
@@ -165,7 +171,7 @@ class Operation(QueueView):
         form = self.form_class(request.POST)
         if not form.is_valid():
             return self._show_form(form)
-        if request.POST.get("confirmed") != "yes":
+        if request.POST.get("confirmed") != "yes" or "again" in request.POST:
             return self._show_plan(form)
         return self._stop(form) if "stop" in request.POST else self._perform(form)
 
@@ -218,9 +224,9 @@ class Operation(QueueView):
             step = {"entry": entry.pk, "log": entry.change_message, "of": _digest(data)}
             step |= {"message": result.message, "carried": dict(result.carried)}
             return self._page(form, data, result=result, token=signing.dumps(step, salt=self._salt))
-        self._log(entry, result.message)
+        self._log(entry, result.message, result.logged)
         messages.add_message(self.request, result.level, printable(result.message))
-        return HttpResponseRedirect(self._url_after(data))
+        return HttpResponseRedirect(result.url or self._url_after(data))
 
     def _stop(self, form: forms.Form) -> HttpResponse:
         """Log that the user stopped between two steps. Completed steps remain done."""
@@ -232,9 +238,10 @@ class Operation(QueueView):
         messages.add_message(self.request, messages.WARNING, printable(message))
         return HttpResponseRedirect(self._url_after(form.cleaned_data))
 
-    def _log(self, entry: LogEntry, message: str) -> None:
+    def _log(self, entry: LogEntry, message: str, more: str = "") -> None:
         if self.reason:
             message = _("%(message)s Reason: %(reason)s") % {"message": message, "reason": self.reason}
+        message = "\n".join(text for text in (message, more) if text)
         entry.change_message = printable(message)
         entry.save(update_fields=["change_message"])
 
