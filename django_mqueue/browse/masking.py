@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import conf
 from ..policy.message_query import Cut, FailedAttempt, Inspected
+from ..policy.names import OPERATIONS_TOPIC
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -21,6 +22,7 @@ logger = logging.getLogger("django_mqueue")
 
 FAILED = _("masked: the mask failed")
 TOO_LONG = _("masked: too long to be masked here")
+INTERNAL = _("masked: a filter may have masked values")
 WHOLE = 4 * 1_048_576
 """Maximum bytes of a payload that is read whole in order to mask it, for one message."""
 IN_LIST = 16_384
@@ -38,6 +40,8 @@ def masked(message: Inspected) -> Inspected:
     suffix of its dead-letter topic. If a mask fails, or returns a value that cannot be shown, all three are hidden.
     """
     topics = {conf.original_topic(topic) for topic in (message.original_topic, message.topic) if topic}
+    if OPERATIONS_TOPIC in topics:
+        return _hidden(message, INTERNAL)
     try:
         masks = {
             mask: topic for topic in sorted(topics, reverse=True) if (mask := conf.mask(topic)) is not None
@@ -55,7 +59,7 @@ def masked(message: Inspected) -> Inspected:
 def has_mask(topic: str) -> bool:
     """Return whether the topic's messages are masked for users without the permission ``unmask_message``."""
     try:
-        return conf.mask(topic) is not None
+        return topic == OPERATIONS_TOPIC or conf.mask(topic) is not None
     except Exception:  # The mask cannot be loaded: ``masked`` hides everything.
         return True
 

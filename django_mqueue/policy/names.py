@@ -17,6 +17,8 @@ SCHEDULED_SUFFIX = "_scheduled"
 REPLIES_SUFFIX = "_replies"
 ACTIONS_TOPIC = "mqueue_actions"
 """The topic that records the actions of operators."""
+OPERATIONS_TOPIC = "mqueue_operations"
+"""The topic of long operations of the admin that workers continue."""
 RESERVED_SUFFIXES: Mapping[str, str] = {
     SCHEDULED_SUFFIX: "scheduled messages",
     REPLIES_SUFFIX: "replies",
@@ -80,7 +82,8 @@ def replies_topic(topic: str) -> str:
 
 def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:
     """Return ``value`` if users may publish to this topic. Suffixes of derived topics are reserved for the queue."""
-    return _refuse_suffixes(check_topic(value), dict.fromkeys(dlq_suffixes, "dead letters"))
+    uses = dict.fromkeys(dlq_suffixes, "dead letters") | {OPERATIONS_TOPIC: "operations of the admin"}
+    return _refuse_suffixes(check_topic(value), uses)
 
 
 def _refuse_suffixes(topic: str, uses: Mapping[str, str]) -> str:

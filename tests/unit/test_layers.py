@@ -31,6 +31,7 @@ LEVELS = [
         "metrics",
         "checks",
         "command",
+        "consumers",
         "doctor",
         "apps",
         "management",

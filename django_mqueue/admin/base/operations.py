@@ -116,8 +116,9 @@ class Operation(QueueView):
 
     ``plan`` and ``perform`` may raise ``Refused``, ``MQueueError`` or ``ValueError``; the view shows the error.
 
-    A long operation runs in steps (see ``Result.more``). Each step is a POST of its own. A script in the browser sends
-    it; without scripts, the user sends it. The user can stop the operation between two steps.
+    A long operation runs in steps (see ``Result.more``). If a worker can continue it (``hand_over``), the view does
+    only the first step. Otherwise each step is a POST of its own. A script in the browser sends it; without scripts,
+    the user sends it. The user can stop the operation between two steps.
     """
 
     template_name = "admin/django_mqueue/operation.html"
@@ -155,6 +156,13 @@ class Operation(QueueView):
         ``data`` is None if the input is invalid.
         """
         raise NotImplementedError
+
+    def hand_over(self, entry: LogEntry, form: forms.Form, result: Result) -> str | None:
+        """Let a worker do the remaining steps. Return the URL of the page with the progress; None if no worker can.
+
+        ``entry``: the entry in the log of actions, which the worker then changes.
+        """
+        return None
 
     def form(self, data: Any) -> forms.Form:
         """Return the form: bound if the data has all required fields, else unbound with the data as initial values."""
@@ -221,6 +229,8 @@ class Operation(QueueView):
             return self._refuse(form, problem)
         if result.more:
             self._log(entry, _("Under way: %(message)s") % {"message": result.message})
+            if url := self.hand_over(entry, form, result):
+                return HttpResponseRedirect(url)
             step = {"entry": entry.pk, "log": entry.change_message, "of": _digest(data)}
             step |= {"message": result.message, "carried": dict(result.carried)}
             return self._page(form, data, result=result, token=signing.dumps(step, salt=self._salt))
@@ -239,10 +249,8 @@ class Operation(QueueView):
         return HttpResponseRedirect(self._url_after(form.cleaned_data))
 
     def _log(self, entry: LogEntry, message: str, more: str = "") -> None:
-        if self.reason:
-            message = _("%(message)s Reason: %(reason)s") % {"message": message, "reason": self.reason}
-        message = "\n".join(text for text in (message, more) if text)
-        entry.change_message = printable(message)
+        message = with_reason(message, self.reason)
+        entry.change_message = printable(f"{message}\n{more}" if more else message)
         entry.save(update_fields=["change_message"])
 
     @property
@@ -264,6 +272,13 @@ class Operation(QueueView):
             change_message=_("%(message)s Continuing.") % {"message": step["log"]}
         )
         return (entries.get(), step) if is_next else (None, {})
+
+
+def with_reason(message: str, reason: str) -> str:
+    """Return a text for the log of actions: the message, and the reason that the user gave, if any."""
+    if not reason:
+        return message
+    return _("%(message)s Reason: %(reason)s") % {"message": message, "reason": reason}
 
 
 def _digest(data: Data) -> str:

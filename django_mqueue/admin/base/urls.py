@@ -56,6 +56,7 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
     "deadletter_errors": ("view_deadletter",),
     "deadletter_list": ("view_deadletter",),
     "deadletter": ("view_deadletter",),
+    "deadletter_run": ("view_deadletter",),
     "redrive_selected": ("view_deadletter", "redrive_deadletter"),
     "redrive_matching": ("view_deadletter", "redrive_deadletter"),
     "purge_selected": ("view_deadletter", "purge_deadletter"),

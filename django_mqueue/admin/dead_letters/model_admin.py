@@ -25,7 +25,8 @@ from ..base.urls import NAVIGATION, allowed_url, page_url
 from ..base.views import QueueView
 from ..messages import masking, payloads
 from ..messages.message_list import MASKED_IN_LIST
-from . import visible
+from . import handing_over, visible
+from .background import RunPage
 from .editing import EditDeadLetter
 from .filters import DeadLetterFilter, dead_topic, query_of
 from .operations import PurgeMatching, PurgeSelected, RedriveMatching, RedriveSelected
@@ -77,6 +78,10 @@ class _TopicPage(QueueView):
             self.title = printable(_("Dead letters of %(topic)s") % {"topic": topic})
             context = {"topic": topic, "dead": data["dead"], "dead_topic": dead, "seen": view}
             context |= {"is_newest": self.below == dead_letters.END, **self.found(data, view)}
+            context["under_way"] = [
+                page_url(self.request, "deadletter_run", entry=work.entry)
+                for work in handing_over.under_way(conf.database(), topic)
+            ]
         return super().get_context_data(form=self.form, **context, **kwargs)
 
     def found(self, data: Data, view: View) -> dict[str, Any]:
@@ -260,7 +265,7 @@ def _readable(error: str) -> list[Part]:
 class DeadLetterAdmin(ReadOnlyAdmin):
     views = (
         ErrorsPage, ListPage, DeadLetterPage, RedriveSelected, RedriveMatching, PurgeSelected, PurgeMatching,
-        EditDeadLetter,
+        EditDeadLetter, RunPage,
     )  # fmt: skip
 
     list_view = DeadLetterTopics

@@ -7,24 +7,26 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
-from django.contrib.admin.models import DELETION
+from django.contrib.admin.models import DELETION, LogEntry
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.utils import timezone
 from django.utils.text import capfirst
+from django.utils.translation import get_language, gettext_lazy, ngettext, ngettext_lazy
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from ... import conf
 from ...browse import bulk_redrive, dead_letters
 from ...models import DeadLetter
 from ...policy.dead_letter_filter import DeadLetterQuery
+from ...service import bulk_work
 from ..base.display import Text, duration
 from ..base.operations import Data, Operation, Plan, Result, Subject
 from ..base.urls import allowed_url, page_url
-from . import visible
+from . import handing_over, visible
 from .filters import DeadLetterFilter, DeadLettersForm, OffsetsField, dead_topic, list_url, query_of, words
 from .run import Run, begin, ids_of, successor
 
@@ -79,7 +81,7 @@ class PurgeMatchingForm(MatchingForm):
         return typed
 
 
-class _DeadLetterOperation(Operation):
+class DeadLetterOperation(Operation):
     """An operation on dead letters.
 
     ``redrives``: redrive them to their groups; otherwise delete them. ``of_group``: the number for one group. ``done``
@@ -172,6 +174,25 @@ class _DeadLetterOperation(Operation):
         url = None if offset is None else allowed_url(self.request, "message_change", offset)
         return Result(f"{message} {successor(offset)}".rstrip(), url=url)
 
+    def hand_over(self, entry: LogEntry, form: forms.Form, result: Result) -> str | None:
+        using, rate = conf.database(), form.cleaned_data.get("rate")
+        if not handing_over.is_attended(using):
+            return None
+        data = cast("QueryDict", form.data)
+        work = handing_over.Work(
+            self.url_name,
+            {name: data.getlist(name) for name in form.fields if name in data},
+            dict(result.carried),
+            entry.pk,
+            [entry.change_message],
+            pause=Run(**result.carried).moved / rate if rate else 0,
+            reason=self.reason,
+            language=get_language(),
+            zone=getattr(timezone.get_current_timezone(), "key", None),
+        )
+        bulk_work.send(using, str(entry.pk), asdict(work))
+        return page_url(self.request, "deadletter_run", entry=entry.pk)
+
     def message(self, run: Run, data: Data) -> str:
         values = {
             "number": run.moved, "count": f"{run.moved:,}", "examined": f"{run.examined:,}",
@@ -199,7 +220,7 @@ class _DeadLetterOperation(Operation):
         return " ".join(sentences)
 
 
-class _SelectedOperation(_DeadLetterOperation):
+class _SelectedOperation(DeadLetterOperation):
     """An operation on selected dead letters. ``matching``: the operation on all that match, if "all" is selected."""
 
     form_class: ClassVar[type[forms.Form]] = SelectedForm

@@ -22,6 +22,7 @@ from django.db import DatabaseError, connections
 from ... import conf
 from ...checks import READ_ONLY, server_problems
 from ...exceptions import MQueueError
+from ...policy.names import OPERATIONS_TOPIC
 from ...service.subscription import BATCH_MAX
 from ...service.topics import problem_of
 from ...store.connection import errors, session
@@ -201,6 +202,7 @@ class Command(BaseCommand):
         try:
             names = [*options["handlers"], *self._queues(options["tasks"])]
             chosen = handlers(names)
+            operations = [] if names or not chosen else handlers([OPERATIONS_TOPIC])
         except MQueueError as error:
             raise CommandError(str(error)) from error
         if not chosen:
@@ -221,7 +223,7 @@ class Command(BaseCommand):
             for handler in chosen:
                 self.stdout.write(f"consuming {handler.topic} for group {handler.group}: {handler.name}")
             self.stdout.flush()
-        return chosen, alias
+        return [*chosen, *operations], alias
 
     def _queues(self, queues: list[str] | None) -> list[str]:
         """Register the handlers of queues in ``TASKS``. Return the names that ``--tasks`` selects."""
