@@ -76,7 +76,7 @@ def test_a_payload_is_changed_and_sent_back(client: Client) -> None:
     message = f"The payload of dead letter order-1 of topic {TOPIC} was changed, and it was redriven to group billing."
     message += f" It is now message {redriven().pk}."
     assert told(response) == [message]
-    difference = 'Payload:\n@ @@ -1,4 +1,4 @@\n  {\n-   "n": 1,\n+   "n": 2,\n    "to": "Zoë"\n  }'
+    difference = 'Payload:\n@@ -1,4 +1,4 @@\n  {\n-   "n": 1,\n+   "n": 2,\n    "to": "Zoë"\n  }'
     assert written_down() == [("operator", f"Dead letter {letter.pk}", f"{message}\n{difference}")]
     assert left() == []
     with Subscription(TOPIC, "billing") as subscription:
@@ -100,7 +100,7 @@ def test_headers_are_changed_and_sent_back(client: Client) -> None:
     message = f"The headers of dead letter order-1 of topic {TOPIC} were changed, and it was redriven to group billing."
     assert told(response) == [f"{message} It is now message {redriven().pk}."]
     ((_, _, entry),) = written_down()
-    assert 'Headers:\n@ @@ -1,4 +1,4 @@\n  {\n    "h": 1,\n-   "region": "eu"\n+   "region": "ch"' in entry
+    assert 'Headers:\n@@ -1,4 +1,4 @@\n  {\n    "h": 1,\n-   "region": "eu"\n+   "region": "ch"' in entry
     assert [one.headers for one in consumed()] == [{"h": 1, "region": "ch"}]
 
 

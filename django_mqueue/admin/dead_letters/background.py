@@ -121,7 +121,8 @@ class RunPage(QueueView):
         return super().get_context_data(message=entry.change_message, entry=entry, **context)
 
     def _progress(self, entry: LogEntry, work: Work, status: str | None) -> dict[str, Any]:
-        _operation, data = _opened(work)
+        operation, data = _opened(work)
+        self.title = operation.title
         count, total = Run(**work.carried).progress
         is_under_way = status in handing_over.UNDER_WAY and entry.change_message in work.logs
         return {

@@ -49,7 +49,7 @@ def logged(dead_letter: DeadLetterRow, edited: Edited) -> str:
         if lines is None:
             parts.append(_("%(part)s: the texts are too long to compare.") % {"part": title})
         else:
-            parts.append(f"{title}:\n" + "\n".join(f"{sign} {line}" for sign, line in lines))
+            parts += [f"{title}:", *(line if sign == "@" else f"{sign} {line}" for sign, line in lines)]
     if not parts and (message.payload, message.headers) != (new.payload, new.headers):
         parts.append(_("Only masked parts were changed."))
     text = "\n".join(parts)
