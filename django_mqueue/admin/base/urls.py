@@ -50,6 +50,7 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
     "message_change": ("view_message",),
     "publish_message": ("publish_message",),
     "hurry_message": ("hurry_message",),
+    "skip_message": ("remove_message",),
     "reschedule_message": ("reschedule_message",),
     "cancel_message": ("cancel_message",),
     "deadletter_changelist": ("view_deadletter",),

@@ -99,10 +99,11 @@ def _row(
 ) -> dict[str, Any]:
     """Return the status of the message for one group, as the page shows it."""
     view, parked = state.view, state.parked_retry
-    hurry_url = dead_letter_url = None
+    hurry_url = skip_url = dead_letter_url = None
     if state.is_for and view.status in (PENDING, WAITING):
         names = {"topic": found.stored_in, "group": state.group, "offset": _offset(found)}
         hurry_url = allowed_url(request, "hurry_message", **names)
+        skip_url = allowed_url(request, "skip_message", **names)
     if view.status == DEAD and view.dead_letter is not None:
         dead_letter_url = _dead_letter_url(request, view.dead_letter)
     status = status_badge(view.status, view.outcome) if state.is_for else EMPTY
@@ -117,6 +118,7 @@ def _row(
         "until_label": until_label,
         "until": until,
         "hurry_url": hurry_url,
+        "skip_url": skip_url,
         "dead_letter_url": dead_letter_url,
         "parked_url": None if parked is None else page_url(request, "message_change", parked.offset),
     }
