@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from .policy.names import RESERVED_SUFFIXES
+from .policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC, RESERVED_SUFFIXES
 
 DLQ_SUFFIX_MAX = 14
 """Maximum length of ``DLQ_SUFFIX``. Topic columns have 128 characters; a public topic has up to 100."""
@@ -138,6 +138,11 @@ def original_topic(topic: str) -> str:
     while ending := next((end for end in derived if topic.endswith(end) and topic != end), ""):
         topic = topic.removesuffix(ending)
     return topic
+
+
+def is_derived(topic: str) -> bool:
+    """Return whether a topic holds scheduled messages, replies, dead letters or records of the queue itself."""
+    return original_topic(topic) != topic or topic in (ACTIONS_TOPIC, OPERATIONS_TOPIC)
 
 
 def mask(topic: str) -> Callable[[Any], Any] | None:

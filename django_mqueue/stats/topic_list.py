@@ -46,6 +46,12 @@ def known_topics(using: str) -> dict[str, KnownTopic]:
     }
 
 
+def names(using: str) -> set[str]:
+    """Return the names of all topics that hold messages or have groups, also of derived topics."""
+    with session.migration_errors(using):
+        return {name for name in (*topic_index.in_log(using), *topic_index.in_offsets(using)) if name}
+
+
 def base_of(name: str) -> str:
     """Return the topic that a derived topic belongs to, or ``name`` if the topic is not derived."""
     for suffix in RESERVED_SUFFIXES:

@@ -11,7 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
 
-from ..admin.base import display
+from ..admin.base import choices, display
 from ..admin.base.urls import allowed_url, link, navigation
 from ..policy import errors
 
@@ -56,6 +56,13 @@ def mqueue_navigation(context: dict[str, Any]) -> dict[str, Any]:
     """Show the navigation bar of the queue's pages."""
     request = context.get("request")
     return {"pages": navigation(request) if request else [], "now": time.time() * 1000}
+
+
+@register.inclusion_tag("admin/django_mqueue/choices.html")
+def mqueue_choices() -> dict[str, Any]:
+    """Show the lists of names that search forms offer."""
+    topics, groups = choices.names()
+    return {"lists": [(choices.LISTS["topic"], topics), (choices.LISTS["consumer_group"], groups)]}
 
 
 @register.filter

@@ -148,7 +148,7 @@ def test_what_a_link_has_counted_is_what_goes_back() -> None:
     give_up(OutgoingMessage(2, id="order-b"), error="shop.CardDeclined: card 1")
     asked = {"topic": TOPIC, "error": "CardDeclined", "exact": "1"}
     html = html_of(client, url_of("deadletter_list"), asked)
-    response = client.post(url_of("redrive_selected"), {**hidden(html), "all": "1"})
+    response: Any = client.post(url_of("redrive_selected"), {**hidden(html), "all": "1"})
     assert {**parse_qs(response.url.partition("?")[2]), "was": []} == {
         "topic": [TOPIC], "error": ["CardDeclined"], "exact": ["1"], "was": [],
     }  # fmt: skip

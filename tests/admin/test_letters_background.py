@@ -63,7 +63,7 @@ def begun(client: Client, page: str = "redrive_matching", **asked: str) -> str:
     shown = client.post(url_of(page), {"topic": TOPIC, **asked})
     assert shown.status_code == 200, text(shown.content.decode())
     with attended():
-        response = client.post(url_of(page), {**hidden(shown.content.decode()), **asked})
+        response: Any = client.post(url_of(page), {**hidden(shown.content.decode()), **asked})
     assert response.status_code == 302
     return str(response.url)
 
@@ -161,7 +161,8 @@ def test_a_worker_that_dies_before_it_writes_the_log_is_no_stop(client: Client) 
     """The next step takes the entry as it is, and its text has the whole count."""
     give_up(*outgoing(11))
     begun(client)
-    write, lost = background._write, []
+    write = background._write
+    lost: list[int] = []
 
     def lost_once(*arguments: Any) -> None:
         write(*arguments) if lost else lost.append(1)
@@ -177,7 +178,8 @@ def test_a_step_that_fails_is_done_again(client: Client, caplog: pytest.LogCaptu
     """Its redrives are rolled back with it, so each counts once."""
     give_up(*outgoing(8))
     begun(client)
-    step, failed = bulk_redrive.step, []
+    step = bulk_redrive.step
+    failed: list[bulk_redrive.Progress] = []
 
     def fails_once(*arguments: Any, **options: Any) -> bulk_redrive.Progress:
         done = step(*arguments, **options)

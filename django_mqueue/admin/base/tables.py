@@ -25,6 +25,8 @@ from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...store.connection.dialect import NOW_MS
+from ...store.queries import search
+from . import choices
 from .display import EMPTY, Text, column, key_column
 from .forms import parse_offset
 from .row_ids import encode
@@ -104,7 +106,8 @@ class PagedChangeList(ChangeList):
 class BoundedChangeList(PagedChangeList):
     """A change list that never reads the whole table: lookups by index instead of a search, and no count.
 
-    ``fields`` (name, label, value, is a number) and ``hidden_fields`` make up the lookup form.
+    ``fields`` (name, label, value, is a number, the id of its list of names) and ``hidden_fields`` make up the lookup
+    form.
     """
 
     paginator: BoundedPaginator
@@ -114,9 +117,14 @@ class BoundedChangeList(PagedChangeList):
         self.params.pop(ORDER_VAR, None)
         self.filter_params.pop(ORDER_VAR, None)
         typed = {name: self.params.pop(name, "") for name in page.lookups}
-        self.fields = [(*pair, typed[pair[0]], pair[0] == FROM_OFFSET) for pair in page.lookups.items()]
+        self.fields = [
+            (*pair, typed[pair[0]], pair[0] == FROM_OFFSET, choices.LISTS.get(pair[0], ""))
+            for pair in page.lookups.items()
+        ]
         self.hidden_fields = dict(self.params)
         given, problems = page.choose(typed)
+        if "topic" in given and (problem := choices.no_such_topic(given["topic"])):
+            problems.append(problem)
         for problem in problems:
             messages.warning(request, problem)
         for name in page.lookups:
@@ -141,6 +149,8 @@ class ReadOnlyAdmin(ModelAdmin):
 
     lookups: ClassVar[Mapping[str, Text]] = {}
     """The fields that filter the list, in the order of an index, with their labels. Each needs the field before it."""
+    without_previous: ClassVar[frozenset[str]] = frozenset()
+    """The fields that do not need the field before them."""
     order: tuple[str, ...] = ()
     views: tuple[type[QueueView], ...] = ()
     """Further pages and operations of this model."""
@@ -266,7 +276,7 @@ class ReadOnlyAdmin(ModelAdmin):
         problems = []
         before = ""
         for name, label in self.lookups.items():
-            if typed[name] and before and before not in given:
+            if typed[name] and before and before not in given and name not in self.without_previous:
                 names = {"field": label, "other": self.lookups[before]}
                 problems.append(_("%(field)s was left out: it also needs %(other)s.") % names)
             elif typed[name] and name == FROM_OFFSET and parse_offset(typed[name]) is None:
@@ -304,5 +314,13 @@ class GroupTable(ReadOnlyAdmin):
         "topic": gettext_lazy("Topic"),
         "partition_key": gettext_lazy("Key"),
     }
+    without_previous = frozenset({"topic"})
     group = column("consumer_group", gettext_lazy("group"))
     key = key_column
+
+    def narrow(self, queryset: QuerySet[Any], given: dict[str, str]) -> QuerySet[Any]:
+        """Filter the list. The index begins with the group: without one, look for the topic's rows of each group."""
+        if "topic" in given and "consumer_group" not in given:
+            groups = search.groups(queryset.db, self.model._meta.db_table)
+            queryset = queryset.filter(consumer_group__in=groups)
+        return super().narrow(queryset, given)

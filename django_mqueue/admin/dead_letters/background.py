@@ -158,5 +158,5 @@ class RunPage(QueueView):
         number = parse_offset(self.request.GET.get("entry", ""))
         entry = LogEntry.objects.filter(pk=number).select_related("content_type").first() if number else None
         if entry is None or entry.content_type is None or entry.content_type.model != "deadletter":
-            raise Http404("There is no such operation.")
+            raise Http404(_("There is no such operation."))
         return entry, handing_over.newest(conf.database(), str(number))

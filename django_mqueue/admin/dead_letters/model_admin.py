@@ -17,6 +17,7 @@ from ...browse import dead_letter_details, dead_letter_list, dead_letter_topics,
 from ...policy.dead_letter_filter import DeadLetterQuery
 from ...policy.errors import plain
 from ...policy.message_query import Inspected
+from ..base import choices
 from ..base.display import EMPTY, Text, first_line, printable
 from ..base.forms import parse_offset
 from ..base.operations import Data
@@ -168,7 +169,8 @@ class ListPage(_TopicPage):
         topics = {"topic": data["topic"], "dead": data["dead"] or None}
         return {
             "rows": rows,
-            "total": self._total(query, found),
+            "total": (total := self._total(query, found)),
+            "no_topic": None if total.number else choices.no_such_topic(query.topic),
             "examined": found.examined,
             "then": found.next and self.url(self.url_name, below=found.next),
             "first_url": self.url(self.url_name),

@@ -17,7 +17,7 @@ from ...stats.results import AT_LEAST, Figure, total
 from ..base.display import listed, local_time, number
 from ..base.forms import GroupForm, Moment, name_field
 from ..base.operations import Data, Plan, Result
-from ..messages.message_list import TITLES
+from ..messages.search_form import TITLES
 from .pausing import GroupOperation
 
 STEP = 2_000

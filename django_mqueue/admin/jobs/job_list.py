@@ -27,7 +27,8 @@ from ..base.urls import NAVIGATION, allowed_url, page_url
 from ..base.views import QueueView
 from ..messages import payloads
 from ..messages.masking import sees_all, shown
-from ..messages.message_list import BY_DUE_TIME, OUTCOMES, SCAN_LIMIT
+from ..messages.message_list import OUTCOMES, SCAN_LIMIT
+from ..messages.search_form import BY_DUE_TIME
 
 STATES = {
     PENDING: ("waiting", pgettext_lazy("job", "waits")),

@@ -78,6 +78,10 @@ class DeliveryStateAdmin(GroupTable):
         leading = {name: value for name, value in given.items() if name != FROM_OFFSET}
         if not leading:
             return super().narrow(queryset, given)
+        if "consumer_group" not in given:
+            found = Found(queryset.model, super().narrow(queryset, given).query, queryset.db)
+            found.keys = search.states_of_topic(queryset.db, given["topic"], LIMIT + 1)
+            return found
         from_offset = int(given[FROM_OFFSET]) if FROM_OFFSET in given else None
         narrowed = super().narrow(queryset.filter(**given), leading)
         found = Found(narrowed.model, narrowed.query, narrowed.db)

@@ -72,7 +72,10 @@ class TopicPage(QueueView):
 
 
 class TopicList(QueueView):
-    """The list of all topics by name, a page at a time, filtered by a part of the name."""
+    """The list of all topics by name, a page at a time, filtered by a part of the name.
+
+    ``?derived=1``: also topics of dead letters and other derived topics that have groups.
+    """
 
     url_name = "topic_changelist"
     template_name = "admin/django_mqueue/topic_list.html"
@@ -81,8 +84,10 @@ class TopicList(QueueView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         after, find = (self.request.GET.get(name, "")[:NAME_MAX] for name in ("after", "find"))
-        rows, following = status.topics(after, find.strip())
-        return super().get_context_data(rows=rows, next=following, after=after, find=find.strip(), **kwargs)
+        derived = bool(self.request.GET.get("derived"))
+        rows, following = status.topics(after, find.strip(), derived)
+        found = {"rows": rows, "next": following, "after": after, "find": find.strip(), "derived": derived}
+        return super().get_context_data(**found, **kwargs)
 
 
 class TopicAdmin(ReadOnlyAdmin):

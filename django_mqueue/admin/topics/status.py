@@ -132,15 +132,24 @@ def _as_many_as_fit(topics: Sequence[KnownTopic]) -> list[KnownTopic]:
 
 
 @session.cached_queries()
-def topics(after: str, find: str) -> tuple[list[TopicRow], str | None]:
-    """Return a page of the list of topics, without the figures of their groups."""
-    found = inspect.topics(after=after, containing=find, limit=TOPICS_ON_A_PAGE, max_age=KNOWN)
-    figures = inspect.topic_figures([known.topic for known in found.topics], max_age=COUNTED)
+def topics(after: str, find: str, with_derived: bool) -> tuple[list[TopicRow], str | None]:
+    """Return a page of the list of topics, without the figures of their groups.
+
+    ``with_derived``: also return topics of dead letters and other derived topics that have groups.
+    """
+    wanted = (
+        known
+        for known in _all_topics(find)
+        if known.topic > after and (with_derived or not conf.is_derived(known.topic))
+    )
+    page = list(islice(wanted, TOPICS_ON_A_PAGE + 1))
+    shown = page[:TOPICS_ON_A_PAGE]
+    figures = inspect.topic_figures([known.topic for known in shown], max_age=COUNTED)
     rows = [
         TopicRow(known, figures[known.topic], None, [], alarms.of_topic(known, figures[known.topic], []))
-        for known in found.topics
+        for known in shown
     ]
-    return rows, found.next
+    return rows, shown[-1].topic if len(page) > len(shown) else None
 
 
 @session.cached_queries()

@@ -12,7 +12,8 @@ from typing import Any
 from ...policy.batching import batches
 from ..connection import session
 from ..connection.session import Row
-from .branches import fetch_each
+from .branches import BRANCHES, fetch_each
+from .skip_scan import Names
 
 AT_ONCE = 5_000
 """Maximum pairs of names in one statement."""
@@ -25,8 +26,35 @@ Hit = tuple[int, str]
 _COLUMN = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 _PAIRS = f"JSON_TABLE(%s, '$[*]' COLUMNS (first {_COLUMN} PATH '$[0]', second {_COLUMN} PATH '$[1]')) w"
 _HIT = f"SELECT m.`offset`, m.topic FROM {_PAIRS} STRAIGHT_JOIN queue_messages m"
+_GROUPS = {
+    "queue_delivery_state": "PRIMARY",
+    "queue_partition_leases": "queue_leases_partition",
+    "queue_offsets": "queue_offsets_partition",
+    "queue_subscriber_heartbeats": "queue_heartbeats_subscriber",
+}
+"""For each table the index that begins with the group."""
 
 _STATE_KEY = ("consumer_group", "topic", "partition_key", "message_offset")
+
+
+def groups(using: str, table: str) -> list[str]:
+    """Return the groups that have rows in the table, by name."""
+    return list(Names(table, _GROUPS[table], "consumer_group", "consumer_group").all(using))
+
+
+def states_of_topic(using: str, topic: str, limit: int) -> list[Row]:
+    """Return the first ``limit`` primary keys of a topic's delivery state, in their order."""
+    query = (
+        f"SELECT %s, {', '.join(_STATE_KEY)} FROM queue_delivery_state FORCE INDEX (PRIMARY)"
+        f" WHERE consumer_group = %s AND topic = %s ORDER BY partition_key, message_offset LIMIT {limit:d}"
+    )
+    found: list[Row] = []
+    for some in batches(groups(using, "queue_delivery_state"), BRANCHES):
+        for rows in fetch_each(using, query, [(group, topic) for group in some]):
+            found += sorted(tuple(row) for row in rows)
+        if len(found) >= limit:
+            break
+    return found[:limit]
 
 
 def states(using: str, leading: Mapping[str, str], from_offset: int | None, limit: int) -> list[Row]:
