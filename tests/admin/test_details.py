@@ -70,8 +70,9 @@ def test_what_others_wrote_into_the_log_is_shown_too(admin_client: Client, body:
 
 def test_a_dead_letter_shows_its_traceback(admin_client: Client) -> None:
     dead_letter()
-    fields = first_shown(admin_client, "message")
-    assert "Traceback (most recent call last)" in html_of(admin_client, links(admin_client, "message")[0])
+    (url,) = links(admin_client, "message", derived="on")
+    fields = shown(admin_client, url)
+    assert "Traceback (most recent call last)" in html_of(admin_client, url)
     assert (fields["original_topic"], fields["original_id"], fields["failed_group"]) == (
         "orders",
         "order-7",

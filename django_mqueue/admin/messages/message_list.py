@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 
 from ... import conf, inspect
 from ...browse import finding, masking, message_search
-from ...exceptions import MQueueError
+from ...exceptions import MQueueError, NotRegistered
 from ...inspect import Figure, Inspected, Page
 from ...policy import errors, names
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
@@ -82,8 +82,8 @@ class MessagesPage(QueueView):
                 found = self._found(form)
                 found = None if self._lacks_topic(form, found) else found
             except (MQueueError, ValueError, TypeError) as problem:
-                form.add_error(None, problem_text(problem))
-                self._lacks_topic(form, None)
+                if not (isinstance(problem, NotRegistered) and self._lacks_topic(form, None)):
+                    form.add_error(None, problem_text(problem))
             except ValidationError as problem:
                 form.add_error(None, problem)
         listed = {} if found is None else self._listed(form, found)
@@ -96,7 +96,6 @@ class MessagesPage(QueueView):
         topic = form.cleaned_data.get("topic")
         if not topic or found or (problem := choices.no_such_topic(topic)) is None:
             return False
-        form.errors.pop("__all__", None)  # A group of a topic that does not exist is not registered.
         form.add_error("topic", problem)
         return True
 

@@ -2,7 +2,7 @@
 "use strict";
 {
     const page = document.querySelector(".mqueue-select-page");
-    const boxes = document.querySelectorAll("td input.mqueue-select");
+    const boxes = document.querySelectorAll("input.mqueue-select");
     if (page) {
         page.hidden = false;
         page.addEventListener("change", () => {
