@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
-from ...browse import dead_letter_details
+from ...browse import dead_letter_details, masking
 from ...messages import Edited
 from ...policy.message_query import Inspected
 from ...service.redrive import DeadLetterRow
-from ..messages import masking, payload_text, payloads
+from ..messages import payload_text, payloads
 
 Lines = list[tuple[str, str]]
 LOGGED_CHARACTERS = 20_000
@@ -64,7 +64,7 @@ def headers_text(headers: Any) -> str:
 def _texts(message: Inspected) -> tuple[str, str]:
     """Return payload and headers as text."""
     payload, headers = message.payload, headers_text(dict(message.headers))
-    if isinstance(payload, payloads.Withheld):
+    if isinstance(payload, masking.Withheld):
         return str(payload), headers
     if isinstance(payload, bytes):
         return payload_text.as_text(payload, is_bytes=True)[1], headers

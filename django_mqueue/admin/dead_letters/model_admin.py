@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...browse import dead_letter_details, dead_letter_list, dead_letter_topics, dead_letters
+from ...browse.masking import IN_LIST
 from ...policy.dead_letter_filter import DeadLetterQuery
 from ...policy.errors import plain
 from ...policy.message_query import Inspected
@@ -25,7 +26,6 @@ from ..base.tables import ReadOnlyAdmin
 from ..base.urls import NAVIGATION, allowed_url, page_url
 from ..base.views import QueueView
 from ..messages import masking, payloads
-from ..messages.message_list import MASKED_IN_LIST
 from . import handing_over, visible
 from .background import RunPage
 from .editing import EditDeadLetter
@@ -153,7 +153,7 @@ class ListPage(_TopicPage):
     def found(self, data: Data, view: View) -> dict[str, Any]:
         using, query = conf.database(), query_of(view.allowed(data))
         found = dead_letters.page(using, query, self.below, limit=PAGE)
-        limit = payloads.HEAD_BYTES if view.everything else MASKED_IN_LIST
+        limit = payloads.HEAD_BYTES if view.everything else IN_LIST
         messages = dead_letter_list.beginnings(
             using, query.topic, [head.offset for head in found.summaries], limit
         )
