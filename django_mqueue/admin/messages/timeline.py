@@ -17,7 +17,7 @@ from ...browse.timeline import GroupView, MessageTimeline, Related, message_time
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ..base.display import EMPTY, moment, printable
-from ..base.forms import parse_offset
+from ..base.forms import TopicForm, parse_offset
 from ..base.urls import allowed_url, link, page_url
 from ..base.views import QueueView
 from . import payloads
@@ -51,6 +51,7 @@ class MessagePage(QueueView):
         offset = _offset(found)
         is_scheduled = found.message.status == SCHEDULED
         is_withheld = isinstance(message.payload, masking.Withheld)
+        has_topic_page = TopicForm({"topic": found.topic}).is_valid()
         facts = obstacles.facts(conf.database(), found)
         context = self.get_context_data(
             timeline=found,
@@ -67,7 +68,7 @@ class MessagePage(QueueView):
             scheduled_tools=scheduled_tools(request, offset) if is_scheduled else [],
             is_masked=not sees_all(request, found.stored_in),
             has_no_receiver=not found.more_groups and not any(one.is_for for one in found.group_views),
-            topic_url=allowed_url(request, "topic", topic=found.topic),
+            topic_url=allowed_url(request, "topic", topic=found.topic) if has_topic_page else None,
         )
         if not is_scheduled and all(_is_over(one) for one in found.group_views):
             del context["refresh_url"]

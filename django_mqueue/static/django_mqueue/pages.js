@@ -5,9 +5,9 @@
     const style = {style: "short"};
     const ages = new Intl.RelativeTimeFormat(document.documentElement.lang || "en", style);
     const now = new Intl.RelativeTimeFormat(document.documentElement.lang || "en", {...style, numeric: "auto"});
-    const server = document.querySelector("[data-mqueue-now]");
+    const server = document.querySelector("[data-mqueue-clock]");
     // How much this computer's clock is ahead of the server's.
-    const ahead = server ? Date.now() - Number(server.dataset.mqueueNow) : 0;
+    const ahead = server ? Date.now() - Number(server.dataset.mqueueClock) : 0;
 
     const ageOf = (element) => {
         const seconds = Math.trunc((Date.parse(element.dateTime) - Date.now() + ahead) / 1000);
