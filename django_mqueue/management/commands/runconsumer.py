@@ -14,6 +14,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -202,7 +203,8 @@ class Command(BaseCommand):
         try:
             names = [*options["handlers"], *self._queues(options["tasks"])]
             chosen = handlers(names)
-            operations = [] if names or not chosen else handlers([OPERATIONS_TOPIC])
+            operates = chosen and not names and apps.is_installed("django.contrib.admin")
+            operations = handlers([OPERATIONS_TOPIC]) if operates else []
         except MQueueError as error:
             raise CommandError(str(error)) from error
         if not chosen:
