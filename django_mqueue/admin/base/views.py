@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.contrib.auth.mixins import PermissionRequiredMixin
 from django.http import Http404, HttpRequest, HttpResponse
@@ -70,7 +70,7 @@ class QueueView(PermissionRequiredMixin, TemplateView):
         return bool(self.every) and "fragment" in self.request.GET
 
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> TemplateResponse:  # type: ignore[override]
-        response: TemplateResponse = super().render_to_response(context, **kwargs)  # type: ignore[assignment]
+        response = cast("TemplateResponse", super().render_to_response(context, **kwargs))
         if self.is_fragment:
             response.headers[FRAGMENT] = self.url_name if context.get("refresh_url") else LAST
         return response
@@ -105,7 +105,7 @@ def forbidden(
     request: HttpRequest, model_admin: ReadOnlyAdmin, permissions: Sequence[str] = ()
 ) -> HttpResponse:
     """Return the page for users who may not open a page. ``permissions``: those that the page needs."""
-    text = _("You may not open this page, or may not do this.")
+    text: Text = _("You may not open this page, or may not do this.")
     if permissions:
         names = ", ".join(one if "." in one else f"{APP}.{one}" for one in permissions)
         text = _("You may not open this page. It needs the permission %(names)s.") % {"names": names}
@@ -120,7 +120,7 @@ def not_found(request: HttpRequest, model_admin: ReadOnlyAdmin, text: Text) -> H
 def _problem(
     request: HttpRequest, model_admin: ReadOnlyAdmin, status: int, title: Text, text: Text
 ) -> HttpResponse:
-    request.current_app = model_admin.admin_site.name  # type: ignore[attr-defined]
+    request.current_app = model_admin.admin_site.name
     page = f"{model_admin.opts.model_name}_changelist"
     is_allowed = page in PERMISSIONS and may_open(request, page)
     home = reverse("admin:index", current_app=model_admin.admin_site.name)

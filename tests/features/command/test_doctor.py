@@ -69,7 +69,7 @@ def test_the_text_has_what_why_and_repair(mqueue: Run) -> None:
 
 
 @contextmanager
-def with_session(**variables: object) -> Iterator[None]:
+def with_session(**variables: str | int) -> Iterator[None]:
     with connection.cursor() as cursor:
         for name, value in variables.items():
             cursor.execute(f"SET SESSION {name} = %s", [value])

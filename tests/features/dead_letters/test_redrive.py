@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -228,7 +228,7 @@ def test_an_edited_request_stays_a_request() -> None:
         lambda letter: object(),
         lambda letter: 1 // 0,
         lambda letter: "x" * 2_000_000,
-        lambda letter: Edited(1, 5),
+        lambda letter: Edited(1, cast(Any, 5)),
         lambda letter: Edited(1, {"mqueue-reply-to": "1:x"}),
     ],
 )
