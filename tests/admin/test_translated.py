@@ -122,8 +122,8 @@ def message(name: str, **fields: Any) -> OutgoingMessage:
 @pytest.fixture
 def offsets() -> dict[str, int]:
     """Create a message in each status. Return their offsets by status."""
-    subscribe(TOPIC, GROUP)
-    subscribe(TOPIC, "zz-other")
+    subscribe(TOPIC, GROUP, by="zz-setup")
+    subscribe(TOPIC, "zz-other", by="zz-setup")
     names = ("done", *(f"dead-{n}" for n in range(6)), "waiting", "in_flight")
     publish_many(TOPIC, [message(name) for name in names])
     subscription = Subscription(TOPIC, GROUP, WORKER).open()
