@@ -134,7 +134,7 @@ def find(options: Options, output: Output) -> None:
         "messages",
         [_found_row(options, one) for one in found.messages],
         on_a_line="payload",
-        wide=("kind", "group"),
+        wide=("kind", "group", "published"),
     )
     output.values(topics_searched=found.topics if output.as_json else None)
     if found.messages:

@@ -113,12 +113,13 @@ def drawn(
             columns = [column for column in columns if column.name != name]
     out = io.StringIO()
     console = Console(
-        file=out, width=width, no_color=True, force_terminal=False, highlight=False, markup=False
+        file=out, width=width - 1, no_color=True, force_terminal=False, highlight=False, markup=False
     )
     table = Table(box=box.SIMPLE, pad_edge=False, show_edge=False)
     for column in columns:
         justify: Any = "right" if column.are_numbers else "left"
-        table.add_column(column.heading, justify=justify, overflow="fold", no_wrap=column.is_fixed)
+        is_whole = column.is_fixed or column.name == on_a_line
+        table.add_column(column.heading, justify=justify, overflow="fold", no_wrap=is_whole)
         if column.name == on_a_line:
             column.cut(max(width - _width(columns, but=on_a_line), LINE_MIN))
     for cells in zip(*(column.cells for column in columns), strict=True):

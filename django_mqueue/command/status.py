@@ -170,11 +170,14 @@ def alarm_rows(rows: Sequence[TopicRow]) -> list[dict[str, Any]]:
     ]
 
 
-def show(picture: Picture, output: Output) -> None:
+def show(picture: Picture, output: Output, *, alarms_first: bool = False) -> None:
     rows = picture.topics
+    if alarms_first:
+        output.table("alarms", alarm_rows(rows))
     output.table("topics", [topic_row(row) for row in rows])
     show_groups(picture, output)
-    output.table("alarms", alarm_rows(rows))
+    if not alarms_first:
+        output.table("alarms", alarm_rows(rows))
     for topic in picture.unknown:
         output.problem(f"topic {topic!r} is unknown: it has no message and no group")
 
@@ -248,7 +251,7 @@ class _Top:
             return "\n".join(filter(None, [away, self.last]))
         lines: list[str] = []
         output = Output(lines.append)
-        show(picture, output)
+        show(picture, output, alarms_first=True)  # The end may not fit on the screen.
         self.last = "\n".join([f"At {clock}, every {shown(self.interval)}:", *lines, *output.problems])
         back = (
             f"The database answers again. It did not from {self.lost_at} to {clock}." if self.lost_at else ""
@@ -266,7 +269,7 @@ def top(options: Options, output: Output) -> None:
         if options.get("stdout") is None and sys.stdout.isatty():
             with Live(console=Console(), screen=True, auto_refresh=False) as live:
                 while True:
-                    live.update(Text(frames.frame()), refresh=True)
+                    live.update(Text(frames.frame(), no_wrap=True, overflow="crop"), refresh=True)
                     number += 1
                     if number == options["count"]:
                         return

@@ -75,7 +75,7 @@ def _blockers(output: Output, blockers: Iterable[Hold]) -> None:
         }
         for one in blockers
     ]  # fmt: skip
-    output.table("retention_blockers", rows, wide=("reason", "since"))
+    output.table("retention_blockers", rows, wide=("reason", "since", "published"))
 
 
 def blocker_text(blocker: Hold) -> str:
@@ -107,7 +107,7 @@ def groups(options: Options, output: Output) -> None:
                 }
                 for one in numbers.subscribers(topic, group, using=using)
             ]  # fmt: skip
-    output.table("subscribers", members)
+    output.table("subscribers", members, wide=("left", "partitions"))
     _blockers(output, numbers.holds(topic, using=using))
     output.table("alarms", alarm_rows(picture.topics))
 

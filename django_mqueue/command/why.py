@@ -11,7 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from .. import conf
-from ..browse import explaining, finding, masking, obstacles, timeline
+from ..browse import explaining, finding, masking, obstacles, reasons, timeline
 from ..browse.explaining import Explanation
 from ..browse.timeline import MessageTimeline
 from ..policy import names
@@ -143,7 +143,7 @@ def _explanations(
     is_log = found.message.status is None and not found.stored_in.endswith(REPLIES_SUFFIX)
     if is_log and wanted is not None and wanted not in {view.group for view in found.group_views}:
         text = f"The group is not registered for topic {found.stored_in!r}: it receives nothing."
-        yield Explanation(wanted, (text,), (), explaining.SUBSCRIBE), {"status": None, "outcome": None}
+        yield Explanation(wanted, (text,), (), reasons.SUBSCRIBE), {"status": None, "outcome": None}
 
 
 def _is_strict(topic: str, group: str) -> bool | None:
@@ -166,15 +166,15 @@ def _remedy(found: MessageTimeline, explanation: Explanation, offset: int) -> st
     if explanation.group == TASKS and found.topic.startswith(TASK_TOPICS):
         start = f"runconsumer --tasks {quote(found.topic.removeprefix(TASK_TOPICS))}"
     commands = {
-        explaining.RESUME: f"mqueue resume {topic} {group}",
-        explaining.START_WORKER: start,
-        explaining.RELEASE: f"mqueue release {topic} {group} --partition {quote(found.partition)}",
-        explaining.REDRIVE: f"mqueue redrive {original} --group {letter_of} --id {id}",
-        explaining.RESET: f"mqueue reset {topic} {group} {offset} --dry-run",
-        explaining.SUBSCRIBE: f"mqueue subscribe {topic} {group}",
-        explaining.UNHOLD: f"mqueue unhold {original} {of_group} --id {id}",
-        explaining.HURRY: f"mqueue hurry {original} {of_group} --id {id}",
-        explaining.LOOK_AT_FIRST: f"mqueue why {topic} {explanation.first} --group {group}",
+        reasons.RESUME: f"mqueue resume {topic} {group}",
+        reasons.START_WORKER: start,
+        reasons.RELEASE: f"mqueue release {topic} {group} --partition {quote(found.partition)}",
+        reasons.REDRIVE: f"mqueue redrive {original} --group {letter_of} --id {id}",
+        reasons.RESET: f"mqueue reset {topic} {group} {offset} --dry-run",
+        reasons.SUBSCRIBE: f"mqueue subscribe {topic} {group}",
+        reasons.UNHOLD: f"mqueue unhold {original} {of_group} --id {id}",
+        reasons.HURRY: f"mqueue hurry {original} {of_group} --id {id}",
+        reasons.LOOK_AT_FIRST: f"mqueue why {topic} {explanation.first} --group {group}",
     }
     command = commands.get(explanation.remedy or "")
     return None if command is None else f"manage.py {command}"

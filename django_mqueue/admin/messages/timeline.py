@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from ... import conf
 from ...browse import explaining, masking, obstacles
 from ...browse.obstacles import Facts
+from ...browse.reasons import is_at_the_front
 from ...browse.timeline import GroupView, MessageTimeline, Related, message_timeline
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
@@ -139,7 +140,7 @@ def _until(state: GroupView) -> tuple[str, str]:
     if view.status == IN_FLIGHT:
         label = _("It is delivered again if not acknowledged by")
         return label, moment(view.invisible_until)
-    if view.status == WAITING and not explaining.is_at_the_front(view):
+    if view.status == WAITING and not is_at_the_front(view):
         return _("Retry at"), moment(view.invisible_until)
     return "", ""
 
