@@ -11,6 +11,7 @@ import os
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from .database import DatabaseCollector
 from .workers import WorkerCounts, WorkersCollector
 
 BACKLOG = 128
+LINGER = 2.0
+"""Seconds that a stopping worker waits for its last requests. It has already left its groups."""
 POLL_INTERVAL = 0.2
 """Seconds until the server notices that the worker stops."""
 WRITES_FILES = "PROMETHEUS_MULTIPROC_DIR"
@@ -66,7 +69,9 @@ class Endpoint:
         finally:
             server.shutdown()
             thread.join()
+            server.finish_requests()
             server.server_close()
+            counts.close()
 
     def _application(self) -> Callable[..., Any]:
         registry = CollectorRegistry()
@@ -117,9 +122,6 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingMixIn, WSGIServer):
     """Answers requests of a port that is open already."""
 
-    daemon_threads = True
-    block_on_close = False
-
     def __init__(self, listener: socket.socket, application: Callable[..., Any]) -> None:
         host, port, *_ = listener.getsockname()
         super().__init__((host, port), _Handler, bind_and_activate=False)
@@ -128,6 +130,21 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = host, port
         self.setup_environ()
         self.set_app(application)
+        self._requests: list[threading.Thread] = []
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a request in a thread of its own."""
+        thread = threading.Thread(
+            target=self.process_request_thread, args=(request, client_address), daemon=True
+        )
+        self._requests = [one for one in self._requests if one.is_alive()] + [thread]
+        thread.start()
+
+    def finish_requests(self) -> None:
+        """Wait up to ``LINGER`` seconds for requests that are being answered."""
+        deadline = time.monotonic() + LINGER
+        for thread in self._requests:
+            thread.join(max(deadline - time.monotonic(), 0))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that has closed its connection."""

@@ -40,6 +40,7 @@ class WorkerCounts:
     def __init__(self, directory: Path, worker: str, pairs: Sequence[Pair] = ()) -> None:
         place = hashlib.sha256(worker.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         self._lock = threading.Lock()
+        self._is_closed = False
         self._counters = MmapedDict(str(directory / f"counter_{place}.db"))
         self._histograms = MmapedDict(str(directory / f"histogram_{place}.db"))
         self._keys: dict[tuple[Instrument, Labels], list[str]] = {}
@@ -63,6 +64,8 @@ class WorkerCounts:
 
     def record(self, instrument: Instrument, value: float, labels: Labels, error: str) -> None:
         with self._lock:
+            if self._is_closed:
+                return
             bounded = self._bounded(instrument, labels)
             if bounded != labels and value:
                 self._add(OTHER_COUNT, 1, ())
@@ -94,8 +97,11 @@ class WorkerCounts:
             _increase(self._histograms, keys[-1], value)
 
     def close(self) -> None:
-        for file in self._files:
-            file.close()
+        """Close the files. Measurements of threads that still run are dropped."""
+        with self._lock:
+            self._is_closed = True
+            for file in self._files:
+                file.close()
 
 
 def _pair(labels: dict[str, str]) -> Pair:
