@@ -119,7 +119,7 @@ def test_many_messages_of_a_transaction_share_a_wake_up() -> None:
             with transaction.atomic():
                 publish("others", 3)
             publish("orders", 3)
-            assert wakes() == 3
+            assert wakes() == 2
         assert is_woken(socket)
 
 
@@ -141,14 +141,15 @@ def test_other_hooks_do_not_add_wake_ups() -> None:
 
 
 def test_a_wake_up_of_a_savepoint_that_is_rolled_back_does_not_count() -> None:
-    with listening("orders") as socket, transaction.atomic():
+    with listening("orders") as socket:
         with transaction.atomic():
-            publish("orders", 1)
-            transaction.set_rollback(True)
-        publish("others", 2)
-        publish("orders", 3)
-        assert wakes() == 2
-    assert is_woken(socket)
+            with transaction.atomic():
+                publish("orders", 1)
+                transaction.set_rollback(True)
+            publish("others", 2)
+            publish("orders", 3)
+            assert wakes() == 2
+        assert is_woken(socket)
 
 
 def test_a_transaction_without_autocommit_wakes_none() -> None:
