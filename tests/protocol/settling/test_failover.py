@@ -36,7 +36,7 @@ def alias_of(socket: Path, alias: str) -> str:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_a_failover_to_a_server_that_is_behind(tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> None:
     """The replica is a restored backup with a part of the binary log. The primary is killed.
 
