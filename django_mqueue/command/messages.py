@@ -125,7 +125,7 @@ def find(options: Options, output: Output) -> None:
     if id is not None:
         names.check_name("id", id, names.ID_MAX)
     if key is not None:
-        names.check_partition(key)
+        names.check_name("key", key, names.KEY_MAX)
     found = finding.find(
         alias, id=id, key=key, places=_job_places(id), limit=options["limit"],
         payload_limit=_payload_limit(options, ["", *conf.topics()], whole=False) or 0,

@@ -83,13 +83,14 @@ def read(alias: str, wanted: Sequence[str], exact: int | None = None, *, rates: 
     with session.migration_errors(alias):
         every = topic_list.known_topics(alias)
     unknown = [topic for topic in wanted if topic not in every]
-    known = [every[topic] for topic in sorted(wanted or every) if topic in every]
+    known = [every[topic] for topic in sorted(set(wanted) or every) if topic in every]
     rows: dict[str, TopicRow] = {}
     for some in _parts(known):
         found = topic_rows(some, NOW, exact=exact, using=alias)
         for row in with_rates(found, NOW, span=MINUTES, using=alias) if rates else found:
-            first = rows.get(row.known.topic)
-            rows[row.known.topic] = replace(first, groups=[*first.groups, *row.groups]) if first else row
+            topic, first = row.known.topic, rows.get(row.known.topic)
+            groups = [*(first.groups if first else ()), *row.groups]
+            rows[topic] = replace(first or row, known=every[topic], groups=groups)
     return Picture([*rows.values()], _paused(alias, [*rows.values()]), unknown)
 
 
