@@ -21,8 +21,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a release locks the lease",
         "a worker takes the lease between the check and the release, and loses it without notice",
         "service/releasing.py",
-        "free += session.run(alias, partial(leases.set_free, seen=some))",
-        "free += session.single(alias, partial(leases.set_free, seen=some))",
+        "freed_now = session.run(alias, partial(set_free, some=some))",
+        "freed_now = session.single(alias, partial(set_free, some=some))",
         "protocol/guards/test_moved_by_hand.py::test_a_release_holds_the_lease",
     ),
     mutation(
