@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.contrib.auth.mixins import PermissionRequiredMixin
 from django.http import Http404, HttpRequest, HttpResponse
@@ -70,7 +70,7 @@ class QueueView(PermissionRequiredMixin, TemplateView):
         return bool(self.every) and "fragment" in self.request.GET
 
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> TemplateResponse:
-        response: TemplateResponse = super().render_to_response(context, **kwargs)
+        response = cast("TemplateResponse", super().render_to_response(context, **kwargs))
         if self.is_fragment:
             response.headers[FRAGMENT] = self.url_name if context.get("refresh_url") else LAST
         return response
