@@ -95,10 +95,15 @@ def test_kill_ends_the_wait(own: str, mqueue_json: Json) -> None:
     subscribe("orders", "billing", using=own)
     with raw_connection(own) as killer, RawHolder(own) as holder:
         with Background(lambda: move(own), using=own) as waiting:
-            document = find(mqueue_json, own, lambda found: found["waits"], "the wait is visible")
-            killer.execute(document["blocking"][0]["kill"])
+            kill = f"KILL {holder.connection.id};"
+            find(
+                mqueue_json,
+                own,
+                lambda found: found["waits"] and kill in [one["kill"] for one in found["blocking"]],
+                "the wait and its cause are visible",
+            )
+            killer.execute(kill)
             waiting.result()
-        assert holder.connection.id == document["waits"][0]["blocked_by"]
 
 
 class RawHolder:
