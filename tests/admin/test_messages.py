@@ -191,7 +191,7 @@ def test_it_says_how_far_it_has_looked(client: Client, monkeypatch: pytest.Monke
     [
         ({"id": "a"}, "Give a topic. Without a topic, only the newest messages of all topics are listed."),
         ({"topic": TOPIC, "status": "pending"}, "Pending is the status of a message for one group. Give the group."),
-        ({"topic": TOPIC, "group": "nobody"}, "group 'nobody' is not registered"),
+        ({"topic": TOPIC, "group": "nobody"}, "Group nobody is not registered for topic orders."),
         ({"topic": TOPIC, "path": "a"}, "Give the value: a number"),
         ({"topic": TOPIC, "value": "a"}, "Give the path or the header that has this value."),
         ({"topic": TOPIC, "path": "a..b", "value": "1"}, "an empty part, between two dots"),
