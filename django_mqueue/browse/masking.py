@@ -12,6 +12,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.utils.translation import gettext_lazy as _
 
 from .. import conf
+from ..drawing.payload_texts import Withheld as Withheld
 from ..policy.message_query import Cut, FailedAttempt, Inspected
 from ..policy.names import OPERATIONS_TOPIC
 
@@ -27,10 +28,6 @@ WHOLE = 4 * 1_048_576
 """Maximum bytes of a payload that is read whole in order to mask it, for one message."""
 IN_LIST = 16_384
 """Maximum bytes of a payload that is read in order to mask it, for a list."""
-
-
-class Withheld(str):
-    """The text that replaces a hidden payload or error."""
 
 
 def masked(message: Inspected) -> Inspected:

@@ -11,7 +11,8 @@ from typing import Any
 from django.db import connections
 
 from .. import conf, inspect
-from ..browse import finding, masking, payload_texts
+from ..browse import finding, masking
+from ..drawing import payload_texts
 from ..policy import names
 from ..policy.filters import PAYLOAD, filter_of
 from ..policy.message_query import DEAD, SCHEDULED, Inspected

@@ -13,7 +13,7 @@ import pytest
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, redrive, unsubscribe
-from django_mqueue.browse.payload_texts import BODY_CHARACTERS
+from django_mqueue.drawing.payload_texts import BODY_CHARACTERS
 from django_mqueue.models import Message
 from django_mqueue.policy.dead_letter_filter import DeadLetterQuery
 from django_mqueue.policy.encoding import JsonText

@@ -10,11 +10,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ...browse.masking import Withheld
-from ...browse.payload_texts import BODY_CHARACTERS, HEX_LINE, HEX_LINES, hex_lines, on_a_line, stored
-from ...browse.payload_texts import HEAD_BYTES as HEAD_BYTES
-from ...browse.payload_texts import compact as compact
-from ...browse.payload_texts import pretty as pretty
-from ...browse.payload_texts import size as size
+from ...drawing.payload_texts import BODY_CHARACTERS, HEX_LINE, HEX_LINES, hex_lines, on_a_line, stored
+from ...drawing.payload_texts import HEAD_BYTES as HEAD_BYTES
+from ...drawing.payload_texts import compact as compact
+from ...drawing.payload_texts import pretty as pretty
+from ...drawing.payload_texts import size as size
 from ...policy.encoding import BYTES
 from ...policy.message_query import Inspected
 from ..base.display import EMPTY, block, cell, quiet

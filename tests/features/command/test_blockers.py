@@ -93,17 +93,17 @@ def test_a_row_that_another_connection_has_locked(own: str, mqueue_json: Json, m
 def test_kill_ends_the_wait(own: str, mqueue_json: Json) -> None:
     """The line can be pasted."""
     subscribe("orders", "billing", using=own)
-    with raw_connection(own) as killer, RawHolder(own) as holder:
-        with Background(lambda: move(own), using=own) as waiting:
-            kill = f"KILL {holder.connection.id};"
-            find(
-                mqueue_json,
-                own,
-                lambda found: found["waits"] and kill in [one["kill"] for one in found["blocking"]],
-                "the wait and its cause are visible",
-            )
-            killer.execute(kill)
-            waiting.result()
+    waiting = Background(lambda: move(own), using=own)
+    with raw_connection(own) as killer, RawHolder(own) as holder, waiting:
+        kill = f"KILL {holder.connection.id};"
+        find(
+            mqueue_json,
+            own,
+            lambda found: found["waits"] and kill in [one["kill"] for one in found["blocking"]],
+            "the wait and its cause are visible",
+        )
+        killer.execute(kill)
+        waiting.result()
 
 
 class RawHolder:

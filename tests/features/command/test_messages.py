@@ -174,7 +174,9 @@ def test_find_costs_the_same_for_any_number_of_messages_and_partitions(mqueue_js
     publish_many(TOPIC, [OutgoingMessage(n, id=f"keys-{n}", key=f"other-{n}") for n in range(600)])
     wide = [cost(*search) for search in searches]
     for first, *later in zip(few, long, wide, strict=True):
-        for one in later:  # The names of partitions are read in one to three statements, each with its EXPLAIN.
+        for (
+            one
+        ) in later:  # The names of partitions are read in one to three statements, each with its EXPLAIN.
             assert one.count <= first.count + 6, f"{first}\n{one}"
     for one in long:
         assert one.rows < 500, str(one)

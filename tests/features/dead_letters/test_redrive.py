@@ -31,8 +31,8 @@ from django_mqueue import (
     unsubscribe,
 )
 from django_mqueue.models import DeliveryState
-from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.models import Message as Row
+from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.service import redrive as module
 from tests.support.subscribers import QUICK, consume, consume_rest, poll_until, settle_and_collect
 from tests.support.threads import Background

@@ -11,13 +11,16 @@ from django.utils.translation import ngettext
 
 from ..policy.encoding import BYTES, JSON
 from ..policy.message_query import Cut, Inspected, Unreadable
-from .masking import Withheld
 
 HEAD_BYTES = 400
 """Bytes that a list reads of each payload."""
 BODY_CHARACTERS = 1_048_576
 """Maximum characters of a payload that are shown."""
 HEX_IN_LIST, HEX_LINE, HEX_LINES = 12, 16, 32
+
+
+class Withheld(str):
+    """The text that replaces a hidden payload or error."""
 
 
 def on_a_line(message: Inspected) -> str:
