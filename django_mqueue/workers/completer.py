@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
@@ -119,9 +118,8 @@ class Completer:
                 )
             except StaleDelivery as stale:
                 logger.warning(
-                    "delivery was stale: %s: handled, but %s", self.handlers[subscriber].name, stale,
-                    extra=subscriber.context.log_fields("stale"),
-                )  # fmt: skip
+                    "delivery was stale: %s: handled, but %s", self.handlers[subscriber].name, stale
+                )
                 gone = stale.stale
             return [delivery for delivery in free if delivery in gone or delivery.status.lost]
 
@@ -148,10 +146,7 @@ class Completer:
                     error = verdict.error if verdict.verb == "nack" else None
                     subscriber.acknowledger.put_back(free, verdict.delay, error)
             except StaleDelivery as stale:
-                fields = subscriber.context.log_fields("stale")
-                logger.warning(
-                    "delivery was stale: %s: %s", self.handlers[subscriber].name, stale, extra=fields
-                )
+                logger.warning("delivery was stale: %s: %s", self.handlers[subscriber].name, stale)
                 return list(stale.stale)
             return []
 
@@ -185,8 +180,7 @@ class Completer:
             logger.warning(
                 "attempt failed: %s: %s@%s attempt %s, %s: %s",
                 handler.name, delivery.topic, delivery.offset, delivery.attempt, what, first,
-                extra=_fields("dead_lettered" if dead else "retried", delivery, error=first)
-                | ({} if dead else {"mqueue_retry_in": verdict.delay}),
+                extra={"mqueue_key": delivery.key, "mqueue_id": delivery.id, "mqueue_group": delivery.group},
             )  # fmt: skip
 
     def due_in(self) -> float:
@@ -209,13 +203,6 @@ class Completer:
             if aging:
                 with subscriber.resting_after_lock_wait():
                     prolong(subscriber.context, aging, handler.visible_ms)
-
-
-def _fields(event: str, delivery: Delivery, **more: Any) -> dict[str, Any]:
-    """Return fields for the ``extra`` of a log record about a delivery."""
-    return delivery.status.acknowledger.context.log_fields(
-        event, offset=delivery.offset, id=delivery.id, key=delivery.key, attempt=delivery.attempt, **more
-    )
 
 
 def _needs_own_transaction(outcome: Outcome) -> bool:

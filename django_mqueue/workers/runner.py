@@ -7,32 +7,27 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import Error
 
-from .. import conf, instruments
+from .. import conf
 from ..exceptions import MQueueError, NotRegistered, TooManyHanging
 from ..policy.names import SUBSCRIBER_MAX, check_name
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
 from ..protocol.takeover import RECONNECT
 from ..protocol.waking.polling import Polling
-from ..service.actions import this_process
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store.connection import errors, session
 from ..store.connection.autocommit import lazy_autocommit
-from ..store.connection.program import named_sessions
 from ..store.connection.session_lock import worker_session
 from .dispatcher import Dispatcher
-from .liveness import LivenessFile
 from .members import Members
 from .registry import Handler
 from .signal_dispatcher import SignalDispatcher
@@ -50,7 +45,7 @@ class RunOptions:
     """The options of a worker. None means the value of each handler or setting. Times are in seconds.
 
     ``drain``: stop when nothing is left to do now. ``drain_timeout``: the wait for messages that other workers have
-    leased; None: two lease durations. ``liveness_file``: the path of a file that the loop touches.
+    leased; None: two lease durations.
     """
 
     threads: int = 4
@@ -61,31 +56,19 @@ class RunOptions:
     drain_timeout: float | None = None
     max_messages: int | None = None
     max_seconds: float | None = None
-    liveness_file: str | None = None
     using: str | None = None
 
 
-Beside = Callable[[str], AbstractContextManager[object]]
-"""Returns the context in which a worker runs, given its name."""
-
-
 class Runner:
-    """Runs handlers until it is stopped. Raises ``ValueError`` for an invalid name. ``beside``: see ``Beside``."""
+    """Runs handlers until it is stopped. Raises ``ValueError`` for an invalid name."""
 
-    def __init__(
-        self,
-        handlers: Sequence[Handler],
-        options: RunOptions,
-        beside: Beside = lambda name: nullcontext(),
-    ) -> None:
+    def __init__(self, handlers: Sequence[Handler], options: RunOptions) -> None:
         self.options, self.using = options, conf.database(options.using)
-        self._beside, self._liveness = beside, LivenessFile(options.liveness_file)
         self._stopping = False
         self._signals = SignalDispatcher()
         self._tailer = Tailer(self.using, self._signals)
         self._handlers: dict[Subscriber, Handler] = {}
-        self.name = name = check_name("name", options.name or default_name(), SUBSCRIBER_MAX)
-        self._program = f"worker {name}: {this_process()}"
+        name = check_name("name", options.name or default_name(), SUBSCRIBER_MAX)
         for handler in handlers:
             its_options = handler.options(self.using, batch_size=options.batch_size)
             subscriber = Subscriber(
@@ -104,7 +87,7 @@ class Runner:
         self._more = False
         self._each_minute = [handler.each_minute for handler in handlers if handler.each_minute]
         self._minute_over = 0.0
-        self.left = 0  # After a drain: messages that others have locked or leased.
+        self.left = 0  # After a drain: messages that other workers have leased.
         self._left_since: float | None = None
 
     @property
@@ -136,10 +119,7 @@ class Runner:
         most = self.options.max_seconds
         deadline = math.inf if most is None else time.monotonic() + most
         with (
-            self._liveness,
-            self._beside(self.name),
             self._signals,
-            named_sessions(self.using, self._program),
             worker_session(self.using, self._idle_timeout()) as self._check_connection,
             lazy_autocommit(self.using),
             nullcontext() if self.options.drain else self._polling,
@@ -147,27 +127,13 @@ class Runner:
         ):
             try:
                 self._protected(self._members.start)
-                self._log("worker started", len(self._joined))
                 while not self._stopping and self._dispatcher.may_start and time.monotonic() < deadline:
                     if self._protected(self._cycle):
                         break
             finally:
                 self._finish()
-                self._log("worker stopped", self.started)
         if self._error:
             raise self._error
-
-    @property
-    def _fields(self) -> dict[str, Any]:
-        return {"mqueue_subscriber": self.name}
-
-    def _log(self, event: str, count: int) -> None:
-        """Log the start or the end of the worker."""
-        logger.info(
-            "%s: %s, pid %s, %s %s", event, self.name, os.getpid(), count,
-            "handlers" if event == "worker started" else "messages",
-            extra={**self._fields, "mqueue_event": event.replace(" ", "_")},
-        )  # fmt: skip
 
     def _protected(self, step: Callable[[], bool | None]) -> bool:
         """Run a step of the loop, and return its result. If the database fails, wait and repeat the step.
@@ -175,28 +141,19 @@ class Runner:
         While the worker stops, return True instead (``_wind_up``: only if too late).
         """
         while True:
-            self._liveness.touch()
             try:
                 self._check_connection()
                 result = bool(step())
                 if self._failures:
-                    away = time.monotonic() - self._last_success
-                    logger.warning(
-                        "the database is back: worker %s, after %.1f s and %s errors", self.name, away, self._failures,
-                        extra={**self._fields, "mqueue_event": "database_back", "mqueue_seconds": round(away, 3)},
-                    )  # fmt: skip
+                    logger.info("the database is back")
                 self._failures, self._last_success = 0, time.monotonic()
                 return result
             except Error as error:
                 if not errors.is_temporary(error):
                     raise
                 self._failures += 1
-                instruments.record(instruments.DATABASE_ERRORS, 1)
                 log = logger.warning if self._failures == 1 else logger.debug
-                log(
-                    "database error, retrying: %s", error,
-                    extra={**self._fields, "mqueue_event": "database_error"},
-                )  # fmt: skip
+                log("database error, retrying: %s", error)
                 session.discard(self.using)
                 self._polling.soon()
                 self._dispatcher.collect(
@@ -253,8 +210,7 @@ class Runner:
 
     def _retire(self, subscriber: Subscriber, error: MQueueError) -> None:
         """Retire a subscriber. After ``NotRegistered`` it may return; any other error stops the process."""
-        fields = subscriber.context.log_fields("handler_stopped")
-        logger.error("handler stops: %s: %s", self._handlers[subscriber].name, error, extra=fields)
+        logger.error("handler stops: %s: %s", self._handlers[subscriber].name, error)
         self._members.retire(subscriber, may_return=isinstance(error, NotRegistered))
         self._dispatcher.sharing.ahead[subscriber].clear()
         if not isinstance(error, NotRegistered):
@@ -295,17 +251,16 @@ class Runner:
             except MQueueError as error:
                 self._retire(subscriber, error)
         work = work or bool(self._members.starting)
-        left = 0 if work else self._tailer.locked
-        left += 0 if work else sum(subscriber.left_to_others() for subscriber in self._joined)
+        left = 0 if work else sum(subscriber.left_to_others() for subscriber in self._joined)
         if not left:
             self._left_since = None
             return not work
         return self._has_waited_for(left)
 
     def _has_waited_for(self, left: int) -> bool:
-        """Return whether to stop waiting for ``left`` messages that others, perhaps dead, have locked or leased."""
+        """Return whether to stop waiting for ``left`` messages that other, perhaps dead, workers have leased."""
         if self._left_since is None:
-            logger.info("drain: waiting for messages that others have locked or leased: %s", left)
+            logger.info("drain: waiting for messages that other workers have leased: %s", left)
             self._left_since = time.monotonic()
         limit = 2 * self._lease() if self.options.drain_timeout is None else self.options.drain_timeout
         if time.monotonic() - self._left_since >= limit:

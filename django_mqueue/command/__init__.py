@@ -1,1 +1,0 @@
-"""``manage.py mqueue``: the commands of operators. Each module holds the verbs of one subject."""
