@@ -108,6 +108,8 @@ class Tailer:
         self.tails: dict[str, Tail] = {}
         self.arrivals = 0
         """The number of new rows that ``tick`` has found, without the messages that it has promoted."""
+        self.locked = 0
+        """The number of topics with due messages that the last ``tick`` could not promote."""
         self._waited: set[str] = set()
         self._connection = session.Watched(using)
         self._reload_at = -math.inf
@@ -172,6 +174,7 @@ class Tailer:
         more, due = self._read()
         arrivals = self.arrivals
         came = self._promote(due)
+        self.locked = sum(not result.promoted and not result.dropped for result in came)
         if any(result.promoted for result in came):
             more = self._read()[0] or more
             self.arrivals = arrivals

@@ -87,7 +87,7 @@ class Runner:
         self._more = False
         self._each_minute = [handler.each_minute for handler in handlers if handler.each_minute]
         self._minute_over = 0.0
-        self.left = 0  # After a drain: messages that other workers have leased.
+        self.left = 0  # After a drain: messages that others have locked or leased.
         self._left_since: float | None = None
 
     @property
@@ -251,16 +251,17 @@ class Runner:
             except MQueueError as error:
                 self._retire(subscriber, error)
         work = work or bool(self._members.starting)
-        left = 0 if work else sum(subscriber.left_to_others() for subscriber in self._joined)
+        left = 0 if work else self._tailer.locked
+        left += 0 if work else sum(subscriber.left_to_others() for subscriber in self._joined)
         if not left:
             self._left_since = None
             return not work
         return self._has_waited_for(left)
 
     def _has_waited_for(self, left: int) -> bool:
-        """Return whether to stop waiting for ``left`` messages that other, perhaps dead, workers have leased."""
+        """Return whether to stop waiting for ``left`` messages that others, perhaps dead, have locked or leased."""
         if self._left_since is None:
-            logger.info("drain: waiting for messages that other workers have leased: %s", left)
+            logger.info("drain: waiting for messages that others have locked or leased: %s", left)
             self._left_since = time.monotonic()
         limit = 2 * self._lease() if self.options.drain_timeout is None else self.options.drain_timeout
         if time.monotonic() - self._left_since >= limit:

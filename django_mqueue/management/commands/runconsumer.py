@@ -138,8 +138,9 @@ class Command(BaseCommand):
             self.stdout.write(f"stopped: {done or 'nothing to do'}")
         if runner.left:
             raise CommandError(
-                f"--drain: {runner.left} messages are left in partitions that other workers have leased. If those"
-                " workers are dead, their leases expire: run this again then, or with a longer --drain-timeout",
+                f"--drain: {runner.left} messages are left: other workers have leased their partitions, or open"
+                " transactions have locked them. The leases of dead workers expire: run this again then, or with a"
+                " longer --drain-timeout",
                 returncode=LEFT,
             )
 

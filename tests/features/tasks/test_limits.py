@@ -94,7 +94,7 @@ def test_a_killed_worker_gives_its_permit_back_and_nothing_runs_before(tmp_path:
         wait_until(note.exists, "the job has started")
         other = jobs.notes_alone.enqueue(str(note))
         second = workers.run(program, "--tasks", "--threads", "4", "--drain", TEST_TASKS=setting)
-        wait_until(lambda: "messages that other workers have leased" in second.output(), "it waits")
+        wait_until(lambda: "messages that others have locked or leased" in second.output(), "it waits")
         assert (note.read_text(), refreshed(other).status) == ("started\n", "READY")
         first.kill()
         let_worker_die(first)

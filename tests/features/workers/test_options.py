@@ -16,13 +16,14 @@ from django.test import override_settings
 
 from django_mqueue import Message, OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
+from django_mqueue.models import Message as LogRow
 from django_mqueue.workers import runner as runner_module
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import let_die, poll_until
-from tests.support.transactions import Background
+from tests.support.transactions import Background, HeldTransaction
 from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
@@ -108,6 +109,21 @@ def test_drain_says_what_is_left_after_its_timeout_and_exits_with_3() -> None:
                 run(drain_timeout=0.3)
             assert caught.value.returncode == 3
     assert seen.messages == []
+
+
+def test_drain_waits_for_a_due_message_that_a_transaction_has_locked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A handler's transaction that schedules a due message can be open when the worker promotes."""
+    publish("t", "due", delay=3600)
+    LogRow.objects.update(available_at=0)
+    caplog.set_level("INFO", "django_mqueue")
+    held = HeldTransaction(lambda: list(LogRow.objects.select_for_update()))
+    with registered("t", seen := Seen()), held, Background(run) as draining:
+        wait_until(lambda: "drain: waiting for messages" in caplog.text, "it waits")
+        held.rollback()
+        assert "stopped: ack 1" in draining.result()
+    assert seen.payloads == ["due"]
 
 
 def test_drain_leaves_what_another_has_put_back_for_later_and_what_it_has_done() -> None:

@@ -134,6 +134,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_SHARING}::test_a_claim_that_got_nothing_is_not_repeated_at_once",
     ),
     mutation(
+        "runconsumer --drain waits for due messages that a transaction has locked",
+        "a job that enqueues the next one in its transaction is the last",
+        "workers/runner.py",
+        "left = 0 if work else self._tailer.locked\n",
+        "left = 0\n",
+        "features/workers/test_options.py::test_drain_waits_for_a_due_message_that_a_transaction_has_locked",
+    ),
+    mutation(
         "runconsumer --drain waits for messages that other workers have leased",
         "it reports no work left while messages of a dead worker are open",
         "workers/runner.py",
