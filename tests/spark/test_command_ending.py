@@ -33,7 +33,7 @@ def test_the_first_signal_ends_it_between_two_steps(number: signal.Signals) -> N
     with command(TRYING, ("steps", "0.5", *SMALL), NO_DJANGO) as worker:
         has_begun(worker, "step 1\n")
         worker.send(number)
-        assert worker.wait(60) == 0
+        assert worker.wait(300) == 0
         assert not started_by(worker.pid)
         *_, before, last = [
             line for line in worker.output().splitlines() if "step" in line or "ended" in line
@@ -56,7 +56,7 @@ def test_a_verb_ends_when_the_first_signal_comes_while_spark_starts(
             lambda: any("SparkSubmit" in line for line in started_by(worker.pid).values()), "Java runs"
         )
         worker.send(signal.SIGINT)
-        assert worker.wait(60) == code
+        assert worker.wait(300) == code
         assert not started_by(worker.pid)
         said = worker.output()
     assert "stopped while Spark was starting: nothing was done" in said
@@ -102,7 +102,7 @@ def test_a_java_that_is_gone_is_told() -> None:
         busy(worker)
         (java,) = [pid for pid, line in started_by(worker.pid).items() if "deploy.SparkSubmit" in line]
         os.kill(java, signal.SIGKILL)
-        assert worker.wait(60) == 1
+        assert worker.wait(300) == 1
         assert "Spark's Java process ended during the work" in worker.output()
         assert "Traceback" not in worker.output()
         wait_for_nothing_left(worker.pid)
@@ -119,7 +119,7 @@ def test_a_java_that_does_not_do_is_an_error(version: int, said: str, tmp_path: 
     java.write_text(f'#!/bin/sh\n[ "$1" = -version ] && echo \'version "{version}"\' >&2 || exit 1\n')
     java.chmod(0o755)
     with command(TRYING, ("steps", "1", *SMALL), {**NO_DJANGO, "JAVA_HOME": str(tmp_path)}) as worker:
-        assert worker.wait(60) == 1
+        assert worker.wait(300) == 1
         assert f"{PROGRAM} steps: " in worker.output()
         assert said in worker.output()
         assert "Traceback" not in worker.output()

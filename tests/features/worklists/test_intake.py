@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
-from unittest.mock import DEFAULT, Mock
+from unittest.mock import Mock
 
 import pytest
 
@@ -107,7 +107,7 @@ def test_two_worklists_can_have_one_source(declare: Declare) -> None:
 def test_a_failure_after_the_item_was_stored_leaves_no_item(
     refunds: type[Worklist], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "record", Mock(side_effect=[RuntimeError("no history"), DEFAULT]))
+    monkeypatch.setattr(steps, "record", Mock(side_effect=RuntimeError("no history")))
     request(50)
     drain()
     assert not WorkItem.objects.exists()
