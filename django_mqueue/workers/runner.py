@@ -87,7 +87,7 @@ class Runner:
         self._more = False
         self._each_minute = [handler.each_minute for handler in handlers if handler.each_minute]
         self._minute_over = 0.0
-        self.left = 0  # After a drain: messages that others have locked or leased.
+        self.left = 0  # After a drain: at least so many messages, which others have locked or leased.
         self._left_since: float | None = None
 
     @property
@@ -251,15 +251,16 @@ class Runner:
             except MQueueError as error:
                 self._retire(subscriber, error)
         work = work or bool(self._members.starting)
-        left = 0 if work else self._tailer.locked
-        left += 0 if work else sum(subscriber.left_to_others() for subscriber in self._joined)
+        left = 0
+        if not work:
+            left = self._tailer.locked + sum(subscriber.left_to_others() for subscriber in self._joined)
         if not left:
             self._left_since = None
             return not work
         return self._has_waited_for(left)
 
     def _has_waited_for(self, left: int) -> bool:
-        """Return whether to stop waiting for ``left`` messages that others, perhaps dead, have locked or leased."""
+        """Return whether to stop waiting for at least ``left`` messages that others have locked or leased."""
         if self._left_since is None:
             logger.info("drain: waiting for messages that others have locked or leased: %s", left)
             self._left_since = time.monotonic()

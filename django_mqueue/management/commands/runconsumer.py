@@ -138,9 +138,9 @@ class Command(BaseCommand):
             self.stdout.write(f"stopped: {done or 'nothing to do'}")
         if runner.left:
             raise CommandError(
-                f"--drain: {runner.left} messages are left: other workers have leased their partitions, or open"
-                " transactions have locked them. The leases of dead workers expire: run this again then, or with a"
-                " longer --drain-timeout",
+                f"--drain: at least {runner.left} messages are left: other workers have leased their partitions, or"
+                " open transactions have locked them. The leases of dead workers expire: run this again then, or with"
+                " a longer --drain-timeout",
                 returncode=LEFT,
             )
 

@@ -137,8 +137,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "runconsumer --drain waits for due messages that a transaction has locked",
         "a job that enqueues the next one in its transaction is the last",
         "workers/runner.py",
-        "left = 0 if work else self._tailer.locked\n",
-        "left = 0\n",
+        "left = self._tailer.locked + sum(",
+        "left = sum(",
         "features/workers/test_options.py::test_drain_waits_for_a_due_message_that_a_transaction_has_locked",
     ),
     mutation(
