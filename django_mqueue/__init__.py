@@ -24,6 +24,7 @@ from .exceptions import (
     MQueueError,
     NotARequest,
     NotMigrated,
+    NoTransaction,
     NotRegistered,
     Postpone,
     Reject,
@@ -36,7 +37,7 @@ from .exceptions import (
     TooManyHanging,
     WrongDatabase,
 )
-from .messages import Message, OutgoingMessage, Published, Reply, ScheduledMessage
+from .messages import Edited, Message, OutgoingMessage, Published, Reply, ScheduledMessage
 from .policy.backoff import Delays, ExponentialBackoff, FixedDelay, NoRetry, RetryOn
 
 if TYPE_CHECKING:
@@ -52,14 +53,14 @@ if TYPE_CHECKING:
     from .service.topics import Topic
     from .workers.registry import consumer
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [  # noqa: RUF022 (by subject)
     "BatchFailure", "BrokenTransaction", "ClosedSubscription", "DuplicateMessage", "FencedSubscription", "GroupActive",
     "GroupNotNew", "GroupReadsLog", "GroupTaken", "HandlerError", "LogGap", "MQueueError", "NotARequest",
-    "NotMigrated", "NotRegistered", "Postpone", "Reject", "RequestFailed", "RequestTimeout", "Retry", "StaleDelivery",
-    "Superseded", "TimeLimitExceeded", "TooManyHanging", "WrongDatabase",
-    "Message", "OutgoingMessage", "Published", "Reply", "ScheduledMessage",
+    "NoTransaction", "NotMigrated", "NotRegistered", "Postpone", "Reject", "RequestFailed", "RequestTimeout", "Retry",
+    "StaleDelivery", "Superseded", "TimeLimitExceeded", "TooManyHanging", "WrongDatabase",
+    "Edited", "Message", "OutgoingMessage", "Published", "Reply", "ScheduledMessage",
     "Delays", "ExponentialBackoff", "FixedDelay", "NoRetry", "RetryOn",
     "Delivery", "pause", "reset", "resume", "apublish", "publish", "publish_many", "purge", "redrive", "subscribe",
     "unsubscribe",

@@ -7,19 +7,20 @@ checks of encryption need no server. ``check_required_encryption`` always runs. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.apps import AppConfig
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from . import conf
-from .store.connection import encryption
-from .store.connection.dialect import CHARSET
+from .doctor import routes, servers, variables
+from .doctor.findings import ERROR, Finding
+from .store.server import variables as reading
 
-MARIADB_LEAST, MYSQL_LEAST = (10, 11), (8, 4)
+READ_ONLY = f"django_mqueue.{servers.READ_ONLY}"
+"""The id of the error about a server that does not accept writes."""
 
 
 @register("mqueue")
@@ -30,44 +31,19 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 @register(Tags.security)
 def check_required_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Warn if TLS is required, but the client library can send the password in the clear."""
-    alias, parameters = _remote()
-    if encryption.required(parameters) != "required" or encryption.required_is_enforced():
+    if conf.problems():
         return []
-    text = (
-        f"database {alias!r}: ssl_mode is REQUIRED, but mysqlclient uses MariaDB's client library "
-        f"({encryption.client_library()}), which continues without TLS if the server offers none, and then sends "
-        "the password in the clear if the server asks for it"
-    )
-    hint = "Set ssl_mode to VERIFY_CA in the OPTIONS of the database, and 'ca' in ssl."
-    return [Warning(text, hint=hint, id="django_mqueue.W011")]
+    alias = conf.database()
+    return _messages(alias, routes.required_encryption(routes.remote_parameters(alias)))
 
 
 @register(Tags.security, deploy=True)
 def check_encryption(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Warn if the database server is on another machine and the connection may be unencrypted."""
-    alias, parameters = _remote()
-    if not parameters or encryption.required(parameters) != "optional" or "read_default_file" in parameters:
+    if conf.problems():
         return []
-    text = (
-        f"database {alias!r} is at {parameters['host']}, and its connection may be unencrypted: others on the"
-        " network can read every message, and a false server can receive the password"
-    )
-    hint = "Set ssl_mode to VERIFY_CA or VERIFY_IDENTITY in the OPTIONS of the database, and 'ca' in ssl."
-    return [Warning(text, hint=hint, id="django_mqueue.W012")]
-
-
-def _remote() -> tuple[str, dict[str, Any]]:
-    """Return the alias and mysqlclient's parameters of the queue's database.
-
-    The parameters are empty if the server is on this machine. Both are empty if the settings are invalid or the
-    database is neither MySQL nor MariaDB.
-    """
-    if conf.problems() or connections[conf.database()].vendor != "mysql":
-        return "", {}
     alias = conf.database()
-    settings = connections[alias].settings_dict
-    parameters = {"host": settings["HOST"], **settings["OPTIONS"]}
-    return alias, parameters if encryption.is_remote(parameters) else {}
+    return _messages(alias, routes.deployed_encryption(routes.remote_parameters(alias)))
 
 
 @register(Tags.database)
@@ -85,75 +61,17 @@ def server_problems(alias: str) -> list[CheckMessage]:
 
     Raises ``DatabaseError`` if the server cannot be reached.
     """
-    connection = connections[alias]
-    if connection.vendor != "mysql":
-        text = f"database {alias!r} is {connection.display_name}; the queue needs MySQL or MariaDB"
-        hint = "Point MQUEUE['DATABASE'] at a MySQL or MariaDB entry of DATABASES."
-        return [Error(text, hint=hint, id="django_mqueue.E002")]
-    return [*_version(alias, connection), *_variables(alias, connection)]
+    if connections[alias].vendor != "mysql":
+        return _messages(alias, [servers.other_product(connections[alias].display_name)])
+    server = reading.read(alias)
+    return _messages(alias, [*servers.findings(server), *variables.findings(server)])
 
 
-def _version(alias: str, connection: BaseDatabaseWrapper) -> list[CheckMessage]:
-    mariadb = bool(getattr(connection, "mysql_is_mariadb", False))
-    version = tuple(getattr(connection, "mysql_version", (0,)))
-    name, least = ("MariaDB", MARIADB_LEAST) if mariadb else ("MySQL", MYSQL_LEAST)
-    if version >= least:
-        return []
-    found, tested = (".".join(map(str, numbers)) for numbers in (version, least))
-    text = f"database {alias!r} runs {name} {found}; the queue is tested from {tested} on"
-    return [Warning(text, id="django_mqueue.W001")]
-
-
-def _variables(alias: str, connection: BaseDatabaseWrapper) -> list[CheckMessage]:
-    names = (
-        "innodb_autoinc_lock_mode", "auto_increment_increment", "binlog_format", "log_bin", "sql_mode", "tx_isolation",
-        "transaction_isolation", "wsrep_on", "max_allowed_packet", *_CHARSETS,
-    )  # fmt: skip
-    with connection.cursor() as cursor:
-        cursor.execute(f"SHOW VARIABLES WHERE Variable_name IN ({', '.join(['%s'] * len(names))})", names)
-        found = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
-    isolation = found.get("transaction_isolation", found.get("tx_isolation", "")).replace("-", " ").lower()
-    packet = found.get("max_allowed_packet", "0")
-    charsets = {found[name] for name in _CHARSETS if name in found} - {CHARSET}
-    problems = {
-        "W002": isolation not in ("read committed", "repeatable read") and (
-            f"transactions run at {isolation.upper()}; the protocol needs READ COMMITTED, or REPEATABLE READ",
-            "Remove isolation_level from the OPTIONS of the database, or set it to 'read committed'.",
-        ),
-        "W003": found.get("innodb_autoinc_lock_mode") not in ("1", "2") and (
-            "innodb_autoinc_lock_mode is 0: each publish would hold the table's AUTO-INC lock",
-            "Set innodb_autoinc_lock_mode to 1 or 2 in the server's configuration.",
-        ),
-        "W004": (found.get("auto_increment_increment") != "1" or found.get("wsrep_on", "OFF") == "ON") and (
-            "more than one writer assigns offsets (auto_increment_increment is not 1, or Galera is on)",
-            "The queue needs one writable primary: give it a database of its own there.",
-        ),
-        "W005": found.get("log_bin") == "ON" and found.get("binlog_format") == "STATEMENT" and (
-            "binlog_format is STATEMENT, which refuses writes at READ COMMITTED",
-            "Set binlog_format to ROW or MIXED.",
-        ),
-        "W006": not {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"} & {*found.get("sql_mode", "").split(",")} and (
-            "sql_mode is not strict: the server would silently cut values that are too long",
-            "Leave Django's default sql_mode, or add STRICT_TRANS_TABLES to it.",
-        ),
-        "W007": int(packet) < 2 * conf.largest_payload() + 1_048_576 and (
-            f"max_allowed_packet ({packet}) is too small for MAX_PAYLOAD_BYTES, because a payload may double in size"
-            " inside a statement",
-            "Raise max_allowed_packet in the server's configuration, or lower MAX_PAYLOAD_BYTES.",
-        ),
-        "E003": bool(charsets) and (
-            f"the connection uses the charset {', '.join(sorted(charsets))}, which cannot represent every key;"
-            " messages of such a key would not be delivered",
-            f"Set 'charset': '{CHARSET}' in the OPTIONS of the database, and remove SET NAMES from init_command.",
-        ),
-    }  # fmt: skip
+def _messages(alias: str, findings: Iterable[Finding]) -> list[CheckMessage]:
+    """Return findings as messages of Django's checks. The doctor says more about each."""
     return [
-        (Error if number == "E003" else Warning)(
-            f"database {alias!r}: {problem[0]}", hint=problem[1], id=f"django_mqueue.{number}"
+        (Error if one.severity == ERROR else Warning)(
+            f"database {alias!r}: {one.what}. {one.why}", hint=one.repair, id=f"django_mqueue.{one.check}"
         )
-        for number, problem in problems.items()
-        if problem
+        for one in findings
     ]
-
-
-_CHARSETS = ("character_set_client", "character_set_connection", "character_set_results")

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from .policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
+from .policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC, RESERVED_SUFFIXES
 
 DLQ_SUFFIX_MAX = 14
 """Maximum length of ``DLQ_SUFFIX``. Topic columns have 128 characters; a public topic has up to 100."""
@@ -32,7 +32,7 @@ class Option:
         if self.is_function:
             fits = value is None or callable(value) or (isinstance(value, str) and "." in value)
             return None if fits else f"must be a callable, or the dotted path of one, not {value!r}"
-        if isinstance(value, bool) or not isinstance(value, self.kind):
+        if (isinstance(value, bool) and self.kind is not bool) or not isinstance(value, self.kind):
             kinds = self.kind if isinstance(self.kind, tuple) else (self.kind,)
             return f"must be {' or '.join(k.__name__ for k in kinds)}, not {value!r}"
         if self.choices and value not in self.choices:
@@ -58,6 +58,7 @@ OPTIONS: dict[str, Option] = {
     "DLQ_SUFFIX": Option("_dlq", str),
     "MAX_PAYLOAD_BYTES": Option(1_048_576, int, 1, "bytes"),
     "MASK": Option(None, object, is_function=True),
+    "REQUIRE_TRANSACTION": Option(False, bool),
 }
 GENERAL = ("DATABASE", "WAKE_WORKERS")
 """Settings that are the same for all topics."""
@@ -133,10 +134,15 @@ def dead_letter_suffixes() -> tuple[str, ...]:
 
 def original_topic(topic: str) -> str:
     """Return the topic without the suffixes of scheduled messages, replies and dead letters."""
-    derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *dead_letter_suffixes())
+    derived = (*RESERVED_SUFFIXES, *dead_letter_suffixes())
     while ending := next((end for end in derived if topic.endswith(end) and topic != end), ""):
         topic = topic.removesuffix(ending)
     return topic
+
+
+def is_derived(topic: str) -> bool:
+    """Return whether a topic holds scheduled messages, replies, dead letters or records of the queue itself."""
+    return original_topic(topic) != topic or topic in (ACTIONS_TOPIC, OPERATIONS_TOPIC)
 
 
 def mask(topic: str) -> Callable[[Any], Any] | None:
@@ -201,11 +207,11 @@ def _section_problems(where: str, section: Mapping[str, Any], allowed: list[str]
 def suffix_problem(value: str) -> str | None:
     """Return the problem of a ``DLQ_SUFFIX``; None if it is valid."""
     fits = 0 < len(value) <= DLQ_SUFFIX_MAX and value.isprintable() and " " not in value
-    if fits and not value.endswith((SCHEDULED_SUFFIX, REPLIES_SUFFIX)):
+    if fits and not value.endswith(tuple(RESERVED_SUFFIXES)):
         return None
     return (
         f"must be 1 to {DLQ_SUFFIX_MAX} printable characters without blanks, and not end in "
-        f"{SCHEDULED_SUFFIX} or {REPLIES_SUFFIX}: not {value!r}"
+        f"{' or '.join(RESERVED_SUFFIXES)}: not {value!r}"
     )
 
 

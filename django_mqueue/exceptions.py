@@ -31,6 +31,22 @@ class DuplicateMessage(MQueueError):
         )
 
 
+class NoTransaction(MQueueError):
+    """A publish must be in a transaction, and none is open. Nothing was stored.
+
+    ``topic``: the topic of the messages. ``using``: the alias of the database that needs the transaction.
+    """
+
+    def __init__(self, topic: str, using: str) -> None:
+        self.topic, self.using = topic, using
+        alias = "" if using == "default" else f"using={using!r}"
+        super().__init__(
+            f"a publish to topic {topic!r} needs a transaction on database {using!r}, and none is open: publish inside"
+            f" transaction.atomic({alias}), together with the changes that the message is about; or give"
+            " require_transaction=False, or set REQUIRE_TRANSACTION to False for the topic in MQUEUE['TOPICS']"
+        )
+
+
 class StaleDelivery(MQueueError):
     """The delivery no longer belongs to this subscriber: it was delivered again or finished, or its lease was lost.
 

@@ -1,4 +1,4 @@
-"""Search and count messages, remove them, and send them to the front.
+"""Search and count messages, and operate on them: remove, delay, hold, redeliver, send to the front.
 
 Each call takes a bounded time, also with large tables. This module also exports the statistics of topics and groups,
 which ``stats`` implements.
@@ -12,7 +12,9 @@ from typing import Any
 
 from . import conf
 from .browse import message_search, operations
+from .browse.erasing import ErasedTopic, erase
 from .policy import names
+from .policy.durations import moment_ms
 from .policy.message_query import (
     LIMIT_MAX,
     Counts,
@@ -24,6 +26,7 @@ from .policy.message_query import (
     Unreadable,
     message_query,
 )
+from .service.actions import Author, BulkRecord
 from .service.registration import topic_limit
 from .service.subscription import check_count
 from .stats.groups import group_summary
@@ -56,12 +59,12 @@ from .stats.results import (
 )
 
 __all__ = [
-    "Counts", "Cut", "FailedAttempt", "Figure", "GroupFigures", "Hold", "Inspected", "KnownTopic", "Lag", "Latency",
-    "LatencyStep", "OpenDeliveries", "OpenDelivery", "Page", "PartitionLag", "PartitionPlace", "PartitionPlaces",
-    "Percentiles", "Rates", "ResetPreview", "Series", "Standing", "Stretch", "SubscriberFigures", "TopicFigures",
-    "Topics", "Unreadable", "counts", "deliveries", "group_figures", "groups", "holds", "lag", "latency",
-    "messages", "partitions", "preview_reset", "rates", "remove", "send_to_front", "subscribers", "topic_figures",
-    "topics",
+    "Counts", "Cut", "ErasedTopic", "FailedAttempt", "Figure", "GroupFigures", "Hold", "Inspected", "KnownTopic",
+    "Lag", "Latency", "LatencyStep", "OpenDeliveries", "OpenDelivery", "Page", "PartitionLag", "PartitionPlace",
+    "PartitionPlaces", "Percentiles", "Rates", "ResetPreview", "Series", "Standing", "Stretch", "SubscriberFigures",
+    "TopicFigures", "Topics", "Unreadable", "counts", "delay", "deliveries", "erase", "group_figures", "groups",
+    "hold", "holds", "lag", "latency", "messages", "partitions", "preview_reset", "rates", "redeliver", "remove",
+    "send_to_front", "subscribers", "topic_figures", "topics", "unhold",
 ]  # fmt: skip
 
 Filter = Mapping[str, Any] | Callable[[Inspected], Any]
@@ -166,6 +169,8 @@ def remove(
     filter: Filter | None = None,
     limit: int | None = None,
     dry_run: bool = False,
+    by: str = "",
+    why: str = "",
     using: str | None = None,
     **payload: Any,
 ) -> int:
@@ -177,7 +182,8 @@ def remove(
 
     ``group=None``: for every registered group, and also messages that are scheduled for all groups. A message then
     counts once for each group. Groups that read the log themselves have no messages to remove. ``dry_run``: only count.
-    The other arguments are the same as for ``messages``.
+    ``by``, ``why``: the author and the reason, for the record of actions; ``by=""``: this process. The other arguments
+    are the same as for ``messages``.
 
     Each transaction changes a few hundred messages, so an interrupted call can be repeated. Raises ``NotRegistered``,
     ``TypeError`` or ``ValueError``.
@@ -186,7 +192,7 @@ def remove(
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
         "before": before, "filter": filter, **payload,
     }  # fmt: skip
-    return _move(operations.REMOVE, topic, filters, limit, dry_run, using)
+    return _move(operations.REMOVE, topic, filters, limit, dry_run, Author(by, why), using)
 
 
 def send_to_front(
@@ -203,6 +209,8 @@ def send_to_front(
     filter: Filter | None = None,
     limit: int | None = None,
     dry_run: bool = False,
+    by: str = "",
+    why: str = "",
     using: str | None = None,
     **payload: Any,
 ) -> int:
@@ -221,7 +229,87 @@ def send_to_front(
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
         "before": before, "filter": filter, **payload,
     }  # fmt: skip
-    return _move(operations.TO_FRONT, topic, filters, limit, dry_run, using)
+    return _move(operations.TO_FRONT, topic, filters, limit, dry_run, Author(by, why), using)
+
+
+def delay(
+    topic: str,
+    until: datetime,
+    *,
+    group: str | None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+    **filters: Any,
+) -> int:
+    """Deliver messages to a group no earlier than ``until``, an aware datetime. Return the number of messages.
+
+    The messages are pending, wait for a retry, or are scheduled for this group only. A message of a ``strict`` handler
+    holds back the later messages of its key. Until the message is done, later messages of its partition are not
+    deleted. ``filters``: ``status``, ``key``, ``id``, ``offset``, ``kind``, ``after``, ``before``, ``filter`` and
+    paths, as for ``messages``. The other arguments, transactions and exceptions are the same as for ``remove``.
+    """
+    verb = operations.delay(moment_ms("until", until))
+    return _move(verb, topic, {"group": group, **filters}, limit, dry_run, Author(by, why), using)
+
+
+def hold(
+    topic: str,
+    *,
+    group: str | None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+    **filters: Any,
+) -> int:
+    """Do the same as ``delay``, until ``unhold``. Return the number of messages."""
+    return _move(operations.HOLD, topic, {"group": group, **filters}, limit, dry_run, Author(by, why), using)
+
+
+def unhold(
+    topic: str,
+    *,
+    group: str | None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+    **filters: Any,
+) -> int:
+    """End a ``hold``: the messages are due now. Other messages do not change. Return the number of messages."""
+    return _move(
+        operations.UNHOLD, topic, {"group": group, **filters}, limit, dry_run, Author(by, why), using
+    )
+
+
+def redeliver(
+    topic: str,
+    *,
+    group: str,
+    limit: int | None = None,
+    dry_run: bool = False,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+    **filters: Any,
+) -> int:
+    """Deliver messages again that a group is done with, while the log holds them. Return the number of messages.
+
+    The call appends a copy of each message to the log, for this group alone, with the same id, key, kind, headers and
+    payload. Its attempts start at 1. The copies follow the messages that the log holds already. A second call appends
+    second copies. Copies are not copied, unless ``offset`` selects one. For dead letters, use ``redrive``. Arguments,
+    transactions and exceptions are the same as for ``delay``.
+    """
+    if group is None:
+        raise TypeError("group must be a str: messages are delivered again to one group")
+    return _move(
+        operations.REDELIVER, topic, {"group": group, **filters}, limit, dry_run, Author(by, why), using
+    )
 
 
 def _move(
@@ -230,15 +318,31 @@ def _move(
     filters: dict[str, Any],
     limit: int | None,
     dry_run: bool,
+    author: Author,
     using: str | None,
 ) -> int:
+    record = BulkRecord(
+        author, verb.name, topic, filters["group"] or "", limit=limit,
+        filters={
+            name: _recorded(name, value)
+            for name, value in filters.items()
+            if name != "group" and value is not None
+        },
+    )  # fmt: skip
     status = filters.pop("status", None)
     if status is not None and status not in verb.statuses:
         raise ValueError(
-            f"status must be one of {', '.join(verb.statuses)}, or None for all but dead, not {status!r}"
+            f"status must be one of {', '.join(verb.statuses)}, or None for all but dead ones, not {status!r}"
         )
     query = message_query(topic, filters, topic_limit=topic_limit())
     if limit is not None:
         check_count("limit", limit)
     alias = conf.database(using)
-    return operations.move(alias, verb, query, status, limit=limit, dry_run=bool(dry_run))
+    return operations.move(alias, verb, query, status, limit=limit, dry_run=bool(dry_run), record=record)
+
+
+def _recorded(name: str, value: Any) -> Any:
+    """Return a filter for the record of actions, which is kept forever: without values of payloads and headers."""
+    if name == "filter" or name.startswith("payload__"):
+        return "…"
+    return value if isinstance(value, (str, int)) else str(value)[:200]

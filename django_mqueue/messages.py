@@ -33,6 +33,14 @@ class OutgoingMessage:
 
 
 @dataclass(frozen=True)
+class Edited:
+    """The new content of a dead letter, which ``edit`` of ``redrive`` may return in place of the payload alone."""
+
+    payload: Any
+    headers: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Published:
     """The result of a publish.
 

@@ -71,6 +71,9 @@ class Message(models.Model):
             ("publish_message", "Can publish messages by hand"),
             ("unmask_message", "Can see the masked parts of payloads and headers"),
             ("hurry_message", "Can deliver scheduled messages now"),
+            ("reschedule_message", "Can give scheduled messages another time"),
+            ("cancel_message", "Can cancel scheduled messages"),
+            ("remove_message", "Can remove messages from a group"),
             ("stop_message", "Can cancel and stop jobs"),
         ]
 
@@ -93,16 +96,16 @@ class DeliveryState(models.Model):
         default=0, help_text=_("Redeliveries: attempts beyond the first.")
     )
     failure_count = models.PositiveIntegerField(
-        _("failure count"), default=0, help_text=_("Failed attempts; max_attempts ends them.")
+        _("failure count"), default=0, help_text=_("Failed attempts. The handler limits their number.")
     )
     delivery_token = models.BigIntegerField(
         _("delivery token"), help_text=_("Random, new with each claim. Each acknowledgement must match it.")
     )
     handed = models.BooleanField(_("handed"), default=False, help_text=_("This delivery reached a handler."))
     alone = models.BooleanField(
-        _("alone"), default=False, help_text=_("Quarantined. If its worker dies, the attempt has failed.")
+        _("alone"), default=False, help_text=_("Quarantined. If its subscriber dies, the attempt has failed.")
     )
-    delivered_to = key_column(128, verbose_name=_("delivered to"))
+    delivered_to = key_column(128, verbose_name=_("subscriber"))
     delivered_at = models.BigIntegerField()
     acked_at = models.BigIntegerField(null=True)
     errors = models.JSONField(null=True, help_text=_("The newest failed attempts, oldest first."))
@@ -137,7 +140,9 @@ class PartitionLease(models.Model):
     topic = key_column(128, verbose_name=_("topic"))
     partition_key = key_column(255)
     leased_by = key_column(128, help_text=_("The subscriber's name; empty when free."))
-    holder = key_column(32, help_text=_("The holder's incarnation, new with each start; empty when free."))
+    holder = key_column(
+        32, help_text=_("The subscriber's incarnation, new with each start; empty when free.")
+    )
     leased_at = models.BigIntegerField()
     lease_renewed_at = models.BigIntegerField()
 
@@ -232,8 +237,8 @@ class SubscriberHeartbeat(models.Model):
 
     class Meta:
         db_table = "queue_subscriber_heartbeats"
-        verbose_name = _("subscriber heartbeat")
-        verbose_name_plural = _("subscriber heartbeats")
+        verbose_name = _("subscriber")
+        verbose_name_plural = _("subscribers")
         constraints = [
             # heartbeats.beat, heartbeats.members: the natural key.
             models.UniqueConstraint(
@@ -290,4 +295,5 @@ class ConsumerGroup(Offset):
             ("reset_consumergroup", "Can reset a group to another position of a topic"),
             ("pause_consumergroup", "Can pause a group"),
             ("resume_consumergroup", "Can resume a group"),
+            ("unsubscribe_consumergroup", "Can unsubscribe a group from a topic"),
         ]

@@ -209,7 +209,7 @@ class Span:
         if self._span is None or isinstance(error, Postpone):
             return
         with _logging_once("an exception could not be noted in a span"):
-            name = _name_of(type(error))
+            name = name_of(type(error))
             if _is_masked(self._topic):
                 code = "".join(traceback.format_tb(error.__traceback__))
                 self._span.add_event("exception", {"exception.type": name, "exception.stacktrace": code})
@@ -280,7 +280,8 @@ def received(messages: Sequence[Message], worker: str, started: int) -> None:
     Span("poll", messages[0].topic, attributes, headers, started=started).end()
 
 
-def _name_of(kind: type) -> str:
+def name_of(kind: type) -> str:
+    """Return the name of an exception's class, for the attribute ``error.type``."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -44,7 +44,9 @@ class OwnServer:
 
 
 @contextmanager
-def own_server_of_kind(kind: str, alias: str = "own", further: Sequence[str] = ()) -> Iterator[OwnServer]:
+def own_server_of_kind(
+    kind: str, alias: str = "own", further: Sequence[str] = (), *, is_migrated: bool = True
+) -> Iterator[OwnServer]:
     """Start a server with the options in ``further``, and migrate its database."""
     try:
         flavour = FLAVOURS[kind]()
@@ -53,7 +55,8 @@ def own_server_of_kind(kind: str, alias: str = "own", further: Sequence[str] = (
     with private_server(flavour, further=further) as server:
         connections.settings[alias] = connections.configure_settings(databases(server.url()))["default"]
         try:
-            call_command("migrate", database=alias, verbosity=0)
+            if is_migrated:
+                call_command("migrate", database=alias, verbosity=0)
             yield OwnServer(server, alias)
         finally:
             connections[alias].close()

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 from ..exceptions import MQueueError
-from ..messages import Message
 from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery
 from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterRow, DeadLetterSelection
 from ..store.connection import session
+from ..store.queries import message_pages
 from .dead_letters import END, walk
 
 STEP = 1.0
@@ -42,7 +43,7 @@ class Progress:
 
     ``examined``: how many dead letters the step has read, whether they match or not. ``position``: the next step
     continues above this offset; None: this was the last step. ``moved``, ``locked`` and ``unregistered`` are as in
-    ``Batch``.
+    ``Batch``. ``redriven``: partition and id of each message that was added to the log.
     """
 
     moved: int
@@ -50,6 +51,7 @@ class Progress:
     unregistered: int
     examined: int
     position: int | None
+    redriven: Sequence[tuple[str, str]] = ()
 
 
 def step(
@@ -68,6 +70,7 @@ def step(
     selection = DeadLetterSelection(using, query.topic, query.dead_topic, query.group, query.fits, redrives)
     begun = time.monotonic()
     moved = locked = unregistered = examined = 0
+    redriven: list[tuple[str, str]] = []
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
     with session.migration_errors(using):
         for part in walk(using, query, bounds, newest_first=False, chunk=chunk, sized=True):
@@ -78,26 +81,26 @@ def step(
                 moved += done.moved
                 locked += done.locked
                 unregistered += done.unregistered
+                redriven += [(one.partition, one.id) for one in done.redriven]
                 if time.monotonic() - begun >= STEP and page[-1] < part.found[-1].offset:
-                    return Progress(moved, locked, unregistered, examined, page[-1])
+                    return Progress(moved, locked, unregistered, examined, page[-1], redriven)
             if moved >= limit or examined >= STEP_ROWS or time.monotonic() - begun >= STEP:
-                return Progress(moved, locked, unregistered, examined, position)
-    return Progress(moved, locked, unregistered, examined, None)
+                return Progress(moved, locked, unregistered, examined, position, redriven)
+    return Progress(moved, locked, unregistered, examined, None, redriven)
 
 
-def edit(using: str, dead_letter: DeadLetterRow, payload: Any) -> None:
-    """Redrive one dead letter with another payload.
+def edit(using: str, dead_letter: DeadLetterRow, edited: Any) -> int | None:
+    """Redrive one dead letter with another payload, or with an ``Edited``. Return the offset of the message.
+
+    None: the message is no longer in the log.
 
     Raises ``DeadLetterChanged`` if the dead letter has changed since it was read, ``MQueueError`` if its group is not
-    registered, and ``TypeError`` or ``ValueError`` if the payload cannot be published. Then nothing is changed.
+    registered, and ``TypeError`` or ``ValueError`` if the content cannot be published. Then nothing is changed.
     """
     row, offset = dead_letter.row, int(dead_letter.row["offset"])
     query = DeadLetterQuery(row["original_topic"], dead_letter.topic, offsets=frozenset({offset}))
 
-    def edited(found: Message) -> Any:
-        return payload
-
-    selection = _Unchanged(using, query.topic, query.dead_topic, None, query.fits, True, edited)
+    selection = _Unchanged(using, query.topic, query.dead_topic, None, query.fits, True, lambda _: edited)
     selection.seen = fingerprint(dead_letter)
     with session.migration_errors(using):
         result = selection.batch([offset])
@@ -108,6 +111,16 @@ def edit(using: str, dead_letter: DeadLetterRow, payload: Any) -> None:
                 " publish the message again"
             )
         raise DeadLetterChanged(dead_letter.topic, offset)
+    (message,) = result.redriven
+    return offset_of(using, query.topic, (message.partition, message.id))
+
+
+def offset_of(using: str, topic: str, message: tuple[str, str]) -> int | None:
+    """Return the offset of a redriven message, a pair of partition and id; None if it is no longer in the log."""
+    partition, id = message
+    with session.migration_errors(using):
+        found = message_pages.by_id(using, topic, [partition], id)
+    return found[0][0] if found else None
 
 
 def fingerprint(dead_letter: DeadLetterRow) -> str:

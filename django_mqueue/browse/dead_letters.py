@@ -72,7 +72,7 @@ def by_error(using: str, query: DeadLetterQuery, below: int = END, *, most: int 
     found: dict[Alike, ErrorGroup] = {}
     examined, next_offset = 0, None
     with session.migration_errors(using):
-        for step in _until(using, query, (0, below), most):
+        for step in bounded_walk(using, query, (0, below), most):
             examined, next_offset = step.examined, step.next
             for summary in step.found:
                 similar = found.setdefault(summary.alike, ErrorGroup(summary.alike, summary.error))
@@ -102,7 +102,7 @@ def page(using: str, query: DeadLetterQuery, below: int = END, *, limit: int = 5
     examined, next_offset = 0, None
     chunk = limit + 1 if query.is_group_or_all else None
     with session.migration_errors(using):
-        for step in _until(using, query, (0, below), SEARCH_ROWS, chunk=chunk):
+        for step in bounded_walk(using, query, (0, below), SEARCH_ROWS, chunk=chunk):
             found += step.found
             examined, next_offset = step.examined, step.next
             if len(found) >= limit:
@@ -129,24 +129,35 @@ class Count:
         return f"{self.number:,}{'+' if self.is_more else ''}"
 
 
-def count(using: str, query: DeadLetterQuery, up_to: int) -> Count:
+def count(
+    using: str,
+    query: DeadLetterQuery,
+    up_to: int,
+    *,
+    seconds: float | None = None,
+    most: int | None = None,
+) -> Count:
     """Count the selected dead letters.
 
-    All dead letters, or all of one group, are counted by an index, up to ``COUNT_MOST`` for each group. ``up_to`` has
-    no effect then. For other selections the search reads dead letters up to the offset ``up_to``, the oldest first. It
-    ends after ``SEARCH_SECONDS`` seconds or about ``SEARCH_ROWS`` dead letters.
+    All dead letters, or all of one group, are counted by an index, up to ``most`` for each group; None stands for
+    ``COUNT_MOST``. ``up_to`` has no effect then. For other selections the search reads dead letters up to the offset
+    ``up_to``, the oldest first. It ends after ``seconds`` (None: ``SEARCH_SECONDS``) or about ``SEARCH_ROWS`` dead
+    letters.
     """
+    most = COUNT_MOST if most is None else most
     with session.migration_errors(using):
         if query.is_group_or_all:
             groups = sorted(dead_letters.groups(using, query.dead_topic))
             if query.group is not None:
                 groups = [group for group in groups if group == query.group]
             pairs = [(query.dead_topic, group) for group in groups]
-            counts = bounded_counts.dead_letters(using, pairs, COUNT_MOST) if pairs else {}
+            counts = bounded_counts.dead_letters(using, pairs, most) if pairs else {}
             found = {group: counts[dead, group] for dead, group in pairs if counts.get((dead, group))}
-            return Count(found, any(number >= COUNT_MOST for number in found.values()))
+            return Count(found, any(number >= most for number in found.values()))
         found, next_offset = {}, None
-        for step in _until(using, query, (0, up_to + 1), SEARCH_ROWS, newest_first=False):
+        for step in bounded_walk(
+            using, query, (0, up_to + 1), SEARCH_ROWS, newest_first=False, seconds=seconds
+        ):
             for summary in step.found:
                 found[summary.group] = found.get(summary.group, 0) + 1
             next_offset = step.next
@@ -202,7 +213,7 @@ class Step:
     next: int | None
 
 
-def _until(
+def bounded_walk(
     using: str,
     query: DeadLetterQuery,
     bounds: tuple[int, int],
@@ -210,12 +221,17 @@ def _until(
     *,
     newest_first: bool = True,
     chunk: int | None = None,
+    seconds: float | None = None,
 ) -> Iterator[Step]:
-    """Yield steps of ``walk`` until the end, or for at most ``SEARCH_SECONDS`` seconds and ``most`` dead letters."""
+    """Yield steps of ``walk`` until the end, or for at most ``seconds`` and ``most`` dead letters.
+
+    ``seconds``: None stands for ``SEARCH_SECONDS``.
+    """
+    seconds = SEARCH_SECONDS if seconds is None else seconds
     begun = time.monotonic()
     for step in walk(using, query, bounds, newest_first=newest_first, chunk=chunk):
         yield step
-        if step.examined >= most or time.monotonic() - begun >= SEARCH_SECONDS:
+        if step.examined >= most or time.monotonic() - begun >= seconds:
             return
 
 

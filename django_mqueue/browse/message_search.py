@@ -18,6 +18,7 @@ from ..policy.message_query import (
     PENDING,
     WAITING,
     Cut,
+    FailedAttempt,
     Inspected,
     MessageQuery,
     Page,
@@ -31,7 +32,7 @@ from ..store import offsets
 from ..store.connection import session
 from ..store.message_rows import own_id
 from ..store.offsets import Registration
-from ..store.queries import message_pages
+from ..store.queries import message_pages, topic_index
 from ..store.queries.partition_walk import OFFSET_END, Chunk, Found
 from .sources import Source, above_by_time, below_by_time, source_of
 
@@ -255,20 +256,40 @@ def registration(using: str, query: MessageQuery) -> Registration | None:
 
 
 NEWEST_OF_ALL = "newest of all"
+NEWEST_READ = 2_000
+"""The maximum number of rows that a page of the newest messages reads."""
+GROUPS_READ = 20
+"""The maximum number of groups whose errors a list shows."""
 
 
-def newest_of_all(using: str, *, limit: int, start: str | None, payload_limit: int) -> Page:
+def newest_of_all(
+    using: str, *, limit: int, start: str | None, payload_limit: int, with_derived: bool = True
+) -> Page:
     """Return a page with up to ``limit`` messages of all topics, highest offset first.
 
     The topic of each message is the topic that its row is stored in. ``start``: the ``next`` of an earlier page, or
-    None. ``payload_limit``: the maximum number of bytes that are read of each payload.
+    None. ``payload_limit``: the maximum number of bytes that are read of each payload. ``with_derived``: False leaves
+    out dead letters, scheduled messages, replies and records of the queue. A page then reads up to ``NEWEST_READ``
+    rows, and may have fewer messages and a ``next``.
 
     Raises ``TypeError`` or ``ValueError`` if ``start`` is not the ``next`` of such a page.
     """
     position = position_of(NEWEST_OF_ALL, start)
     (below,) = (OFFSET_END,) if position is None else check_position(position, int)
+    topics: dict[int, str] = {}
+    read, is_end = 0, False
     with session.migration_errors(using):
-        topics = message_pages.newest_of_all(using, below, limit)
+        while len(topics) < limit and read < NEWEST_READ and not is_end:
+            some = message_pages.newest_of_all(using, below, limit if with_derived else CHUNK)
+            is_end = len(some) < (limit if with_derived else CHUNK)
+            read += len(some)
+            for offset, topic in some.items():
+                below = offset
+                if with_derived or not conf.is_derived(topic):
+                    topics[offset] = topic
+                    if len(topics) == limit:
+                        is_end = is_end and offset == min(some)
+                        break
         rows = message_pages.rows(using, list(topics)) if topics else {}
         bodies = message_pages.payloads(using, list(rows), payload_limit) if rows else {}
     messages = []
@@ -279,5 +300,23 @@ def newest_of_all(using: str, *, limit: int, start: str | None, payload_limit: i
             location = message_views.LOG if row["failed_group"] is None else DEAD
             message_views.decode_row(row, location)
             messages.append(message_views.to_inspected(row, body, topic=topic, group=None, location=location))
-    last = min(topics, default=0)
-    return Page(messages, cursor_of(NEWEST_OF_ALL, (last,)) if len(topics) == limit else None, len(topics))
+    return Page(messages, None if is_end else cursor_of(NEWEST_OF_ALL, (below,)), read)
+
+
+def last_failures(using: str, offsets_: Sequence[int]) -> dict[int, tuple[str, tuple[FailedAttempt, ...]]]:
+    """Return for each message with failed attempts the group that failed last, and the errors of this group.
+
+    Messages of the log only. Of the groups, the first ``GROUPS_READ`` of all topics together are searched, by name.
+    """
+    if not offsets_:
+        return {}
+    with session.migration_errors(using):
+        topics = message_pages.topics_at(using, offsets_)
+        groups = sorted({group for _topic, group in topic_index.registered(using, topics)})[:GROUPS_READ]
+        rows = message_pages.errors_of_groups(using, groups, offsets_) if groups else []
+    found: dict[int, tuple[str, tuple[FailedAttempt, ...]]] = {}
+    for group, offset, text in rows:
+        errors = message_views.failed_attempts(text)
+        if errors and (offset not in found or found[offset][1][-1].at < errors[-1].at):
+            found[offset] = (group, errors)
+    return found

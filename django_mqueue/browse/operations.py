@@ -1,28 +1,34 @@
-"""Remove messages from a group's backlog, or send them to its front, a few hundred in each transaction."""
+"""Operations on many messages: remove, delay, hold or redeliver them, a few hundred in each transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
 from ..exceptions import NotRegistered
-from ..policy.ids import new_token
-from ..policy.message_query import DEAD, PENDING, SCHEDULED, WAITING, MessageQuery
-from ..policy.names import SCHEDULED_SUFFIX
+from ..policy.batching import batches_by_weight
+from ..policy.ids import new_token, uuid7
+from ..policy.message_query import DEAD, DONE, PENDING, SCHEDULED, WAITING, MessageQuery
+from ..policy.names import scheduled_topic
+from ..policy.outcomes import HELD_UNTIL
 from ..protocol.waking import commits
-from ..store import garbage, moving, offsets
+from ..service.actions import BulkRecord
+from ..store import dead_letters, garbage, moving, offsets
 from ..store.connection import session
+from ..store.dead_letters import Redriven
 from ..store.moving import PendingMessage
+from ..store.queries import message_pages
 from ..store.queries.partition_walk import Found
-from .message_search import CHUNK, Search
+from .message_search import BYTES_AT_ONCE, CHUNK, Search
 
 MOVABLE = (WAITING, PENDING, SCHEDULED)
-"""The statuses that ``move`` selects if no status is given: the message is not done, and not in flight.
+"""The statuses of messages that are not done, and not in flight.
 
 The order matters: a changed message must not get a status that ``move`` selects later.
 """
@@ -35,18 +41,22 @@ Batch = Sequence[tuple[Found, Row]]
 class Operation:
     """An operation on messages.
 
+    ``name``: for the record of actions. ``statuses``: the statuses that the operation accepts.
+
     ``waiting``: changes messages that wait for a retry. ``pending``: changes messages that were never delivered;
-    returns the offsets of those messages that had no delivery state until then. ``elsewhere``: changes messages in
-    other topics, which are scheduled messages and dead letters. ``statuses``: the statuses that the operation accepts.
+    returns the offsets of those messages that had no delivery state until then. ``others``: changes messages of other
+    statuses in ``topic``, where they are stored. ``fits``: selects among the rows that match the query.
     """
 
-    waiting: Callable[[CursorWrapper, str, str, Sequence[moving.Message]], None]
-    pending: Callable[[CursorWrapper, str, str, Sequence[PendingMessage]], set[int]]
-    elsewhere: Callable[[CursorWrapper, str, Batch], None]
+    name: str
     statuses: tuple[str, ...]
+    others: Callable[[CursorWrapper, str | None, str, Batch], None]
+    waiting: Callable[[CursorWrapper, str, str, Sequence[moving.Message]], None] | None = None
+    pending: Callable[[CursorWrapper, str, str, Sequence[PendingMessage]], set[int]] | None = None
+    fits: Callable[[MessageQuery, Row], bool] = lambda query, row: True
 
 
-def _delete(cursor: CursorWrapper, topic: str, batch: Batch) -> None:
+def _delete(cursor: CursorWrapper, group: str | None, topic: str, batch: Batch) -> None:
     """Delete the messages, and the delivery state that consumers of their topic have for them.
 
     Dead letters can have such state, because groups may consume a dead-letter topic.
@@ -55,24 +65,73 @@ def _delete(cursor: CursorWrapper, topic: str, batch: Batch) -> None:
     garbage.delete(cursor, topic, consumers, [found.offset for found, _ in batch])
 
 
-def _make_wait(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage]) -> set[int]:
-    moving.lease_free(cursor, group, topic, sorted({message.partition for message in messages}))
-    return moving.begin_waiting(cursor, group, topic, messages, new_token())
-
-
 REMOVE = Operation(
+    "remove",
+    (*MOVABLE, DEAD),
+    others=_delete,
     waiting=lambda cursor, group, topic, rows: moving.finish_waiting(cursor, group, topic, rows, new_token()),
     pending=lambda cursor, group, topic, rows: moving.insert_acknowledged(
         cursor, group, topic, rows, new_token()
     ),
-    elsewhere=_delete,
-    statuses=(*MOVABLE, DEAD),
 )
-TO_FRONT = Operation(
-    waiting=moving.send_to_front,
-    pending=_make_wait,
-    elsewhere=lambda cursor, topic, batch: moving.make_due(cursor, [found.offset for found, _ in batch]),
-    statuses=MOVABLE,
+
+
+def _become_due(name: str, due: int | None, *, scheduled: int | None) -> Operation:
+    """Return an operation that changes when messages are due. ``scheduled``: the time for scheduled messages."""
+
+    def begin(cursor: CursorWrapper, group: str, topic: str, rows: Sequence[PendingMessage]) -> set[int]:
+        moving.lease_free(cursor, group, topic, sorted({row.partition for row in rows}))
+        return moving.begin_waiting(cursor, group, topic, rows, new_token(), due)
+
+    return Operation(
+        name,
+        MOVABLE,
+        others=lambda cursor, group, topic, batch: moving.reschedule(
+            cursor, [found.offset for found, _ in batch], scheduled
+        ),
+        waiting=partial(moving.set_due, due=due),
+        pending=begin,
+    )
+
+
+def delay(until: int) -> Operation:
+    """Return the operation that delivers messages no earlier than ``until`` (epoch milliseconds)."""
+    return _become_due("delay", until, scheduled=until)
+
+
+TO_FRONT = _become_due("send_to_front", moving.AT_THE_FRONT, scheduled=None)
+HOLD = _become_due("hold", HELD_UNTIL, scheduled=HELD_UNTIL)
+UNHOLD = replace(
+    _become_due("unhold", None, scheduled=None),
+    statuses=(WAITING, SCHEDULED),
+    fits=lambda query, row: (
+        row["available_at" if query.status == SCHEDULED else "invisible_until"] == HELD_UNTIL
+    ),
+)
+
+
+def _append_copies(cursor: CursorWrapper, group: str | None, topic: str, batch: Batch) -> None:
+    """Append a copy of each message to the log, for the group alone."""
+    assert group is not None
+    if not offsets.registered_among(cursor, topic, {group}, locking=True):
+        raise NotRegistered(topic, group)
+    sizes = message_pages.sizes(cursor.db.alias, [found.offset for found, _ in batch])
+    for part in batches_by_weight(list(sizes.items()), itemgetter(1), BYTES_AT_ONCE):
+        copies = [
+            Redriven(
+                row["partition"], uuid7(), group, row["original_id"], bytes(row["payload"]), row["metadata"]
+            )
+            for row in dead_letters.read(cursor, [offset for offset, _ in part])
+        ]
+        dead_letters.append_redriven(cursor, topic, copies)
+
+
+REDELIVER = Operation(
+    "redeliver",
+    (DONE,),
+    others=_append_copies,
+    # The log may also hold copies, of a retry or an earlier redelivery. Only an offset selects these.
+    fits=lambda query, row: row["original_id"] is None or query.offset is not None,
 )
 
 
@@ -84,29 +143,36 @@ def move(
     *,
     limit: int | None,
     dry_run: bool,
+    record: BulkRecord | None = None,
 ) -> int:
     """Change all messages that match the query and have this status. Return how many.
 
-    ``status``: None selects all of ``MOVABLE``. If the query has no group, the operation runs for every group.
+    ``status``: None selects all that the operation accepts, except dead letters. If the query has no group, the
+    operation runs for every group.
     ``limit``: the maximum number of messages. ``dry_run``: change nothing, only count.
+    ``record``: None if the action is not an operator's.
     """
     total = 0
     with session.migration_errors(using):
-        for group, each in _parts(using, query, status):
+        statuses = [each for each in operation.statuses if each != DEAD] if status is None else [status]
+        for group, each in _parts(using, query, statuses):
             left = None if limit is None else limit - total
-            total += _Move(using, operation, replace(query, group=group, status=each)).run(left, dry_run)
+            one = _Move(using, operation, replace(query, group=group, status=each), record)
+            total += one.run(left, dry_run)
             if total == limit:
                 break
+        if record is not None:
+            record.end(using)
     return total
 
 
-def _parts(using: str, query: MessageQuery, status: str | None) -> Iterator[tuple[str | None, str]]:
+def _parts(using: str, query: MessageQuery, statuses: Sequence[str]) -> Iterator[tuple[str | None, str]]:
     """Yield (group, status) for each search. One search covers scheduled messages or dead letters of all groups."""
     groups: list[str | None] = [query.group]
     if query.group is None:
         groups = [*offsets.registrations(using, query.topic), None]
     for group in groups:
-        for each in MOVABLE if status is None else (status,):
+        for each in statuses:
             if (each in (SCHEDULED, DEAD)) == (group is None) or query.group is not None:
                 yield group, each
 
@@ -114,8 +180,10 @@ def _parts(using: str, query: MessageQuery, status: str | None) -> Iterator[tupl
 class _Move:
     """The operation on messages of one status, for one group."""
 
-    def __init__(self, using: str, operation: Operation, query: MessageQuery) -> None:
-        self.using, self.operation, self.query = using, operation, query
+    def __init__(
+        self, using: str, operation: Operation, query: MessageQuery, record: BulkRecord | None
+    ) -> None:
+        self.using, self.operation, self.query, self.record = using, operation, query, record
         self.search = Search(using, query, newest_first=False)
 
     def run(self, limit: int | None, dry_run: bool) -> int:
@@ -131,11 +199,13 @@ class _Move:
             while batch and total != limit:
                 size = CHUNK if limit is None else limit - total
                 chosen, batch = batch[:size], batch[size:]
-                moved = (
-                    len(chosen) if dry_run else session.run(self.using, partial(self._change, batch=chosen))
-                )
-                if moved and not dry_run:
-                    commits.after_commit(self.using, self.query.topic)
+                moved = len(chosen)
+                if not dry_run:
+                    moved = session.run(self.using, partial(self._change, batch=chosen))
+                    if self.record is not None:
+                        self.record.committed(moved)
+                    if moved:
+                        commits.after_commit(self.using, self.query.topic)
                 total += moved
             if total == limit:
                 break
@@ -158,21 +228,28 @@ class _Move:
 
     def _may_change(self, row: Row) -> bool:
         """Return False for a scheduled message that other groups also receive: this group must not change it."""
-        return self.query.status != SCHEDULED or self.query.group in (None, row["target"])
+        is_own = self.query.status != SCHEDULED or self.query.group in (None, row["target"])
+        return is_own and self.operation.fits(self.query, row)
 
     def _change(self, cursor: CursorWrapper, *, batch: Batch) -> int:
         """Change the messages that no other transaction has locked. Return how many."""
         if self.query.status in (PENDING, WAITING):
-            return self._change_of_group(cursor, batch)
-        locked = _lock(cursor, batch)
-        if locked:
-            self.operation.elsewhere(cursor, self._topic, locked)
-        return len(locked)
+            changed = self._change_of_group(cursor, batch)
+        else:
+            locked = _lock(cursor, batch)
+            if locked:
+                self.operation.others(cursor, self.query.group, self._topic, locked)
+            changed = len(locked)
+        if self.record is not None:
+            self.record.batch(cursor, changed)
+        return changed
 
     @property
     def _topic(self) -> str:
+        """The topic in which the messages are stored."""
         topic = self.query.topic
-        return topic + SCHEDULED_SUFFIX if self.query.status == SCHEDULED else conf.dead_letter_topic(topic)
+        topics = {SCHEDULED: scheduled_topic(topic), DEAD: conf.dead_letter_topic(topic)}
+        return topics.get(str(self.query.status), topic)
 
     def _change_of_group(self, cursor: CursorWrapper, batch: Batch) -> int:
         """Change messages of one group. Its registration is locked, so that no worker claims them meanwhile."""
@@ -185,11 +262,11 @@ class _Move:
         if not locked:
             return 0
         waiting = moving.lock_waiting(cursor, group, topic, [(f.partition, f.offset) for f, _ in locked])
-        if waiting:
+        if waiting and self.operation.waiting is not None:
             retries = [(f.partition, f.offset) for f, _ in locked if f.offset in waiting]
             self.operation.waiting(cursor, group, topic, retries)
         others = [_initial_state(f, row) for f, row in locked if f.offset not in waiting]
-        if others and self.query.status == PENDING:
+        if others and self.query.status == PENDING and self.operation.pending is not None:
             waiting |= self.operation.pending(cursor, group, topic, others)
         return len(waiting)
 

@@ -56,6 +56,12 @@ def error_name(error: str) -> str:
     return name if name.replace(".", "").replace("_", "").isalnum() else ""
 
 
+def short(line: str) -> str:
+    """Return an error's first line with the class's name alone: ``shop.NoSuchOrder: 7`` becomes ``NoSuchOrder: 7``."""
+    name = error_name(line)
+    return line.replace(name, name.rpartition(".")[2], 1) if is_class(name) else line
+
+
 def is_class(name: str) -> bool:
     """Return whether a name from ``error_name`` looks like a class: ``TimeoutError``, ``shop.errors.NoSuchOrder``."""
     parts = name.split(".")

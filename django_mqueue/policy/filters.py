@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
@@ -11,6 +12,7 @@ Filter = Mapping[str, Any] | Callable[[Message], Any]
 
 PAYLOAD = "payload__"
 _NOTHING = object()
+_INDEX = re.compile(r"\[(\d+)\]")
 
 
 def filter_of(filter: Filter | None) -> Callable[[Message], bool] | None:
@@ -29,6 +31,19 @@ def filter_of(filter: Filter | None) -> Callable[[Message], bool] | None:
     if callable(filter):
         return lambda message: bool(filter(message))
     raise TypeError(f"filter must be a mapping or a callable that takes the message, not {filter!r}")
+
+
+def payload_path(text: str) -> str:
+    """Return the key of a filter for a path that a user types.
+
+    ``customer.id``, ``$.customer.id`` and ``payload__customer__id`` are the same path. ``$.items[0]`` is the first
+    item of a list.
+    """
+    path = text.removeprefix(PAYLOAD) if text.startswith(PAYLOAD) else text
+    if path == "$" or path.startswith(("$.", "$[")):
+        path = path[1:].removeprefix(".")
+    path = _INDEX.sub(lambda found: f".{found[1]}", path).removeprefix(".")
+    return PAYLOAD + path.replace(".", "__")
 
 
 def _mapping_filter(filter: dict[str, Any]) -> Callable[[Message], bool]:

@@ -12,6 +12,7 @@ from typing import Any, cast
 from . import names
 from .durations import moment_ms
 from .filters import PAYLOAD, filter_of
+from .outcomes import HELD_UNTIL
 
 PENDING, IN_FLIGHT, WAITING, DONE, DEAD, SCHEDULED = STATUSES = (
     "pending", "in_flight", "waiting", "done", "dead", "scheduled",
@@ -87,6 +88,16 @@ class Inspected:
     original_topic: str | None = None
     outcome: str | None = None
     priority: int = 0
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether an operator holds the message: it waits until ``unhold``."""
+        until = self.available_at if self.status == SCHEDULED else self.invisible_until
+        return (
+            until is not None
+            and moment_ms("until", until) == HELD_UNTIL
+            and self.status in (WAITING, SCHEDULED)
+        )
 
 
 @dataclass(frozen=True)

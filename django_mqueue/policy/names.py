@@ -15,6 +15,16 @@ KIND_MAX = 255
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 SCHEDULED_SUFFIX = "_scheduled"
 REPLIES_SUFFIX = "_replies"
+ACTIONS_TOPIC = "mqueue_actions"
+"""The topic that records the actions of operators."""
+OPERATIONS_TOPIC = "mqueue_operations"
+"""The topic of long operations of the admin that workers continue."""
+RESERVED_SUFFIXES: Mapping[str, str] = {
+    SCHEDULED_SUFFIX: "scheduled messages",
+    REPLIES_SUFFIX: "replies",
+    ACTIONS_TOPIC: "the actions of operators",
+}
+"""Suffixes that no topic of a user may have, with their uses."""
 
 _SPREAD_MARK = " "
 """The first character of partitions of messages without a key. No key may begin with a blank.
@@ -55,10 +65,9 @@ def check_name(argument: str, value: object, limit: int) -> str:
 def check_topic(value: object, limit: int = TOPIC_MAX) -> str:
     """Return ``value`` if it is a valid topic to consume. Raises ``TypeError`` or ``ValueError``.
 
-    The suffixes of scheduled messages and replies are reserved.
+    It must not have one of the ``RESERVED_SUFFIXES``.
     """
-    uses = {SCHEDULED_SUFFIX: "scheduled messages", REPLIES_SUFFIX: "replies"}
-    return _refuse_suffixes(check_name("topic", value, limit), uses)
+    return _refuse_suffixes(check_name("topic", value, limit), RESERVED_SUFFIXES)
 
 
 def scheduled_topic(topic: str) -> str:
@@ -73,7 +82,8 @@ def replies_topic(topic: str) -> str:
 
 def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:
     """Return ``value`` if users may publish to this topic. Suffixes of derived topics are reserved for the queue."""
-    return _refuse_suffixes(check_topic(value), dict.fromkeys(dlq_suffixes, "dead letters"))
+    uses = dict.fromkeys(dlq_suffixes, "dead letters") | {OPERATIONS_TOPIC: "operations of the admin"}
+    return _refuse_suffixes(check_topic(value), uses)
 
 
 def _refuse_suffixes(topic: str, uses: Mapping[str, str]) -> str:

@@ -25,6 +25,9 @@ REMOVED_BY_HAND = "removed by hand"
 ASIDE_AT = 1
 """``invisible_until`` of a message that is done in the log because its retry is parked. No other row has this value."""
 
+HELD_UNTIL = 253_370_764_800_000
+"""The due time of a message that an operator holds: the beginning of the year 9999, in epoch milliseconds."""
+
 
 def outcome(
     state: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], *, has_letter: bool, came_back: bool

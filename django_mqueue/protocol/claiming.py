@@ -109,8 +109,14 @@ class Claiming:
                 got = self._claim(Claimable(quarantined=[one]), 1, alone=alone)
                 if self.context.paused:
                     return got  # It was not claimed, and stays in quarantine.
-            elif self.acknowledger.dead_letter(one.receipt, WORKER_DIED, failures) is None:
+            elif (done := self.acknowledger.dead_letter(one.receipt, WORKER_DIED, failures)) is None:
                 self._busy = {(name, one.receipt.offset)}
+            elif done:
+                logger.warning(
+                    "message dead-lettered: group %s, topic %s, offset %s, after %s attempts: %s",
+                    context.group, context.topic, one.receipt.offset, failures, WORKER_DIED,
+                    extra=context.log_fields("dead_lettered", offset=one.receipt.offset, attempt=failures),
+                )  # fmt: skip
             if self._busy:
                 context.quarantined.pop(name)
                 context.set_timer(name, context.clock.now() + LOCKED_AGAIN_MS)
@@ -238,8 +244,9 @@ class Claiming:
         """Dead-letter a message that cannot be decoded. If that fails, quarantine it, so that it is retried."""
         context, partition = self.context, self.context.partitions[receipt.partition]
         logger.error(
-            "message cannot be decoded: topic %s, offset %s: %s", context.topic, receipt.offset, error
-        )
+            "message cannot be decoded: topic %s, offset %s: %s", context.topic, receipt.offset, error,
+            extra=context.log_fields("undecodable", offset=receipt.offset),
+        )  # fmt: skip
         partition.in_flight.discard(receipt.offset)
         done: bool | None = None
         with suppress(DatabaseError):

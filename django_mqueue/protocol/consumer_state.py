@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 
@@ -22,6 +23,8 @@ from .partition_state import Partition, QuarantinedDelivery
 
 if TYPE_CHECKING:
     from .delivery import Delivery
+
+logger = logging.getLogger("django_mqueue")
 
 
 class Clock:
@@ -127,6 +130,11 @@ class ConsumerState:
     def topic(self) -> str:
         return self.holder.topic
 
+    def log_fields(self, event: str, **more: Any) -> dict[str, Any]:
+        """Return fields for the ``extra`` of a log record about this subscriber."""
+        who = {"topic": self.topic, "group": self.group, "subscriber": self.holder.name}
+        return {f"mqueue_{name}": value for name, value in {"event": event, **who, **more}.items()}
+
     def touch(self, partition: Partition) -> None:
         """Make a partition ready after a change, so that the next claim examines it."""
         self.ready[partition.name] = None
@@ -199,8 +207,15 @@ class ConsumerState:
     def drop(self, names: Iterable[str], reason: str = "lost") -> None:
         """Forget partitions; mark their deliveries as lost. ``reason``: for the signal ``lease_lost``; '': none."""
         gone = set(names)
+        lost = gone & self.partitions.keys()
         if reason:
-            events.leases_lost(self, gone & self.partitions.keys(), reason)
+            events.leases_lost(self, lost, reason)
+        if lost and reason == "lost":
+            logger.warning(
+                "partitions lost: subscriber %s, group %s, topic %s, %s partitions; another worker may have them",
+                self.holder.name, self.group, self.topic, len(lost),
+                extra=self.log_fields("lease_lost", partitions=len(lost)),
+            )  # fmt: skip
         for offset in [o for o, d in self.in_flight.items() if d.status.receipt.partition in gone]:
             self.in_flight.pop(offset).status.lost = True
         for name in gone:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from django.db import DatabaseError, connections, transaction
 
-from .. import conf, signals
+from .. import conf, instruments, signals
+from ..instruments import Instrument
 from ..messages import Published
 from ..models import Message as Row
 from ..policy import names
@@ -74,7 +75,7 @@ class Outcome:
     failures: int = 0
 
 
-def after_commit(using: str, events: Sequence[Event]) -> None:
+def after_commit(using: str, events: Sequence[Callable[[], None]]) -> None:
     """Send events after the commit: now, or when the caller's transaction commits.
 
     In a transaction that was begun by turning autocommit off, never send them: Django runs no hook at its commit.
@@ -94,13 +95,19 @@ def published(
     using: str, topic: str, rows: Sequence[NewRow], dues: Sequence[Due | None], results: Sequence[Published]
 ) -> None:
     """Send ``published`` after the commit of stored messages. ``dues``: a due time, or None, for each message."""
-    if not signals.published.has_listeners(topic):
-        return
-    events = [  # Without the payloads: many may accumulate until the commit.
-        partial(_published, using, row.content.metadata, row.group or None, due is not None, result)
+    stored = [
+        (row, due, result)
         for row, due, result in zip(rows, dues, results, strict=True)
         if result.created or result.replaced
     ]
+    events: list[Callable[[], None]] = []
+    if stored and instruments.is_recording():
+        events.append(partial(instruments.record, instruments.PUBLISHED, len(stored), topic))
+    if signals.published.has_listeners(topic):
+        events += [  # Without the payloads: many may accumulate until the commit.
+            partial(_published, using, row.content.metadata, row.group or None, due is not None, result)
+            for row, due, result in stored
+        ]
     after_commit(using, events)
 
 
@@ -132,14 +139,17 @@ def dropped(outbox: Outbox, topic: str, **details: Any) -> None:
         outbox.put(partial(signals.dropped.send_logged, topic, **details))
 
 
-def delivered(deliveries: Iterable[Delivery]) -> None:
+def delivered(deliveries: Sequence[Delivery]) -> None:
     """Queue ``delivered`` for deliveries that now go to a handler, or to the caller of ``poll``."""
+    if deliveries:
+        _count(deliveries[0].status.acknowledger.context, instruments.DELIVERED, len(deliveries))
     for delivery in deliveries:
         _put_delivery(delivery.status.acknowledger.context, signals.delivered, delivery)
 
 
-def ended(context: ConsumerState, deliveries: Iterable[Delivery], end: Outcome) -> None:
+def ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Outcome) -> None:
     """Queue the signals for deliveries whose outcome is committed, then send all that this thread has queued."""
+    _count_ended(context, deliveries, end)
     for delivery in deliveries:
         if end.error is None and end.again_in is None:
             _put_delivery(context, signals.acked, delivery)
@@ -161,6 +171,7 @@ def ended(context: ConsumerState, deliveries: Iterable[Delivery], end: Outcome) 
 
 def dead_lettered(context: ConsumerState, receipt: Receipt, failures: int, error: str) -> None:
     """Queue ``dead_lettered`` for a message that is in no handler: its worker died, or it cannot be decoded."""
+    _count(context, instruments.DEAD_LETTERED, 1)
     if not signals.dead_lettered.has_listeners(context.topic):
         return
     message_id: str | None = None
@@ -174,12 +185,34 @@ def dead_lettered(context: ConsumerState, receipt: Receipt, failures: int, error
 
 def leases_won(context: ConsumerState, partitions: Iterable[str]) -> None:
     if won := tuple(sorted(partitions)):
+        _count(context, instruments.LEASES_WON, len(won))
         _put(context, signals.lease_won, partitions=won)
 
 
 def leases_lost(context: ConsumerState, partitions: Iterable[str], reason: str) -> None:
     if lost := tuple(sorted(partitions)):
+        _count(context, instruments.LEASES_LOST, len(lost), reason)
         _put(context, signals.lease_lost, partitions=lost, reason=reason)
+
+
+def _count(context: ConsumerState, instrument: Instrument, count: int, *labels: str) -> None:
+    if count:
+        instruments.record(instrument, count, context.topic, context.group, *labels)
+
+
+def _count_ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Outcome) -> None:
+    """Count deliveries by their outcome. A message that the handler's filter skipped is not finished by the handler."""
+    count = len(deliveries)
+    if end.error is None and end.again_in is None:
+        skipped = sum(delivery.status.skipped for delivery in deliveries)
+        _count(context, instruments.SKIPPED, skipped)
+        _count(context, instruments.FINISHED, count - skipped)
+    elif end.error is None:
+        _count(context, instruments.POSTPONED, count)
+    else:
+        _count(context, instruments.FAILED, count)
+        final = end.again_in is None
+        _count(context, instruments.DEAD_LETTERED if final else instruments.RETRIED, count)
 
 
 def _put_delivery(context: ConsumerState, signal: TopicSignal, delivery: Delivery, **more: Any) -> None:

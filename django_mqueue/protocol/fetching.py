@@ -77,6 +77,7 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
             "quarantine: messages in flight when their worker died or lost its lease run alone, one by one:"
             " count %s, group %s, topic %s, offsets %s to %s, new worker %s",
             len(news), context.group, context.topic, min(news), max(news), context.holder.name,
+            extra=context.log_fields("quarantine", messages=len(news), offset=min(news)),
         )  # fmt: skip
     for receipt, delivery in mine.items():
         delivery.status.lost = True

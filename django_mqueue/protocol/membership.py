@@ -318,10 +318,10 @@ class Membership:
         fresh = [name for name in mine if name not in context.partitions]
         self._load(fresh)
         if fresh:
-            logger.info(
-                "partitions leased: subscriber %s, group %s, topic %s, %s new, %s in all",
-                context.holder.name, context.group, context.topic, len(fresh), len(context.partitions),
-            )  # fmt: skip
+            fields = context.log_fields("leases_won", partitions=len(fresh))
+            text = "partitions leased: subscriber %s, group %s, topic %s, %s new, %s in all"
+            who = context.holder.name, context.group, context.topic
+            logger.info(text, *who, len(fresh), len(context.partitions), extra=fields)
         return len(fresh)
 
     def _load(self, names: Iterable[str]) -> None:
@@ -350,10 +350,9 @@ class Membership:
             context.drop(left, "stopped" if self._is_leaving else "shared")
             self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
             if left:
-                logger.info(
-                    "partitions released: subscriber %s, group %s, topic %s, %s left to others",
-                    context.holder.name, context.group, context.topic, len(left),
-                )  # fmt: skip
+                fields = context.log_fields("leases_released", partitions=len(left))
+                text = "partitions released: subscriber %s, group %s, topic %s, %s left to others"
+                logger.info(text, context.holder.name, context.group, context.topic, len(left), extra=fields)
 
     def _give_up_drained(self) -> None:
         """Give up partitions without work for two lease durations. Their next message makes them candidates again."""

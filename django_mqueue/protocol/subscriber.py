@@ -131,6 +131,7 @@ class Subscriber:
             logger.warning(
                 "group waits for a lock: group %s, topic %s, for %s s; another transaction has locked its rows: %s",
                 self.context.group, self.context.topic, REST, error,
+                extra=self.context.log_fields("lock_wait"),
             )  # fmt: skip
 
     def send_heartbeat_if_due(self) -> None:

@@ -78,5 +78,6 @@ def _release(context: ConsumerState, member: Member, interval: float) -> bool:
     logger.warning(
         "worker is dead, its leases are released: subscriber %s, group %s, topic %s",
         member.name, context.group, context.topic,
+        extra=context.log_fields("worker_dead", dead=member.name),
     )  # fmt: skip
     return True

@@ -10,6 +10,7 @@ from ..policy import names
 from ..protocol.retention import removing
 from ..store import heartbeats, offsets
 from ..store.connection import session
+from .actions import Author, record
 from .registration import (
     Start,
     check_group,
@@ -21,11 +22,21 @@ from .registration import (
 )
 
 
-def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str | None = None) -> int:
+def reset(
+    topic: str,
+    group: str,
+    to: Start,
+    *,
+    force: bool = False,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+) -> int:
     """Move a group to another position in a topic. Return the offset up to which the group then counts as done.
 
     * ``to``: ``"earliest"``, ``"latest"``, an aware datetime, or an offset, as ``start`` of ``subscribe``.
     * ``force``: reset the group even if its subscribers are running. They then start again at the new position.
+    * ``by``, ``why``: the author and the reason, for the record of actions. ``by=""``: this process.
     * ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
 
     Messages after the new position that the log still holds are delivered again, with fresh attempts. Messages before
@@ -40,11 +51,18 @@ def reset(topic: str, group: str, to: Start, *, force: bool = False, using: str 
     Raises ``NotRegistered`` if the group is not registered, ``GroupActive`` if its subscribers are running and
     ``force`` is false, and ``TypeError`` or ``ValueError`` for invalid arguments.
     """
-    return reset_seen(topic, group, to, None, force=force, using=using)
+    return reset_seen(topic, group, to, None, force=force, author=Author(by, why), using=using)
 
 
 def reset_seen(
-    topic: str, group: str, to: Start, generation: int | None, *, force: bool, using: str | None = None
+    topic: str,
+    group: str,
+    to: Start,
+    generation: int | None,
+    *,
+    force: bool,
+    author: Author,
+    using: str | None = None,
 ) -> int:
     """Do what ``reset`` does, if ``generation`` is the group's registration generation or None.
 
@@ -75,6 +93,7 @@ def reset_seen(
             offsets.raise_settled(cursor, topic, settled)
             start = min(above, settled)
             offsets.register(cursor, group, topic, start, paused=found.paused, resetting=has_rest)
+            record(cursor, author, "reset", topic, group, to=str(to), start=start, force=force or None)
             return start, has_rest
 
         start, has_rest = session.run(alias, work)
@@ -83,10 +102,13 @@ def reset_seen(
         return start
 
 
-def pause(topic: str, group: str | None = None, *, using: str | None = None) -> int:
+def pause(
+    topic: str, group: str | None = None, *, by: str = "", why: str = "", using: str | None = None
+) -> int:
     """Deliver nothing more to a group until ``resume``. Return how many groups this call has paused.
 
-    ``group``: None pauses all groups of the topic. ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
+    ``group``: None pauses all groups of the topic. ``by``, ``why``: the author and the reason, for the record of
+    actions; ``by=""``: this process. ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
 
     When the call returns, no worker can claim further messages for the group. Handlers may acknowledge the messages
     that they have. Publishing continues, and messages that the group is not done with are not deleted. The pause also
@@ -95,24 +117,33 @@ def pause(topic: str, group: str | None = None, *, using: str | None = None) -> 
 
     Raises ``NotRegistered`` if the group is not registered, and ``TypeError`` or ``ValueError`` for invalid names.
     """
-    return _set_paused(topic, group, using, paused=True)
+    return _set_paused(topic, group, Author(by, why), using, paused=True)
 
 
-def resume(topic: str, group: str | None = None, *, using: str | None = None) -> int:
+def resume(
+    topic: str, group: str | None = None, *, by: str = "", why: str = "", using: str | None = None
+) -> int:
     """End a ``pause``. Return how many groups this call has resumed. It takes the parameters of ``pause``.
 
     Workers continue within ``DISCOVERY_INTERVAL``. Raises ``NotRegistered`` if the group is not registered, and
     ``TypeError`` or ``ValueError`` for invalid names.
     """
-    return _set_paused(topic, group, using, paused=False)
+    return _set_paused(topic, group, Author(by, why), using, paused=False)
 
 
-def _set_paused(topic: str, group: str | None, using: str | None, *, paused: bool) -> int:
+def _set_paused(topic: str, group: str | None, author: Author, using: str | None, *, paused: bool) -> int:
     names.check_topic(topic, topic_limit())
     if group is not None:
         check_group(group)
     alias = conf.database(using)
+
+    def work(cursor: CursorWrapper) -> int:
+        changed = offsets.set_paused(cursor, topic, group, paused=paused)
+        if changed:
+            record(cursor, author, "pause" if paused else "resume", topic, group or "", groups=changed)
+        return changed
+
     with session.migration_errors(alias):
         if group is not None:
             registration_of(alias, topic, group)
-        return session.run(alias, lambda cursor: offsets.set_paused(cursor, topic, group, paused=paused))
+        return session.run(alias, work)

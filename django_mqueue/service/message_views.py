@@ -130,6 +130,12 @@ def _retry_fields(retry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def failed_attempts(text: str) -> tuple[FailedAttempt, ...]:
+    """Return the failed attempts in the stored errors of a delivery state, oldest first, without removals by hand."""
+    found = _errors(json.loads(text or "[]"))
+    return tuple(one for one in found if one.error != outcomes.REMOVED_BY_HAND)
+
+
 def _dicts(errors: Any) -> list[dict[str, Any]]:
     return [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
 

@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf, tracing
-from ..exceptions import DuplicateMessage
+from ..exceptions import DuplicateMessage, NoTransaction
 from ..messages import OutgoingMessage, Published
 from ..policy import names
 from ..policy.durations import Due, due_of
@@ -45,6 +45,7 @@ class TopicOptions(TypedDict, total=False):
     group: str | None
     priority: int
     on_duplicate: OnDuplicate
+    require_transaction: bool | None
     using: str | None
 
 
@@ -68,6 +69,7 @@ def publish(
     group: str | None = None,
     priority: int = 0,
     on_duplicate: OnDuplicate = "ignore",
+    require_transaction: bool | None = None,
     using: str | None = None,
 ) -> Published:
     """Publish one message to a topic, in the caller's transaction. It exists if and only if that transaction commits.
@@ -90,6 +92,9 @@ def publish(
     ``reschedule`` find it by its ``id``. ``on_duplicate="replace"``: if a message with this ``id`` is still scheduled,
     replace its payload, kind, headers and time. Then ``replaced`` is True.
 
+    ``require_transaction``: True raises ``NoTransaction`` if no transaction is open. None: the setting
+    ``REQUIRE_TRANSACTION``.
+
     Runs one statement, and commits nothing itself. A scheduled message with an ``id`` needs two more statements, which
     also look for the ``id`` in the log. Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and
     ``NotRegistered`` for an unknown ``group``.
@@ -104,14 +109,29 @@ def publish(
         payload, key=key, id=id, kind=kind, headers=headers, group=group, priority=priority
     )
     row = _row(topic, outgoing, conf.get("MAX_PAYLOAD_BYTES", topic))
-    return _publish(topic, row, due, id is not None, on_duplicate, conf.database(using))
+    alias = conf.database(using)
+    check_transaction(topic, alias, require_transaction)
+    return _publish(topic, row, due, id is not None, on_duplicate, alias)
+
+
+def check_transaction(topic: str, alias: str, required: bool | None = None) -> None:
+    """Raise ``NoTransaction`` if a publish to the topic must be in a transaction, and the caller has none.
+
+    ``required``: None stands for the setting. Runs no SQL.
+    """
+    if required is not None and not isinstance(required, bool):
+        raise TypeError(f"require_transaction must be True, False or None, not {required!r}")
+    if required is None:
+        required = conf.get("REQUIRE_TRANSACTION", topic)
+    if required and not session.in_own_transaction(alias):
+        raise NoTransaction(topic, alias)
 
 
 async def apublish(topic: str, payload: Any, **options: Unpack[PublishOptions]) -> Published:
     """Do the same as ``publish``, for asynchronous callers. It runs in the thread of Django's synchronous code.
 
-    It commits at once, unless that thread is in a transaction. To publish together with other writes, call a function
-    with ``transaction.atomic()`` by ``sync_to_async``.
+    It commits at once, unless that thread is in a transaction. To publish together with other writes, or where the
+    setting ``REQUIRE_TRANSACTION`` holds, call a function with ``transaction.atomic()`` by ``sync_to_async``.
     """
     return await sync_to_async(publish)(topic, payload, **options)
 
@@ -150,7 +170,7 @@ def _publish(
 def publish_new(topic: str, messages: Sequence[OutgoingMessage], using: str) -> list[Published]:
     """Publish messages whose ids no other message has. Raise what ``publish_many`` raises."""
     if len(messages) > 1:
-        return _publish_many(topic, messages, using, is_new=True)
+        return _publish_many(topic, messages, using, False, is_new=True)
     (message,) = messages
     row = _row(topic, message, conf.get("MAX_PAYLOAD_BYTES", topic))
     return [_publish(topic, row, due_of(message.delay, message.at), False, "ignore", using)]
@@ -165,13 +185,18 @@ def publish_once(topic: str, message: OutgoingMessage, partition: str, using: st
 
 @tracing.sending
 def publish_many(
-    topic: str, messages: Iterable[OutgoingMessage | Any], *, using: str | None = None
+    topic: str,
+    messages: Iterable[OutgoingMessage | Any],
+    *,
+    require_transaction: bool | None = None,
+    using: str | None = None,
 ) -> list[Published]:
     """Publish payloads or ``OutgoingMessage`` values. Return a ``Published`` for each, in the same order.
 
     Stores all messages or none, in the caller's transaction or in a new one. One statement stores up to 500 messages or
     4 MiB. Given ids cost one more read, and so do groups. Messages with ``delay`` or ``at`` have separate statements.
     A duplicate of a stored message, or of an earlier one in ``messages``, is not stored; its ``created`` is False.
+    ``require_transaction``: as for ``publish``.
 
     Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and ``NotRegistered`` for an unknown group.
     """
@@ -180,11 +205,16 @@ def publish_many(
     if isinstance(messages, single) or not isinstance(messages, Iterable):
         kind = type(messages).__name__
         raise TypeError(f"messages must be an iterable of payloads or OutgoingMessage, not {kind}")
-    return _publish_many(topic, messages, conf.database(using))
+    return _publish_many(topic, messages, conf.database(using), require_transaction)
 
 
 def _publish_many(
-    topic: str, messages: Iterable[OutgoingMessage | Any], alias: str, *, is_new: bool = False
+    topic: str,
+    messages: Iterable[OutgoingMessage | Any],
+    alias: str,
+    require_transaction: bool | None,
+    *,
+    is_new: bool = False,
 ) -> list[Published]:
     """Store messages. ``is_new``: no other message has their ids."""
     limit = conf.get("MAX_PAYLOAD_BYTES", topic)
@@ -199,6 +229,7 @@ def _publish_many(
         except (TypeError, ValueError) as error:
             raise type(error)(f"message {number}: {error}") from error
         given.append(outgoing.id is not None and not is_new)
+    check_transaction(topic, alias, require_transaction)
     if not rows:
         return []
 

@@ -14,11 +14,12 @@ from django.db.backends.utils import CursorWrapper
 
 from .. import conf
 from ..exceptions import NotRegistered
-from ..messages import Message
+from ..messages import Edited, Message
 from ..policy import encoding, names
 from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import dead_letter_filter
 from ..policy.ids import uuid7
+from ..policy.requests import REPLY_TO, check_headers
 from ..protocol import events
 from ..protocol.waking import commits
 from ..store import dead_letters, garbage, log, offsets
@@ -55,16 +56,17 @@ def redrive(
       ids. ``filter`` is a callable that takes the dead letter, or a mapping. The mapping may have the keys ``error``
       (the name of the exception), ``failed_after`` and ``failed_before`` (aware datetimes), headers, and ``payload__``
       paths.
-    * ``edit``: a callable that takes the dead letter and returns the new payload. None: the payload stays.
+    * ``edit``: a callable that takes the dead letter and returns the new payload, or an ``Edited`` with the new
+      payload and the new headers. None: both stay.
     * ``limit``: the maximum number of dead letters.
     * ``rate``: the maximum number of messages a second.
     * ``dry_run``: change nothing; return how many would be sent.
     * ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
 
-    A message keeps its id, key, kind and headers. Its attempts start at 1 again. The same transaction deletes
-    the dead letter. There is one transaction for each 500 dead letters or 4 MiB, so a run that was interrupted can be
-    repeated. The call skips dead letters that arrive while it runs, that another transaction has locked, or whose group
-    is not registered.
+    A message keeps its id, key and kind, and its headers unless ``edit`` replaces them. Its attempts start at 1 again.
+    The same transaction deletes the dead letter. There is one transaction for each 500 dead letters or 4 MiB, so a run
+    that was interrupted can be repeated. The call skips dead letters that arrive while it runs, that another
+    transaction has locked, or whose group is not registered.
 
     Raises ``TypeError`` or ``ValueError`` for invalid arguments, ``NotRegistered`` if ``group`` is not registered.
     Exceptions from ``edit`` and ``filter`` reach the caller, and the current transaction is rolled back.
@@ -121,17 +123,19 @@ class Batch:
     """The result of one transaction.
 
     ``moved``: how many dead letters were redriven or purged. ``locked``: how many another transaction had locked.
-    ``unregistered``: how many have a group that is not registered.
+    ``unregistered``: how many have a group that is not registered. ``redriven``: the messages that were added to the
+    log.
     """
 
     moved: int
     locked: int
     unregistered: int
+    redriven: Sequence[Redriven] = ()
 
 
 @dataclass
 class DeadLetterSelection:
-    """Dead letters to redrive (``redrives``) or to purge. ``edit``: returns the new payload of a redriven message."""
+    """Dead letters to redrive (``redrives``) or to purge. ``edit``: returns the new content of a redriven message."""
 
     using: str
     topic: str
@@ -209,22 +213,21 @@ class DeadLetterSelection:
             groups = {dead_letter.row["failed_group"] for dead_letter in matching}
             registered = offsets.registered_among(cursor, self.topic, groups, locking=True)
             moved = [dead_letter for dead_letter in matching if dead_letter.row["failed_group"] in registered]
+        redriven: list[Redriven] = []
         if moved and not dry_run:
             if self.redrives:
-                dead_letters.append_redriven(
-                    cursor, self.topic, [self._redriven(dead_letter) for dead_letter in moved]
-                )
+                redriven = [self._redriven(dead_letter) for dead_letter in moved]
+                dead_letters.append_redriven(cursor, self.topic, redriven)
             consumers = sorted(garbage.starts(cursor, self.dead_topic))
             garbage.delete(cursor, self.dead_topic, consumers, [one.row["offset"] for one in moved])
-        return Batch(len(moved), len(page) - len(free), len(matching) - len(moved)), moved
+        return Batch(len(moved), len(page) - len(free), len(matching) - len(moved), redriven), moved
 
     def _redriven(self, dead_letter: DeadLetterRow) -> Redriven:
         row = dead_letter.row
         payload, metadata = bytes(row["payload"]), dead_letters.without_failures(row["metadata"])
         if self.edit is not None:
             limit = conf.get("MAX_PAYLOAD_BYTES", self.topic)
-            edited, kind = self.edit(dead_letter.message), dead_letter.message.kind
-            content = encoding.encode(edited, kind, dead_letter.metadata["headers"], limit)
+            content = dead_letter.encode(self.edit(dead_letter.message), limit)
             payload, metadata = content.body, content.metadata
         return Redriven(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)
 
@@ -264,3 +267,16 @@ class DeadLetterRow:
             last_error=row["last_error"] or "",
             failure_count=row["failure_count"],
         )
+
+    def encode(self, edited: Any, limit: int) -> encoding.Encoded:
+        """Return the stored form of the result of ``edit``. ``limit``: for the payload, in bytes.
+
+        A request stays a request, although its headers are replaced. Raises ``TypeError`` or ``ValueError``.
+        """
+        headers, payload = self.metadata["headers"], edited
+        if isinstance(edited, Edited):
+            check_headers(edited.headers)
+            headers, payload = edited.headers, edited.payload
+            if isinstance(headers, Mapping) and REPLY_TO in self.metadata["headers"]:
+                headers = {**headers, REPLY_TO: self.metadata["headers"][REPLY_TO]}
+        return encoding.encode(payload, self.message.kind, headers, limit)

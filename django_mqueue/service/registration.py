@@ -17,6 +17,7 @@ from ..protocol.retention import removing
 from ..protocol.settling import Settler
 from ..store import garbage, log, offsets
 from ..store.connection import session
+from .actions import Author, record
 
 Start = Literal["earliest", "latest"] | datetime | int
 
@@ -51,7 +52,15 @@ def topic_limit() -> int:
     return names.TOPIC_MAX + conf.DLQ_SUFFIX_MAX
 
 
-def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str | None = None) -> bool:
+def subscribe(
+    topic: str,
+    group: str,
+    start: Start = "earliest",
+    *,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+) -> bool:
     """Register a group for a topic: from now on no message is deleted before the group is done with it.
 
     ``start`` says where the group begins:
@@ -63,6 +72,7 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
       before this message, if their times are out of order.
     * an offset: with the message at this offset.
 
+    ``by``, ``why``: the author of the action and the reason, for the record of actions. ``by=""``: this process.
     ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
 
     Returns whether the group is new. A registered group keeps its position, whatever ``start`` says.
@@ -71,7 +81,7 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
     """
     check_names(topic, group)
     check_start(start)
-    alias = conf.database(using)
+    author, alias = Author(by, why), conf.database(using)
     with session.migration_errors(alias):
         if offsets.registration(alias, group, topic) is not None:
             return False
@@ -85,6 +95,7 @@ def subscribe(topic: str, group: str, start: Start = "earliest", *, using: str |
         has_rest = removing.begin(cursor, topic, group)
         offsets.raise_settled(cursor, topic, settled)
         offsets.register(cursor, group, topic, min(above, settled), resetting=has_rest)
+        record(cursor, author, "subscribe", topic, group, start=str(start))
         return True, has_rest
 
     is_new, has_rest = session.run(alias, work)
@@ -111,7 +122,7 @@ def groups_of(using: str, topic: str) -> list[str]:
     return sorted(session.run(using, lambda cursor: garbage.starts(cursor, topic)))
 
 
-def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
+def unsubscribe(topic: str, group: str, *, by: str = "", why: str = "", using: str | None = None) -> bool:
     """Unregister a group: it no longer holds back deletion, and its workers stop.
 
     The state of the group is deleted. If it subscribes again, it is a new group. Leases, delivery states and positions
@@ -119,15 +130,19 @@ def unsubscribe(topic: str, group: str, *, using: str | None = None) -> bool:
     transaction, this happens after its commit. If the process dies before all rows are deleted, workers of the topic
     delete the rest.
 
-    Returns whether the group was registered. Raises ``TypeError`` or ``ValueError`` for invalid names.
+    ``by``, ``why``, ``using``: as for ``subscribe``. Returns whether the group was registered. Raises ``TypeError`` or
+    ``ValueError`` for invalid arguments.
     """
     check_names(topic, group)
-    alias = conf.database(using)
+    author, alias = Author(by, why), conf.database(using)
 
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         offsets.lock_topic(alias, cursor, topic)
         was_registered = offsets.unregister(cursor, group, topic)
-        return was_registered, removing.begin(cursor, topic, group)
+        has_rest = removing.begin(cursor, topic, group)
+        if was_registered:
+            record(cursor, author, "unsubscribe", topic, group)
+        return was_registered, has_rest
 
     with session.migration_errors(alias):
         was_registered, has_rest = session.run(alias, work)

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from django.db.backends.utils import CursorWrapper
+
 from .. import conf
 from ..policy import names
 from ..policy.batching import batches
 from ..store import leases
 from ..store.connection import session
+from .actions import Author, BulkRecord
 from .registration import check_names, registration_of
 
 LOCK_WAIT_SECONDS = 2.0
@@ -56,6 +59,8 @@ def release(
     partition: str | None = None,
     subscriber: str | None = None,
     holder: str | None = None,
+    by: str = "",
+    why: str = "",
     using: str | None = None,
 ) -> Released:
     """Release leases as if they had expired: the lease of one partition, or all leases of a subscriber.
@@ -63,6 +68,7 @@ def release(
     * ``partition``: a key, or the name of a partition of messages without keys.
     * ``subscriber``: the name of a subscriber. Give ``partition``, ``subscriber`` or both.
     * ``holder``: an incarnation. Only leases that it holds are released. None: any incarnation.
+    * ``by``, ``why``: the author and the reason, for the record of actions. ``by=""``: this process.
     * ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
 
     The holder is fenced. Its open deliveries of these partitions are delivered again at once by the next holder. Its
@@ -78,13 +84,22 @@ def release(
     Raises ``NotRegistered``, and ``TypeError`` or ``ValueError`` for invalid arguments.
     """
     alias = conf.database(using)
+    record = BulkRecord(Author(by, why), "release", topic, group, partition=partition, subscriber=subscriber)
     left = _find(topic, group, partition, subscriber, holder, alias)
+
+    def set_free(cursor: CursorWrapper, some: Sequence[leases.Seen]) -> list[leases.Seen]:
+        freed = leases.set_free(cursor, seen=some)
+        record.batch(cursor, len(freed))
+        return freed
+
     free: list[leases.Seen] = []
     changed: list[leases.Seen] = []
     deadline = time.monotonic() + LOCK_WAIT_SECONDS
     while left:
         for some in batches(left):
-            free += session.run(alias, partial(leases.set_free, seen=some))
+            freed_now = session.run(alias, partial(set_free, some=some))
+            record.committed(len(freed_now))
+            free += freed_now
         freed = set(free)
         held = [one for one in left if one not in freed]
         left = leases.unchanged(alias, held)
@@ -93,6 +108,7 @@ def release(
             break
         if left:
             time.sleep(0.05)
+    record.end(alias)
     return Released(_partitions(free), _partitions(left), _partitions(changed))
 
 

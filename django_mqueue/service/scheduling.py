@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.backends.utils import CursorWrapper
+
 from .. import conf
 from ..messages import ScheduledMessage
 from ..policy import encoding, names
 from ..policy.durations import Due, due_of, moment, moment_ms
 from ..protocol.waking import commits
 from ..store.connection import session
+from ..store.log import MessageKey
 from ..store.message_rows import common_fields
 from ..store.scheduling import schedule
+from .actions import Author, record
 from .storing import check_message_key
 
 PAGE = 500
@@ -94,19 +98,38 @@ def _change(
     topic: str, which: tuple[str, str | None, str | None, int], using: str | None, due: Due | None
 ) -> bool:
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
-    message_key = check_message_key(topic, *which)
+    return change_row(topic, check_message_key(topic, *which), due, using=using)
+
+
+def change_row(
+    topic: str,
+    message_key: MessageKey,
+    due: Due | None,
+    *,
+    author: Author | None = None,
+    using: str | None = None,
+) -> bool:
+    """Give a scheduled message another time, or cancel it if ``due`` is None. Return whether it was still scheduled.
+
+    ``author``: an operator, for the record of actions; None if the caller is the application.
+    """
     alias = conf.database(using)
-    with session.migration_errors(alias):
+
+    def work(cursor: CursorWrapper) -> bool:
         if due is None:
-            return session.single(
-                alias, lambda cursor: schedule.delete(cursor, topic, message_key), latest=True
-            )
-        moved = session.single(
-            alias, lambda cursor: schedule.move(cursor, topic, message_key, due), latest=True
-        )
-    if moved:
+            changed = schedule.delete(cursor, topic, message_key)
+        else:
+            changed = schedule.move(cursor, topic, message_key, due)
+        if changed and author is not None:
+            action = "cancel" if due is None else "reschedule"
+            record(cursor, author, action, topic, message_key[2], id=message_key[1])
+        return changed
+
+    with session.migration_errors(alias):
+        changed = session.single(alias, work, latest=True) if author is None else session.run(alias, work)
+    if changed and due is not None:
         commits.after_commit(alias, topic)
-    return moved
+    return changed
 
 
 def _pages(alias: str, topic: str, until: int | None) -> Iterator[ScheduledMessage]:

@@ -73,13 +73,19 @@ class Topic(Generic[Payload]):
         """Do the same as ``publish``, for asynchronous callers."""
         return await apublish(self.name, self._encoded(payload), **self._with_key(payload, options))
 
-    def publish_many(self, payloads: Iterable[Payload], *, using: str | None = None) -> list[Published]:
+    def publish_many(
+        self,
+        payloads: Iterable[Payload],
+        *,
+        require_transaction: bool | None = None,
+        using: str | None = None,
+    ) -> list[Published]:
         """Publish payloads, all or none. Raises what ``publish`` and ``django_mqueue.publish_many`` raise."""
         outgoing = [
             OutgoingMessage(self._encoded(payload), key=self._with_key(payload, {}).get("key"))
             for payload in payloads
         ]
-        return publish_many(self.name, outgoing, using=using)
+        return publish_many(self.name, outgoing, require_transaction=require_transaction, using=using)
 
     def _encoded(self, payload: Any) -> Any:
         """Return the payload as ``publish`` takes it."""

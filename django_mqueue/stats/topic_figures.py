@@ -9,30 +9,27 @@ from ..policy.durations import moment
 from ..policy.names import scheduled_topic
 from ..store.connection import session
 from ..store.queries import bounded_counts, group_rows
-from .results import TopicFigures, cap_for, capped
-
-CAP = 1_000
-"""The maximum number of scheduled messages, and of dead letters, that are counted."""
+from .results import TopicFigures, capped, row_cap
 
 
 def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -> dict[str, TopicFigures]:
     """Return the figures of the topics, by name."""
     if not topics:
         return {}
-    cap = exact or cap_for(len(topics))
+    cap = row_cap(len(topics))
     with session.migration_errors(using):
         now = moment(group_rows.now_ms(using))
         ends = bounded_counts.ends(using, topics)
-        kept = bounded_counts.rows(using, sorted(topics), cap + 1)
+        kept = bounded_counts.rows(using, sorted(topics), (exact or cap) + 1)
         others = [*map(scheduled_topic, topics), *map(conf.dead_letter_topic, topics)]
-        counts = bounded_counts.rows(using, others, CAP + 1)
+        counts = bounded_counts.rows(using, others, cap + 1)
     found = {}
     for topic in topics:
         scheduled, dead = scheduled_topic(topic), conf.dead_letter_topic(topic)
         end = ends.get(topic)
         found[topic] = TopicFigures(
-            topic, now, capped(kept[topic], cap),
-            capped(counts[scheduled], CAP), capped(counts[dead], CAP),
+            topic, now, capped(kept[topic], exact or cap),
+            capped(counts[scheduled], cap), capped(counts[dead], cap),
             *((end.first, moment(end.first_at), end.last, moment(end.last_at)) if end else ()),
         )  # fmt: skip
     return found

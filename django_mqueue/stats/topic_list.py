@@ -9,7 +9,7 @@ from bisect import bisect_right
 
 from .. import conf
 from ..policy.batching import batches
-from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
+from ..policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC, RESERVED_SUFFIXES
 from ..store.connection import session
 from ..store.queries import topic_index
 from .results import KnownTopic, Topics
@@ -31,21 +31,30 @@ def topics(using: str, after: str, limit: int, containing: str) -> Topics:
 
 
 def known_topics(using: str) -> dict[str, KnownTopic]:
-    """Return topics with their registered groups, by name; derived topics only if they have groups."""
+    """Return topics with their registered groups, by name; derived topics only if they have groups.
+
+    The topics of operators' actions and operations are not returned.
+    """
     stored, noted = topic_index.in_log(using), topic_index.in_offsets(using)
     groups: dict[str, list[str]] = {}
     for some in batches(noted):
         for topic, group in topic_index.registered(using, some):
             groups.setdefault(topic, []).append(group)
-    names = {base_of(name) for name in stored} | set(groups)
+    names = ({base_of(name) for name in stored} | set(groups)) - {ACTIONS_TOPIC, OPERATIONS_TOPIC}
     return {
         name: KnownTopic(name, tuple(sorted(groups.get(name, ()))), dead_letters_of(name)) for name in names
     }
 
 
+def names(using: str) -> set[str]:
+    """Return the names of all topics that hold messages or have groups, also of derived topics."""
+    with session.migration_errors(using):
+        return {name for name in (*topic_index.in_log(using), *topic_index.in_offsets(using)) if name}
+
+
 def base_of(name: str) -> str:
     """Return the topic that a derived topic belongs to, or ``name`` if the topic is not derived."""
-    for suffix in (SCHEDULED_SUFFIX, REPLIES_SUFFIX):
+    for suffix in RESERVED_SUFFIXES:
         if name.endswith(suffix) and name != suffix:
             return name.removesuffix(suffix)
     return dead_letters_of(name) or name

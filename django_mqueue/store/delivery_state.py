@@ -183,6 +183,19 @@ def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> 
     )
 
 
+def count_in_flight(
+    cursor: CursorWrapper, group: str, topic: str, messages: Sequence[tuple[str, int]]
+) -> int:
+    """Return how many of the messages (partition, offset) are in flight for the group."""
+    which = " OR ".join(["(partition_key = %s AND message_offset = %s)"] * len(messages))
+    cursor.execute(
+        "SELECT COUNT(*) FROM queue_delivery_state FORCE INDEX (PRIMARY)"
+        f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 0 AND in_flight = 1",
+        [group, topic, *flat(messages)],
+    )
+    return int(cursor.fetchone()[0])
+
+
 def waiting(
     using: str, group: str, topic: str, partitions: Sequence[str], limit: int, *, by_offset: bool
 ) -> list[Row]:

@@ -303,6 +303,21 @@ def find_held(
     return [Seen(*row) for row in found]
 
 
+def expired(
+    using: str, group: str, topic: str, lease_ms: int, name: str | None, after: str, limit: int
+) -> list[str]:
+    """Return the next ``limit`` partitions whose lease has expired. ``name``: only those of this subscriber."""
+    of_name, params = ("", []) if name is None else (" AND leased_by = %s", [name])
+    rows = session.fetch(
+        using,
+        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key > %s AND holder <> ''"
+        f" AND lease_renewed_at <= {NOW_MS} - %s{of_name} ORDER BY partition_key LIMIT {limit:d}",
+        [group, topic, after, lease_ms, *params],
+    )
+    return [str(name) for (name,) in rows]
+
+
 def unchanged(using: str, seen: Sequence[Seen]) -> list[Seen]:
     """Return the leases whose holder has not changed since they were read. They may be locked."""
     ids = [one.id for one in seen]

@@ -1,4 +1,4 @@
-"""Remove messages of a group by hand, or send them to its front: change their delivery state without a delivery."""
+"""Operations by hand on messages of a group: remove them, or change when they are due, without a delivery."""
 
 from __future__ import annotations
 
@@ -72,10 +72,12 @@ def finish_waiting(
     )
 
 
-def send_to_front(cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message]) -> None:
-    """Make waiting messages due now, before all others that are due."""
+def set_due(
+    cursor: CursorWrapper, group: str, topic: str, messages: Sequence[Message], due: int | None
+) -> None:
+    """Change when waiting messages are due. ``due``: epoch milliseconds, ``AT_THE_FRONT``, or None for now."""
     cursor.execute(
-        f"UPDATE queue_delivery_state FORCE INDEX (PRIMARY) SET invisible_until = {AT_THE_FRONT}"
+        f"UPDATE queue_delivery_state FORCE INDEX (PRIMARY) SET invisible_until = {_due(due)}"
         f" WHERE consumer_group = %s AND topic = %s AND ({_each(messages)}) AND acked = 0 AND in_flight = 0",
         [group, topic, *flat(messages)],
     )
@@ -92,10 +94,15 @@ def insert_acknowledged(
 
 
 def begin_waiting(
-    cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
+    cursor: CursorWrapper,
+    group: str,
+    topic: str,
+    messages: Sequence[PendingMessage],
+    token: int,
+    due: int | None,
 ) -> set[int]:
-    """Insert a due delivery state for each message that has none. Return their offsets."""
-    return _begin(cursor, group, topic, messages, token, f"0, NULL, {AT_THE_FRONT}", "NULLIF(%s, '[]')")
+    """Insert a waiting delivery state for each message that has none. Return their offsets. ``due``: as above."""
+    return _begin(cursor, group, topic, messages, token, f"0, NULL, {_due(due)}", "NULLIF(%s, '[]')")
 
 
 def _begin(
@@ -143,13 +150,17 @@ def lease_free(cursor: CursorWrapper, group: str, topic: str, partitions: Sequen
         )
 
 
-def make_due(cursor: CursorWrapper, offsets: Sequence[int]) -> None:
-    """Make scheduled messages due now. This transaction has locked their rows."""
+def reschedule(cursor: CursorWrapper, offsets: Sequence[int], due: int | None) -> None:
+    """Change when scheduled messages are due; None: now. This transaction has locked their rows."""
     for offset in offsets:
         cursor.execute(
-            f"UPDATE queue_messages FORCE INDEX (PRIMARY) SET available_at = {NOW_MS} WHERE `offset` = %s",
+            f"UPDATE queue_messages FORCE INDEX (PRIMARY) SET available_at = {_due(due)} WHERE `offset` = %s",
             [offset],
         )
+
+
+def _due(due: int | None) -> str:
+    return NOW_MS if due is None else f"{due:d}"
 
 
 def _each(messages: Sequence[Message] | Sequence[PendingMessage]) -> str:

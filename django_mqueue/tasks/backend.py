@@ -13,14 +13,14 @@ from django.db import transaction
 from django.utils.timezone import is_naive, make_aware
 
 from .. import conf
+from ..browse import operations
 from ..exceptions import MQueueError
-from ..inspect import remove
 from ..messages import OutgoingMessage
 from ..policy.ids import uuid7
-from ..policy.message_query import SCHEDULED
+from ..policy.message_query import SCHEDULED, message_query
 from ..policy.names import KIND_MAX, check_publish_topic
-from ..service.publish import publish_new, publish_once
-from ..service.registration import subscribe
+from ..service.publish import check_transaction, publish_new, publish_once
+from ..service.registration import subscribe, topic_limit
 from ..store.connection import session
 from ..store.connection.second_connection import outside_snapshot
 from ..store.queries import job_rows
@@ -165,8 +165,9 @@ class MQueueBackend(BaseTaskBackend):
         """Enqueue a job in the caller's transaction, with one statement. It exists exactly when that commits.
 
         A unique job has two statements or more. Raises ``JobExists`` if the task says so, and there is another job of
-        its key. Raises ``InvalidTask`` for an invalid task, and ``TypeError`` or ``ValueError`` for arguments that JSON
-        cannot represent or that are too long.
+        its key. Raises ``NoTransaction`` outside a transaction if the setting ``REQUIRE_TRANSACTION`` holds for the
+        queue's topic. Raises ``InvalidTask`` for an invalid task, and ``TypeError`` or ``ValueError`` for arguments
+        that JSON cannot represent or that are too long.
         """
         return self.enqueue_all([(task, args, kwargs)])[0]
 
@@ -185,6 +186,7 @@ class MQueueBackend(BaseTaskBackend):
             self.validate_task(task)
             args, kwargs = normalize_json(list(args)), normalize_json(dict(kwargs))
             id = self.new_id(task, args, kwargs, uuid7())
+            check_transaction(id.topic, self.using)
             options = self.options_of(task.func)
             if options.unique is not None:
                 unique.append(len(results))
@@ -265,9 +267,11 @@ class MQueueBackend(BaseTaskBackend):
         if row["topic"] != id.topic:
             return self.unschedule(id)
         parked = bool(row["acked"]) and is_unfinished(row)
-        which: dict[str, Any] = {"id": str(id), "status": SCHEDULED} if parked else {"offset": row["offset"]}
+        which: dict[str, Any] = {"id": str(id)} if parked else {"offset": row["offset"]}
         subscribe(id.topic, GROUP, "earliest", using=self.using)  # It may be that no worker has run yet.
-        return remove(id.topic, group=GROUP, using=self.using, **which) > 0
+        query = message_query(id.topic, {"group": GROUP, **which}, topic_limit=topic_limit())
+        status = SCHEDULED if parked else None
+        return operations.move(self.using, operations.REMOVE, query, status, limit=None, dry_run=False) > 0
 
     def stop(self, result_id: str) -> bool:
         """Cancel a job that waits, or ask a running one to stop. Return False if it has ended.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import DatabaseError
+from django.db import DatabaseError, transaction
 
 from .. import conf
 from ..exceptions import Postpone
@@ -93,7 +93,10 @@ class RecurringJob:
 
     def run_now(self) -> TaskResult[Any]:
         """Enqueue one more job, also while paused. Return its result."""
-        return self.task.enqueue(*self.options.args, **self.options.kwargs)
+        with transaction.atomic(
+            using=self._using
+        ):  # The setting REQUIRE_TRANSACTION is for the project's own calls.
+            return self.task.enqueue(*self.options.args, **self.options.kwargs)
 
     def enqueue_next(self) -> None:
         """Enqueue the next firing, unless it was enqueued or the job is paused."""

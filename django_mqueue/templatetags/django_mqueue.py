@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import Any
 
@@ -10,8 +11,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
 
-from ..admin.base import display
+from ..admin.base import choices, display
 from ..admin.base.urls import allowed_url, link, navigation
+from ..policy import errors
 
 register = template.Library()
 
@@ -53,7 +55,14 @@ def mqueue_breadcrumbs(context: dict[str, Any]) -> SafeString:
 def mqueue_navigation(context: dict[str, Any]) -> dict[str, Any]:
     """Show the navigation bar of the queue's pages."""
     request = context.get("request")
-    return {"pages": navigation(request) if request else []}
+    return {"pages": navigation(request) if request else [], "now": time.time() * 1000}
+
+
+@register.inclusion_tag("admin/django_mqueue/choices.html")
+def mqueue_choices() -> dict[str, Any]:
+    """Show the lists of names that search forms offer."""
+    topics, groups = choices.names()
+    return {"lists": [(choices.LISTS["topic"], topics), (choices.LISTS["consumer_group"], groups)]}
 
 
 @register.filter
@@ -72,6 +81,18 @@ def mqueue_printable(text: object) -> str:
 def mqueue_first_line(error: str) -> str:
     """Return the beginning of an error's first line."""
     return display.printable(display.first_line(error))[:200]
+
+
+@register.filter
+def mqueue_integer(number: int) -> str:
+    return f"{number:,}"
+
+
+@register.filter
+def mqueue_short_error(line: str) -> SafeString:
+    """Return an error's first line, or the name of its class, without the module. The tooltip has the module."""
+    line = display.printable(line)
+    return format_html('<span title="{}">{}</span>', line, errors.short(line))
 
 
 @register.filter

@@ -12,9 +12,10 @@ from django.utils.translation import gettext as _
 
 from ..admin.base import display
 from ..admin.base.urls import may_open
-from ..admin.topics import overview, status
+from ..admin.topics import overview
 from ..drawing import charts, scales
 from ..inspect import Figure, Rates, Series
+from ..stats.summaries import recently
 
 register = template.Library()
 
@@ -50,7 +51,7 @@ def mqueue_age(time: timedelta | None) -> str:
 @register.simple_tag
 def mqueue_per_minute(rates: Rates, series: Series, what: str, style: str) -> SafeString:
     """Return the mean rate of the last five minutes, and a line chart of the hour without the unfinished minute."""
-    rate = scales.count(status.recently(rates, series))
+    rate = scales.count(recently(rates, series))
     is_exact = series.how != "about"
     label = _(
         "%(series)s: %(rate)s per minute in the last 5 minutes, at most %(highest)s, %(total)s in the last hour"

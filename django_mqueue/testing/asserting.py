@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from unittest.mock import ANY
 
+from django.db import transaction
 from django.utils import timezone
 
 from .. import conf
@@ -95,7 +96,8 @@ def assert_enqueued(task: Task[..., Any], *args: Any, count: int = 1, **kwargs: 
 
 def perform_job(task: Task[..., Any], *args: Any, **kwargs: Any) -> TaskResult[Any]:
     """Enqueue a job, run the jobs of its queue as ``drain`` does, and return its result."""
-    result = task.enqueue(*args, **kwargs)
+    with transaction.atomic(using=conf.database()):
+        result = task.enqueue(*args, **kwargs)
     drain(f"tasks.{task.queue_name}")
     result.refresh()
     return result

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
@@ -118,8 +119,9 @@ class Completer:
                 )
             except StaleDelivery as stale:
                 logger.warning(
-                    "delivery was stale: %s: handled, but %s", self.handlers[subscriber].name, stale
-                )
+                    "delivery was stale: %s: handled, but %s", self.handlers[subscriber].name, stale,
+                    extra=subscriber.context.log_fields("stale"),
+                )  # fmt: skip
                 gone = stale.stale
             return [delivery for delivery in free if delivery in gone or delivery.status.lost]
 
@@ -146,7 +148,10 @@ class Completer:
                     error = verdict.error if verdict.verb == "nack" else None
                     subscriber.acknowledger.put_back(free, verdict.delay, error)
             except StaleDelivery as stale:
-                logger.warning("delivery was stale: %s: %s", self.handlers[subscriber].name, stale)
+                fields = subscriber.context.log_fields("stale")
+                logger.warning(
+                    "delivery was stale: %s: %s", self.handlers[subscriber].name, stale, extra=fields
+                )
                 return list(stale.stale)
             return []
 
@@ -180,7 +185,8 @@ class Completer:
             logger.warning(
                 "attempt failed: %s: %s@%s attempt %s, %s: %s",
                 handler.name, delivery.topic, delivery.offset, delivery.attempt, what, first,
-                extra={"mqueue_key": delivery.key, "mqueue_id": delivery.id, "mqueue_group": delivery.group},
+                extra=_fields("dead_lettered" if dead else "retried", delivery, error=first)
+                | ({} if dead else {"mqueue_retry_in": verdict.delay}),
             )  # fmt: skip
 
     def due_in(self) -> float:
@@ -203,6 +209,13 @@ class Completer:
             if aging:
                 with subscriber.resting_after_lock_wait():
                     prolong(subscriber.context, aging, handler.visible_ms)
+
+
+def _fields(event: str, delivery: Delivery, **more: Any) -> dict[str, Any]:
+    """Return fields for the ``extra`` of a log record about a delivery."""
+    return delivery.status.acknowledger.context.log_fields(
+        event, offset=delivery.offset, id=delivery.id, key=delivery.key, attempt=delivery.attempt, **more
+    )
 
 
 def _needs_own_transaction(outcome: Outcome) -> bool:

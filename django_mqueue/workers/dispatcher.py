@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from .. import instruments
 from ..policy.quarantine import Quarantine
 from ..protocol.claim_scheduler import ClaimScheduler, by_call
 from ..protocol.claiming import UNLIMITED
@@ -69,6 +70,14 @@ class Dispatcher:
         """Collect the calls that have ended. Wait up to ``timeout`` seconds for the end of a lot."""
         for job in self.pool.finished(timeout):
             self.sharing.ended(job)
+            if not all(outcome.verdict.unread for outcome in job.outcomes):
+                instruments.record(
+                    instruments.HANDLER_SECONDS,
+                    job.seconds,
+                    job.handler.topic,
+                    job.handler.group,
+                    error=job.error,
+                )
             self.completer.finished += job.outcomes
 
     def settle(self, *, may_start: bool) -> None:

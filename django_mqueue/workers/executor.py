@@ -76,6 +76,7 @@ def _given(job: Job, span: tracing.Span) -> dict[Delivery, Message]:
         except BaseException as exception:
             if not handler.batch:
                 span.failed(exception)
+                job.failed(exception)
             job.judged |= verdicts_on(handler, [delivery], exception)
     return given
 
@@ -91,6 +92,7 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
                 async_to_sync(_await)(job, result)
     except BaseException as exception:
         span.failed(exception)
+        job.failed(exception)
         if all(delivery.status.answer == "ack" for delivery in deliveries):
             # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
             logger.exception("handler failed after its commit: %s; its messages are done", handler.name)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from .. import tracing
 from ..drawing.printing import on_a_line
 from ..exceptions import Postpone, Reject, Retry
 from ..policy.backoff import ExponentialBackoff, Policy
@@ -80,6 +81,7 @@ class Job:
     - ``judged``: verdicts on messages that the handler does not get.
     - ``cancels``: the job cancels its handler after ``max_runtime``.
     - ``coroutine``: the coroutine of an ``async`` handler.
+    - ``error``: the name of the exception's class if the handler raised one.
     """
 
     handler: Handler
@@ -90,6 +92,7 @@ class Job:
     judged: dict[Delivery, Verdict] = field(default_factory=dict)
     cancels: bool = False
     coroutine: Any = None
+    error: str = ""
     outcomes: list[Outcome] = field(default_factory=list)
     ended: bool = False
 
@@ -122,6 +125,11 @@ class Job:
         self.outcomes = outcomes
         self.seconds = max(time.monotonic() - self.started, 0.0)
         return True
+
+    def failed(self, exception: BaseException) -> None:
+        """Record the exception that the handler raised, unless it postpones the message."""
+        if not isinstance(exception, Postpone):
+            self.error = tracing.name_of(type(exception))
 
     def __str__(self) -> str:
         first = self.deliveries[0]

@@ -268,6 +268,7 @@ def _limit(job: Job) -> float:
 def _overdue(job: Job, stack: str) -> list[Outcome]:
     """Return the outcomes of a job that ran too long. Each message that the handler got has failed."""
     error = TimeLimitExceeded(job.max_runtime or 0)
+    job.failed(error)
     judged = dict(job.judged)
     given = [delivery for delivery in job.deliveries if delivery not in judged]
     judged |= verdicts_on(job.handler, given, error, f"{describe(error)}\nIts stack then:\n{stack}")

@@ -15,6 +15,7 @@ from ..messages import Message
 from ..policy.backoff import ExponentialBackoff, Policy, RetryPolicy, policy_of
 from ..policy.durations import to_ms
 from ..policy.filters import Filter, filter_of
+from ..policy.names import OPERATIONS_TOPIC
 from ..protocol.consumer_state import Options
 from ..service.registration import Start, check_names, check_start
 from ..service.subscription import BATCH_MAX, check_count
@@ -224,7 +225,8 @@ def autodiscover() -> None:
 def handlers(chosen: list[str] | None = None) -> list[Handler]:
     """Return all handlers, or the handlers that ``chosen`` names as ``TOPIC`` or ``TOPIC:GROUP``, in a fixed order.
 
-    Raises ``HandlerError`` for a name that no handler has.
+    The queue's own handler for operations of the admin is returned only if it is named. Raises ``HandlerError`` for a
+    name that no handler has.
     """
     known = dict(sorted(_handlers.items()))
     picked: dict[tuple[str, str], Handler] = {}
@@ -234,4 +236,5 @@ def handlers(chosen: list[str] | None = None) -> list[Handler]:
             there = ", ".join(map(":".join, known)) or "none"
             raise HandlerError(f"no handler is registered for {wanted!r}; registered are: {there}")
         picked |= found
-    return list((picked if chosen else known).values())
+    own = {key: handler for key, handler in known.items() if key[0] != OPERATIONS_TOPIC}
+    return list((picked if chosen else own).values())

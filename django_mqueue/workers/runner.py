@@ -7,27 +7,32 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import Error
 
-from .. import conf
+from .. import conf, instruments
 from ..exceptions import MQueueError, NotRegistered, TooManyHanging
 from ..policy.names import SUBSCRIBER_MAX, check_name
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
 from ..protocol.takeover import RECONNECT
 from ..protocol.waking.polling import Polling
+from ..service.actions import this_process
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store.connection import errors, session
 from ..store.connection.autocommit import lazy_autocommit
+from ..store.connection.program import named_sessions
 from ..store.connection.session_lock import worker_session
 from .dispatcher import Dispatcher
+from .liveness import LivenessFile
 from .members import Members
 from .registry import Handler
 from .signal_dispatcher import SignalDispatcher
@@ -45,7 +50,7 @@ class RunOptions:
     """The options of a worker. None means the value of each handler or setting. Times are in seconds.
 
     ``drain``: stop when nothing is left to do now. ``drain_timeout``: the wait for messages that other workers have
-    leased; None: two lease durations.
+    leased; None: two lease durations. ``liveness_file``: the path of a file that the loop touches.
     """
 
     threads: int = 4
@@ -56,19 +61,31 @@ class RunOptions:
     drain_timeout: float | None = None
     max_messages: int | None = None
     max_seconds: float | None = None
+    liveness_file: str | None = None
     using: str | None = None
 
 
-class Runner:
-    """Runs handlers until it is stopped. Raises ``ValueError`` for an invalid name."""
+Beside = Callable[[str], AbstractContextManager[object]]
+"""Returns the context in which a worker runs, given its name."""
 
-    def __init__(self, handlers: Sequence[Handler], options: RunOptions) -> None:
+
+class Runner:
+    """Runs handlers until it is stopped. Raises ``ValueError`` for an invalid name. ``beside``: see ``Beside``."""
+
+    def __init__(
+        self,
+        handlers: Sequence[Handler],
+        options: RunOptions,
+        beside: Beside = lambda name: nullcontext(),
+    ) -> None:
         self.options, self.using = options, conf.database(options.using)
+        self._beside, self._liveness = beside, LivenessFile(options.liveness_file)
         self._stopping = False
         self._signals = SignalDispatcher()
         self._tailer = Tailer(self.using, self._signals)
         self._handlers: dict[Subscriber, Handler] = {}
-        name = check_name("name", options.name or default_name(), SUBSCRIBER_MAX)
+        self.name = name = check_name("name", options.name or default_name(), SUBSCRIBER_MAX)
+        self._program = f"worker {name}: {this_process()}"
         for handler in handlers:
             its_options = handler.options(self.using, batch_size=options.batch_size)
             subscriber = Subscriber(
@@ -119,7 +136,10 @@ class Runner:
         most = self.options.max_seconds
         deadline = math.inf if most is None else time.monotonic() + most
         with (
+            self._liveness,
+            self._beside(self.name),
             self._signals,
+            named_sessions(self.using, self._program),
             worker_session(self.using, self._idle_timeout()) as self._check_connection,
             lazy_autocommit(self.using),
             nullcontext() if self.options.drain else self._polling,
@@ -127,13 +147,27 @@ class Runner:
         ):
             try:
                 self._protected(self._members.start)
+                self._log("worker started", len(self._joined))
                 while not self._stopping and self._dispatcher.may_start and time.monotonic() < deadline:
                     if self._protected(self._cycle):
                         break
             finally:
                 self._finish()
+                self._log("worker stopped", self.started)
         if self._error:
             raise self._error
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        return {"mqueue_subscriber": self.name}
+
+    def _log(self, event: str, count: int) -> None:
+        """Log the start or the end of the worker."""
+        logger.info(
+            "%s: %s, pid %s, %s %s", event, self.name, os.getpid(), count,
+            "handlers" if event == "worker started" else "messages",
+            extra={**self._fields, "mqueue_event": event.replace(" ", "_")},
+        )  # fmt: skip
 
     def _protected(self, step: Callable[[], bool | None]) -> bool:
         """Run a step of the loop, and return its result. If the database fails, wait and repeat the step.
@@ -141,19 +175,28 @@ class Runner:
         While the worker stops, return True instead (``_wind_up``: only if too late).
         """
         while True:
+            self._liveness.touch()
             try:
                 self._check_connection()
                 result = bool(step())
                 if self._failures:
-                    logger.info("the database is back")
+                    away = time.monotonic() - self._last_success
+                    logger.warning(
+                        "the database is back: worker %s, after %.1f s and %s errors", self.name, away, self._failures,
+                        extra={**self._fields, "mqueue_event": "database_back", "mqueue_seconds": round(away, 3)},
+                    )  # fmt: skip
                 self._failures, self._last_success = 0, time.monotonic()
                 return result
             except Error as error:
                 if not errors.is_temporary(error):
                     raise
                 self._failures += 1
+                instruments.record(instruments.DATABASE_ERRORS, 1)
                 log = logger.warning if self._failures == 1 else logger.debug
-                log("database error, retrying: %s", error)
+                log(
+                    "database error, retrying: %s", error,
+                    extra={**self._fields, "mqueue_event": "database_error"},
+                )  # fmt: skip
                 session.discard(self.using)
                 self._polling.soon()
                 self._dispatcher.collect(
@@ -210,7 +253,8 @@ class Runner:
 
     def _retire(self, subscriber: Subscriber, error: MQueueError) -> None:
         """Retire a subscriber. After ``NotRegistered`` it may return; any other error stops the process."""
-        logger.error("handler stops: %s: %s", self._handlers[subscriber].name, error)
+        fields = subscriber.context.log_fields("handler_stopped")
+        logger.error("handler stops: %s: %s", self._handlers[subscriber].name, error, extra=fields)
         self._members.retire(subscriber, may_return=isinstance(error, NotRegistered))
         self._dispatcher.sharing.ahead[subscriber].clear()
         if not isinstance(error, NotRegistered):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from django_mqueue.admin.topics.alarms import of_blocker, of_group, of_topic
 from django_mqueue.inspect import Figure, GroupFigures, Hold, KnownTopic, TopicFigures
+from django_mqueue.stats.alarms import of_blocker, of_group, of_topic
 from django_mqueue.stats.results import HOLD_REASONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ def test_a_handler_that_runs_far_over_its_usual_time() -> None:
 
 def test_a_worker_whose_threads_are_all_busy() -> None:
     busy = replace(WELL, in_flight=ONE, queued_for=MINUTES, usual=SECOND)
-    text = "All threads of a worker are busy: a delivered message has waited for 5 min"
+    text = "All threads of a subscriber are busy: a delivered message has waited for 5 min"
     assert told(busy) == [(text, True)]
     assert told(replace(busy, usual=MINUTES)) == []
 

@@ -16,9 +16,9 @@ from django.test.utils import CaptureQueriesContext
 from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
 from django_mqueue.admin.topics import status
 from django_mqueue.admin.topics.charts import known, lag_over_time, lag_values, throughput
-from django_mqueue.admin.topics.status import recently
 from django_mqueue.inspect import Figure, Lag, Rates, Series
 from django_mqueue.models import PartitionLease
+from django_mqueue.stats.summaries import recently
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 
 from .looking import html_of, text
@@ -109,7 +109,7 @@ def test_who_may_see_it() -> None:
 def test_one_that_is_not_registered(admin_client: Client) -> None:
     html = text(page(admin_client, TOPIC, "nobody"))
     assert "Not registered: the group receives nothing, and deletion does not wait for it" in html
-    assert "Pause" not in html
+    assert ">Pause</a>" not in html
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, redrive, unsubscribe
-from django_mqueue.admin.messages.payloads import BODY_CHARACTERS
+from django_mqueue.drawing.payload_texts import BODY_CHARACTERS
 from django_mqueue.models import Message
 from django_mqueue.policy.dead_letter_filter import DeadLetterQuery
 from django_mqueue.policy.encoding import JsonText
@@ -18,7 +21,7 @@ from tests.support.subscribers import QUICK, poll_until
 
 from .letters import DEAD, TOPIC, give_up, ids, outgoing, table
 from .looking import html_of, text
-from .operating import confirm, staff, url_of
+from .operating import hidden, staff, url_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -84,8 +87,8 @@ def test_by_error(client: Client) -> None:
     assert [row[:3] for row in rows] == [
         ["ValueError", "4", "billing"],
         ["ValueError: no such order #", "4", "billing"],
-        ["shop.errors.Declined", "2", "billing"],
-        ["shop.errors.Declined: card # of customer-#", "2", "billing"],
+        ["Declined", "2", "billing"],
+        ["Declined: card # of customer-#", "2", "billing"],
         ["no exception", "2", "billing 2"] if rows[4][2] != "billing" else ["no exception", "2", "billing"],
         *sorted(row[:3] for row in rows[5:]),
     ]
@@ -145,9 +148,62 @@ def test_what_a_link_has_counted_is_what_goes_back() -> None:
     give_up(OutgoingMessage(2, id="order-b"), error="shop.CardDeclined: card 1")
     asked = {"topic": TOPIC, "error": "CardDeclined", "exact": "1"}
     html = html_of(client, url_of("deadletter_list"), asked)
-    assert '<input type="hidden" name="exact" value="1">' in html
-    confirm(client, "redrive_matching", asked)
+    response: Any = client.post(url_of("redrive_selected"), {**hidden(html), "all": "1"})
+    assert {**parse_qs(response.url.partition("?")[2]), "was": []} == {
+        "topic": [TOPIC], "error": ["CardDeclined"], "exact": ["1"], "was": [],
+    }  # fmt: skip
+    html = html_of(client, response.url)
+    assert '<input type="hidden" name="exact" value="1"' in html
+    client.post(url_of("redrive_matching"), hidden(html))
     assert ids(client) == ["order-b"]
+
+
+def test_the_list_shows_how_many_match_and_their_payloads(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The total is exact if the count is quick. The short name of an error has its module in the tooltip."""
+    from django_mqueue.admin.dead_letters import model_admin
+    from django_mqueue.browse import dead_letter_list
+
+    client = staff("view_deadletter", "redrive_deadletter", name="redriver")
+    give_up(*outgoing(5), error="shop.errors.Declined: card {n}")
+    monkeypatch.setattr(model_admin, "PAGE", 2)
+    html = html_of(client, url_of("deadletter_list"), {"topic": TOPIC})
+    assert "5 dead letters." in text(html)
+    assert "Select all 5 that match" in text(html)
+    assert '<span title="shop.errors.Declined: card 4">Declined: card 4</span>' in html
+    (first, _) = table(client, "deadletter_list", topic=TOPIC)
+    assert '{"n":4,"customer":{"id":1}}' in "".join(first).replace(" ", "")
+    assert "5 dead letters." in text(
+        html_of(client, url_of("deadletter_list"), {"topic": TOPIC, "line": "card"})
+    )
+    monkeypatch.setattr(dead_letter_list, "COUNT_MOST", 3)
+    monkeypatch.setattr(dead_letter_list, "TOTAL_SECONDS", 0)
+    html = html_of(client, url_of("deadletter_list"), {"topic": TOPIC})
+    assert "More than 3 dead letters." in text(html)
+    assert "Select all that match, more than 3" in text(html)
+
+
+def test_the_neighbours_of_a_dead_letter(client: Client) -> None:
+    """They are those of the list that led to the page: all of the topic, or all that match its filter."""
+    letters = give_up(*outgoing(4))
+    give_up(OutgoingMessage(9, id="other"), error="KeyError: x")
+    give_up(OutgoingMessage(10, id="order-10"))
+
+    def neighbours(letter: Message, **query: str) -> list[str]:
+        html = html_of(client, url_of("deadletter"), {"offset": str(letter.pk), **query})
+        urls = re.findall(r'<a href="([^"]+)" rel="(?:prev|next)">', html)
+        return [
+            text(html_of(client, unescape(url)).partition("<h1>")[2].partition("</h1>")[0]) for url in urls
+        ]
+
+    assert neighbours(letters[3]) == ["Dead letter other", "Dead letter order-2"]
+    filtered = {"topic": TOPIC, "error": "ValueError"}
+    assert neighbours(letters[3], **filtered) == ["Dead letter order-10", "Dead letter order-2"]
+    assert neighbours(letters[0], **filtered) == ["Dead letter order-1"]
+    assert neighbours(letters[0], topic="elsewhere", error="ValueError") == ["Dead letter order-1"]
+    html = html_of(client, url_of("deadletter_list"), filtered)
+    assert f"offset={letters[3].pk}" in html.partition("error=ValueError&amp;")[2]
 
 
 def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def steps(client: Client, page: str, asked: dict[str, Any]) -> Iterator[str]:
     html = response.content.decode()
     yield text(html)
     while response.status_code == 200 and 'name="confirmed"' in html:
-        typed = {"typed": asked["typed"]} if "typed" in asked else {}
+        typed = {name: asked[name] for name in ("typed", "rate") if name in asked}
         response = client.post(url_of(page), {**hidden(html), **typed})
         html = response.content.decode()
         if response.status_code == 302:

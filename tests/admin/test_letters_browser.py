@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage
+from django_mqueue.admin.dead_letters import handing_over
 from django_mqueue.browse import bulk_redrive
+from django_mqueue.models import Message
+from django_mqueue.policy.names import OPERATIONS_TOPIC
 from tests.support.browser import BrowserCase, chrome
+from tests.support.processes import Workers
 from tests.support.subscribers import QUICK
+from tests.support.waiting import wait_until
 
 from .letters import TOPIC, give_up, given, left, outgoing
 
@@ -59,9 +65,9 @@ class TestDeadLettersInABrowser(BrowserCase):
         page.open("/admin/django_mqueue/deadletter/")
         page.save_all_ways("letters-topics")
         page.click_link("orders")
-        assert "shop.payments.CardDeclined" in page.text_of(".mqueue-errors")
+        assert "CardDeclined" in page.text_of(".mqueue-errors")
         page.save_all_ways("letters-errors")
-        page.click_link("shop.payments.CardDeclined")
+        page.click_link("CardDeclined")
         assert len(page.all("#mqueue-main tbody tr")) == 7
         page.save_all_ways("letters-list")
         page.click("#mqueue-main tbody tr:nth-child(3) th a")
@@ -70,6 +76,11 @@ class TestDeadLettersInABrowser(BrowserCase):
         page.find(".mqueue-frames summary").click()
         assert "cursor.execute" in page.text_of(".mqueue-traceback")
         page.save_all_ways("letter")
+        title = page.text_of("h1")
+        page.click_link("Next dead letter")
+        assert page.text_of("h1") != title
+        page.click_link("Previous dead letter")
+        assert page.text_of("h1") == title
 
     def change_it(self) -> None:
         page = self.page
@@ -85,12 +96,22 @@ class TestDeadLettersInABrowser(BrowserCase):
         page.save_all_ways("letter-edit-plan")
         page.click_link("Redrive")
         page.wait_for(".messagelist", "was changed, and it was redriven to group billing")
+        (message,) = Message.objects.filter(topic=TOPIC, consumer_group="billing")
+        assert page.text_of("h1") == f"Message {message.pk}"
+        page.save_all_ways("letter-redriven")
+        page.click_link("Actions")
+        assert '"id": 11' in page.text_of(".mqueue-logged")
+        assert f"It is now message {message.pk}." in page.text_of(".mqueue-logged")
+        page.save_all_ways("letter-actions")
         assert left().count("order-4") == 1
 
     def send_the_ticked_back(self) -> None:
         page = self.page
         page.open(f"/admin/django_mqueue/deadletter/list/?topic={TOPIC}&group=billing")
-        for box in page.all(".mqueue-select")[:2]:
+        page.find(".mqueue-select-page").click()
+        boxes = page.all("td .mqueue-select")
+        assert all(box.is_selected() for box in boxes)
+        for box in boxes[2:]:
             box.click()
         page.click_link("Redrive selected")
         page.save_all_ways("letters-redrive")
@@ -105,11 +126,43 @@ class TestDeadLettersInABrowser(BrowserCase):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 1)
             patch.setattr(bulk_redrive, "AT_ONCE", 1)
-            page.click_link("Redrive all that match")
+            page.find("[name=all]").click()
+            page.click_link("Redrive selected")
+            page.save_all_ways("letters-redrive-all")
             page.click_link("Redrive")
             page.wait_for(".mqueue-panel", "so far")
             page.wait_for(".messagelist", "4 dead letters were redriven")
         assert len(given("billing", 7)) == 7
+
+    def test_a_redrive_survives_its_closed_tab(self) -> None:
+        """A worker process redrives the rest. The page of the progress and the list lead back to it."""
+        give_up(*outgoing(80))
+        page = self.page
+        with Workers() as workers:
+            # The worker runs only the queue's own handler: this project has no other one.
+            workers.start(OPERATIONS_TOPIC)
+            wait_until(lambda: handing_over.is_attended("default"), "the worker is alive")
+            page.open(f"/admin/django_mqueue/deadletter/list/?topic={TOPIC}")
+            page.find("[name=all]").click()
+            page.click_link("Redrive selected")
+            page.type("[name=rate]", "10")
+            page.click_link("Calculate again")
+            assert "At most 10 messages per second: it takes about 8 s." in page.text_of(".mqueue-panel")
+            page.click_link("Redrive")
+            page.wait_for(".mqueue-panel", "A worker does this. You can close this page")
+            page.save_all_ways("letters-run")
+            before = len(left())
+            page.driver.get("about:blank")
+            wait_until(lambda: len(left()) < before - 20, "the worker redrives while no page is open")
+            page.open(f"/admin/django_mqueue/deadletter/list/?topic={TOPIC}")
+            page.save("letters-run-list")
+            page.click_link("A worker redrives or purges dead letters of this topic. Show the progress")
+            page.wait_for(".mqueue-panel", "80 dead letters were redriven: topic orders.")
+            page.save("letters-run-end")
+        assert left() == []
+        assert [one.change_message for one in LogEntry.objects.all()] == [
+            "80 dead letters were redriven: topic orders."
+        ]
 
     def delete_all(self) -> None:
         page = self.page

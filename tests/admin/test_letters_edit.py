@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -40,15 +41,22 @@ def shown(client: Client, letter: Message) -> tuple[dict[str, Any], str]:
     response = client.get(url_of("edit_deadletter"), {"offset": letter.pk})
     assert response.status_code == 200, text(response.content.decode())
     html = response.content.decode()
-    payload = unescape(html.split("<textarea")[1].split(">", 1)[1].split("</textarea>")[0]).removeprefix("\n")
+    payload, headers = (
+        unescape(part.split(">", 1)[1].split("</textarea>")[0]).removeprefix("\n")
+        for part in html.split("<textarea")[1:]
+    )
     how = html.split(" selected>")[0].rpartition('value="')[2].rstrip('"')
-    return {**hidden(html), "how": how, "payload": payload}, html
+    return {**hidden(html), "how": how, "payload": payload, "headers": headers}, html
 
 
 def sent(client: Client, asked: dict[str, Any]) -> Any:
     plan = client.post(url_of("edit_deadletter"), asked)
     assert plan.status_code == 200, text(plan.content.decode())
     return client.post(url_of("edit_deadletter"), hidden(plan.content.decode()), follow=True)
+
+
+def redriven() -> Message:
+    return Message.objects.get(topic=TOPIC, consumer_group="billing")
 
 
 def test_a_payload_is_changed_and_sent_back(client: Client) -> None:
@@ -66,13 +74,67 @@ def test_a_payload_is_changed_and_sent_back(client: Client) -> None:
     assert left() == ["order-1"]
     response = sent(client, form)
     message = f"The payload of dead letter order-1 of topic {TOPIC} was changed, and it was redriven to group billing."
+    message += f" It is now message {redriven().pk}."
     assert told(response) == [message]
-    assert written_down() == [("operator", f"Dead letter {letter.pk}", message)]
+    difference = 'Payload:\n@@ -1,4 +1,4 @@\n  {\n-   "n": 1,\n+   "n": 2,\n    "to": "Zoë"\n  }'
+    assert written_down() == [("operator", f"Dead letter {letter.pk}", f"{message}\n{difference}")]
     assert left() == []
     with Subscription(TOPIC, "billing") as subscription:
         (delivery,) = consume(subscription, 1)
     assert (delivery.payload, delivery.id, delivery.key) == ({"n": 2, "to": "Zoë"}, "order-1", "k")
     assert (delivery.kind, delivery.headers, delivery.attempt) == ("placed", {"h": 1}, 1)
+
+
+def test_headers_are_changed_and_sent_back(client: Client) -> None:
+    """The plan and the log show the difference. The user who may see it is led to the redriven message."""
+    (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1", headers={"h": 1, "region": "eu"}))
+    client = staff(*RIGHTS, "view_message", name="viewer")
+    form, _ = shown(client, letter)
+    assert form["headers"] == '{\n  "h": 1,\n  "region": "eu"\n}'
+    form["headers"] = '{"h": 1, "region": "ch"}'
+    plan = client.post(url_of("edit_deadletter"), form).content.decode()
+    assert '<tr class="mqueue-added"><td>+</td><td><code>  &quot;region&quot;: &quot;ch&quot;</code>' in plan
+    assert "<caption>Payload</caption>" not in plan
+    response = sent(client, form)
+    assert response.redirect_chain == [(url_of("message_change", redriven().pk), 302)]
+    message = f"The headers of dead letter order-1 of topic {TOPIC} were changed, and it was redriven to group billing."
+    assert told(response) == [f"{message} It is now message {redriven().pk}."]
+    ((_, _, entry),) = written_down()
+    assert 'Headers:\n@@ -1,4 +1,4 @@\n  {\n    "h": 1,\n-   "region": "eu"\n+   "region": "ch"' in entry
+    assert [one.headers for one in consumed()] == [{"h": 1, "region": "ch"}]
+
+
+def consumed() -> list[Any]:
+    with Subscription(TOPIC, "billing") as subscription:
+        return consume(subscription, 1)
+
+
+@pytest.mark.parametrize("bad", ["", "[]", "{", '{"a": 1, "a": 2}', '{"mqueue-reply-to": "1:x"}', "null"])
+def test_headers_that_cannot_be_stored(client: Client, bad: str) -> None:
+    (letter,) = give_up(OutgoingMessage({"n": 1}, id="order-1"))
+    response = client.post(url_of("edit_deadletter"), {**shown(client, letter)[0], "headers": bad})
+    assert response.status_code in (400, 409)
+    assert "errorlist" in response.content.decode()
+    assert left() == ["order-1"]
+
+
+def test_the_log_has_the_difference_with_its_masks(client: Client) -> None:
+    """Masks apply to the log, although the editor sees all: its readers may see less."""
+    client = staff(*RIGHTS, "unmask_message", name="seer")
+    secret = "5105105105105100"
+
+    def mask(message: Any) -> Any:
+        return replace(message, payload={**message.payload, "card": "…"}, headers={})
+
+    letters = give_up(*(OutgoingMessage({"n": n, "card": secret}, headers={"t": secret}) for n in range(2)))
+    with override_settings(MQUEUE={**QUICK, "MASK": mask}):
+        for letter, change in zip(letters, (("0", "7"), (secret, f"{secret}1")), strict=True):
+            form = shown(client, letter)[0]
+            sent(client, {**form, "payload": form["payload"].replace(*change)})
+    first, second = (entry for _, _, entry in written_down())
+    assert '-   "n": 0,\n+   "n": 7,\n    "card": "…"' in first
+    assert second.endswith("\nOnly masked parts were changed.")
+    assert secret not in first + second
 
 
 BAD: list[tuple[str, str, str]] = [

@@ -84,7 +84,7 @@ def test_every_page_and_button_stays_there(client: Client) -> None:
         assert found
         assert {url.split("/")[1] for url in found} == {"own"}, page
     form = client.get(url_of("edit_deadletter"), {"offset": first}).content.decode()
-    edited = {**hidden(form), "how": "json", "payload": "7"}
+    edited = {**hidden(form), "how": "json", "payload": "7", "headers": "{}"}
     assert press(client, "edit_deadletter", edited).startswith("/own/")
     assert press(client, "redrive_selected", {"topic": TOPIC, "offsets": [second]}).startswith("/own/")
     assert letters.count() == 2

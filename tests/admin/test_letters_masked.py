@@ -74,7 +74,8 @@ def test_who_may_not_see_all_sees_nothing_of_it() -> None:
     assert client.get(url_of("edit_deadletter"), {"offset": letter.pk}).status_code == 403
     assert (
         client.post(
-            url_of("edit_deadletter"), {"offset": letter.pk, "seen": "x", "how": "json", "payload": "1"}
+            url_of("edit_deadletter"),
+            {"offset": letter.pk, "seen": "x", "how": "json", "payload": "1", "headers": "{}"},
         ).status_code
         == 403
     )

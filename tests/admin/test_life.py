@@ -68,7 +68,8 @@ def test_where_it_is_now(client: Client) -> None:
         rows = stands(client, offsets[name])
         assert rows[GROUP][0] == status
         assert rows[GROUP][1].startswith(words)
-        assert rows["stock"][:2] == ["pending", "Not delivered yet."]
+        assert rows["stock"][0] == "pending"
+        assert rows["stock"][1] == "Not delivered yet. No subscriber of the group is alive."
         if name != "pending":
             assert rows[GROUP][2] == "worker-1"
             assert rows[GROUP][4] == "1"
@@ -222,7 +223,7 @@ def test_a_hundred_groups_cost_no_more_than_one(client: Client) -> None:
 
     one = message(topic="small").offset
     subscribe("small", GROUP)
-    delivery(topic="small", message_offset=one, acked=True)
+    delivery(topic="small", message_offset=one)
     many = message(topic="large").offset
     error = {"at": 1, "attempt": 1, "by": "w", "error": "ValueError: no\n\n" + "x" * 4_000}
     for number in range(210):
@@ -243,7 +244,7 @@ def test_a_hundred_groups_cost_no_more_than_one(client: Client) -> None:
     )
     few, _ = cost(one)
     lots, size = cost(many)
-    assert lots == few
+    assert lots <= few + 1, "the states differ: one of them needs a statement of its own"
     assert size < 1_000_000
     assert len(stands(client, many)) == 200
     assert "There are more groups." in html_of(client, page(many))

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_mqueue import conf
-from django_mqueue.admin.messages.masking import FAILED, TOO_LONG, masked
+from django_mqueue.browse.masking import FAILED, TOO_LONG, masked
 from django_mqueue.inspect import Cut, FailedAttempt, Inspected
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

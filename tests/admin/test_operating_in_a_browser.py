@@ -45,7 +45,7 @@ class TestOperating(BrowserCase):
     def look_at_workers(self) -> None:
         self.open_group()
         self.page.save_all_ways("group")
-        self.page.click_link("Subscribers")
+        self.page.follow(By.XPATH, "//*[@class='mqueue-tools']//a[.='Subscribers']")
         assert "worker-1" in self.page.text_of(".mqueue-members")
         self.page.save_all_ways("subscribers")
         self.open_group()

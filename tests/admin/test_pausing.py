@@ -68,7 +68,7 @@ def test_plans_name_the_time_in_numbers(seconds: float, words: str) -> None:
     topics = {"orders": {"DISCOVERY_INTERVAL": seconds, "LEASE_DURATION": 600}}
     with override_settings(MQUEUE={"TOPICS": topics}):
         for page, asked in (("resume_group", BILLING), ("resume_topic", {"topic": "orders"})):
-            assert f"Workers notice it within {words}." in text(html_of(client, url_of(page), asked))
+            assert f"Subscribers notice it within {words}." in text(html_of(client, url_of(page), asked))
 
 
 def test_who_reads_the_log_by_itself_is_not_paused() -> None:

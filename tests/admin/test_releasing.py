@@ -157,9 +157,9 @@ def test_what_its_holder_has_locked_is_left_and_said(client: Client, monkeypatch
         one, _ = poll_until(hung, 2)
         with HeldTransaction(one.ack) as handler:
             response = confirm(client, "release_leases", {**OF, "subscriber": "hung"})
-            assert "not released, because the holder" in told(response)[0]
+            assert "not released, because the subscriber" in told(response)[0]
             handler.commit()
-    kept_by = f"key {one.key}: not released, because the holder"
+    kept_by = f"key {one.key}: not released, because the subscriber"
     assert kept_by in written_down()[0][2]
 
 

@@ -122,8 +122,8 @@ def message(name: str, **fields: Any) -> OutgoingMessage:
 @pytest.fixture
 def offsets() -> dict[str, int]:
     """Create a message in each status. Return their offsets by status."""
-    subscribe(TOPIC, GROUP)
-    subscribe(TOPIC, "zz-other")
+    subscribe(TOPIC, GROUP, by="zz-setup")
+    subscribe(TOPIC, "zz-other", by="zz-setup")
     names = ("done", *(f"dead-{n}" for n in range(6)), "waiting", "in_flight")
     publish_many(TOPIC, [message(name) for name in names])
     subscription = Subscription(TOPIC, GROUP, WORKER).open()
@@ -163,6 +163,12 @@ def pages(offsets: dict[str, int]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield url_of(name), OF
     yield url_of("group"), {**OF, "span": "day"}
     yield url_of("reset_group"), {**OF, "to": "earliest"}
+    yield url_of("unsubscribe_group"), OF
+    yield url_of("remove_messages"), OF
+    yield url_of("remove_messages"), {**OF, "status": "all", "key": "zz-pending", "kind": "zz.kind"}
+    for name in ("cancel_message", "reschedule_message"):
+        yield url_of(name), {"offset": offsets["scheduled"]}
+        yield url_of(name), {"offset": offsets["done"], "at": "2100-01-01T00:00:00"}
     yield url_of("pause_topic"), {"topic": TOPIC}
     yield url_of("release_leases"), {**OF, "subscriber": WORKER}
     for name in ("redrive", "purge"):
@@ -224,7 +230,9 @@ def test_results_of_operations(client: Client, offsets: dict[str, int]) -> None:
     for language, offset, key in (("en", offsets["scheduled"], "done"), ("de", offsets["later"], "waiting")):
         published = {"payload_is": "json", "payload": "1", "id": f"zz-{language}"}
         operate(language, "publish_message", {"topic": TOPIC, **published})
+        operate(language, "reschedule_message", {"offset": offset, "at": "2100-01-01T00:00:00"})
         operate(language, "hurry_message", {"topic": TOPIC, "offset": offset})
+        operate(language, "remove_messages", {**OF, "status": "pending", "kind": f"zz-{language}"})
         for name in ("redrive_selected", "purge_selected"):
             operate(language, name, {"topic": TOPIC, "offsets": letters.pop()})
         operate(language, "release_leases", {**OF, "partition": f"zz-{key}"})

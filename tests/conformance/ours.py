@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +21,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 import django_mqueue as mqueue
-from django_mqueue.inspect import remove, send_to_front
+from django_mqueue import inspect
 from tests.support.processes import Worker, Workers, database_url, wait_until
 from tests.support.subscribers import let_die, let_worker_die, stop_between_transactions
 
@@ -163,14 +164,29 @@ class System:
     def reschedule(self, topic: str, id: str, *, key: str | None = None, delay: float) -> bool:
         return mqueue.reschedule(topic, id, key=key, delay=delay)
 
-    def release(self, topic: str, group: str, **whose: str | None) -> int:
+    def release(self, topic: str, group: str, **whose: Any) -> int:
         return int(mqueue.release(topic, group, **whose))
 
     def remove(self, topic: str, group: str, *, key: str) -> int:
-        return remove(topic, group=group, key=key)
+        return inspect.remove(topic, group=group, key=key)
 
     def send_to_front(self, topic: str, group: str, *, key: str, id: str) -> int:
-        return send_to_front(topic, group=group, key=key, id=id)
+        return inspect.send_to_front(topic, group=group, key=key, id=id)
+
+    def delay(self, topic: str, group: str, until: datetime, *, id: str) -> int:
+        return inspect.delay(topic, until, group=group, id=id)
+
+    def hold(self, topic: str, group: str, *, id: str) -> int:
+        return inspect.hold(topic, group=group, id=id)
+
+    def unhold(self, topic: str, group: str, *, id: str) -> int:
+        return inspect.unhold(topic, group=group, id=id)
+
+    def redeliver(self, topic: str, group: str, *, id: str) -> int:
+        return inspect.redeliver(topic, group=group, id=id)
+
+    def erase(self, *, key: str) -> int:
+        return sum(one.deleted for one in inspect.erase(key=key))
 
     def dead_letters(self, topic: str) -> str:
         return f"{topic}_dlq"

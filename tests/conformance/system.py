@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -277,6 +278,26 @@ class System(Protocol):
 
         Return 1, or 0 if the message is not open.
         """
+        ...
+
+    def delay(self, topic: str, group: str, until: datetime, *, id: str) -> int:
+        """Deliver a message to the group no earlier than ``until``. Return 1, or 0 if it is not open."""
+        ...
+
+    def hold(self, topic: str, group: str, *, id: str) -> int:
+        """Keep a message back from the group until ``unhold``. Return 1, or 0 if it is not open."""
+        ...
+
+    def unhold(self, topic: str, group: str, *, id: str) -> int:
+        """End the hold of a message. Return 1, or 0 if it is not held."""
+        ...
+
+    def redeliver(self, topic: str, group: str, *, id: str) -> int:
+        """Deliver a message again that the group is done with. Return 1, or 0 if it is not done."""
+        ...
+
+    def erase(self, *, key: str) -> int:
+        """Delete the messages of a key from all topics, also dead letters. Return their number."""
         ...
 
     def dead_letters(self, topic: str) -> str:

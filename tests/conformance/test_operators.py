@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from .doing import nothing_comes, payloads, receive, take, take_one
@@ -55,3 +57,60 @@ def test_send_to_front(system: System) -> None:
     assert (got.id, got.attempt) == ("y", 2)
     nothing_comes(subscriber)
     assert system.send_to_front("t", "g", key="a", id="y") == 0
+
+
+def test_hold_and_unhold(system: System) -> None:
+    """The group does not get a held message before it is released. Other messages and groups are not affected."""
+    one, two = system.open("t", "one"), system.open("t", "two")
+    for id in ("x", "y"):
+        system.publish("t", id, key="a", id=id)
+    assert system.hold("t", "one", id="x") == 1
+    assert payloads(take(one, 1)) == ["y"]
+    nothing_comes(one)
+    assert payloads(take(two, 2)) == ["x", "y"]
+    assert system.hold("t", "one", id="y") == 0
+    assert system.unhold("t", "one", id="x") == 1
+    got = take_one(one)
+    assert (got.payload, got.attempt) == ("x", 1)
+    assert system.unhold("t", "one", id="x") == 0
+
+
+def test_delay(system: System) -> None:
+    """A delayed message is delivered when its time has come."""
+    subscriber = system.open("t", "g")
+    system.publish("t", "x", key="a", id="x")
+    assert system.delay("t", "g", datetime.now(UTC) + timedelta(hours=1), id="x") == 1
+    nothing_comes(subscriber)
+    assert system.delay("t", "g", datetime.now(UTC), id="x") == 1
+    assert take_one(subscriber).payload == "x"
+
+
+def test_redeliver(system: System) -> None:
+    """A message that is done is delivered again to this group, as a first attempt."""
+    one, two = system.open("t", "one"), system.open("t", "two")
+    system.publish("t", "x", key="a", id="x")
+    assert system.redeliver("t", "one", id="x") == 0
+    take(one, 1)
+    take(two, 1)
+    assert system.redeliver("t", "one", id="x") == 1
+    got = take_one(one)
+    assert (got.payload, got.id, got.key, got.attempt) == ("x", "x", "a", 1)
+    nothing_comes([one, two])
+
+
+def test_erase(system: System) -> None:
+    """No group gets an erased message, in whatever state it is. A handler that has it cannot settle it."""
+    one, two = system.open("t", "one"), system.open("t", "two")
+    system.publish("t", "dead", key="ann")
+    assert receive(one)[0].reject("never")
+    system.publish("t", "in flight", key="ann")
+    (held,) = receive(one)
+    system.publish("t", "pending", key="ann")
+    system.publish("t", "other", key="bob")
+    assert system.erase(key="ann") == 4, "three messages and a dead letter"
+    with pytest.raises(system.stale):
+        held.ack()
+    assert payloads(take(one, 1)) == ["other"]
+    assert payloads(take(two, 1)) == ["other"]
+    nothing_comes([one, two])
+    assert system.erase(key="ann") == 0

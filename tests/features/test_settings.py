@@ -17,6 +17,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as Sqlite
 from django.test import override_settings
 
 from django_mqueue import checks, conf
+from django_mqueue.doctor import servers
 
 DEFAULTS = {
     "DATABASE": "default",
@@ -33,6 +34,7 @@ DEFAULTS = {
     "DLQ_SUFFIX": "_dlq",
     "MAX_PAYLOAD_BYTES": 1_048_576,
     "MASK": None,
+    "REQUIRE_TRANSACTION": False,
 }
 
 
@@ -116,6 +118,8 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"DLQ_SUFFIX": "_" * 15}, "DLQ_SUFFIX.* 1 to 14"),
     ({"DLQ_SUFFIX": "_scheduled"}, "DLQ_SUFFIX.* _scheduled"),
     ({"DLQ_SUFFIX": 5}, "DLQ_SUFFIX.* must be str"),
+    ({"REQUIRE_TRANSACTION": 1}, "REQUIRE_TRANSACTION.* must be bool, not 1"),
+    ({"TOPICS": {"orders": {"REQUIRE_TRANSACTION": "yes"}}}, "REQUIRE_TRANSACTION.* must be bool, not 'yes'"),
     ({"MASK": 5}, "MASK.* must be a callable, or the dotted path of one, not 5"),
     ({"MASK": "mask"}, "MASK.* must be a callable, or the dotted path of one, not 'mask'"),
     ({"MASK": "no.such.module"}, "MASK.* cannot be imported: 'no.such.module': ModuleNotFoundError"),
@@ -251,9 +255,9 @@ class TestTheServer:
             assert ids() == {"django_mqueue.W007"}
 
     def test_a_server_older_than_those_tested(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(checks, "MARIADB_LEAST", (99, 0))
-        monkeypatch.setattr(checks, "MYSQL_LEAST", (99, 0))
-        assert ids() == {"django_mqueue.W001"}
+        monkeypatch.setattr(servers, "MARIADB_LEAST", (99, 0))
+        monkeypatch.setattr(servers, "MYSQL_LEAST", (99, 0))
+        assert ids() == {"django_mqueue.E009"}
 
     def test_another_databases_check_is_not_run(self) -> None:
         """The check uses only the queue's database, and only if the command names it."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.staticfiles.testing import StaticLiveServerTestCase
-from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -86,7 +86,7 @@ class Page:
             return True
 
         # A page that refreshes itself replaces its parts, and shows new groups only after some seconds.
-        WebDriverWait(self.driver, SECONDS, ignored_exceptions=[StaleElementReferenceException]).until(
+        WebDriverWait(self.driver, SECONDS, ignored_exceptions=[WebDriverException]).until(
             click, f"there is no {what}"
         )
         WebDriverWait(self.driver, SECONDS, ignored_exceptions=[WebDriverException]).until(
@@ -115,7 +115,7 @@ class Page:
 
     def wait_for(self, selector: str, text: str) -> None:
         """Wait until the first matching element contains this text. The page may replace the element meanwhile."""
-        WebDriverWait(self.driver, SECONDS, ignored_exceptions=[StaleElementReferenceException]).until(
+        WebDriverWait(self.driver, SECONDS, ignored_exceptions=[WebDriverException]).until(
             lambda driver: text in driver.find_element(By.CSS_SELECTOR, selector).text,
             f"{selector} never said {text!r}",
         )

@@ -54,20 +54,28 @@ def database_url(alias: str = "default", **more: str) -> str:
 
 
 class Worker:
-    """One ``runconsumer`` process, or another Python ``program``."""
+    """One ``runconsumer`` process, or another Python ``program``: a module's name, or the path of a file.
+
+    ``inherited``: the environment to which ``environment`` is added, by default this process's. ``cwd``: the directory
+    of the code.
+    """
 
     def __init__(
         self,
         arguments: tuple[str, ...],
         environment: Mapping[str, str],
         program: tuple[str, ...] = ("django", "runconsumer"),
+        *,
+        inherited: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
     ) -> None:
         self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        is_file = program[0].endswith(".py")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", *program, *arguments],
-            cwd=ROOT,
+            [sys.executable, *(() if is_file else ("-m",)), *program, *arguments],
+            cwd=cwd,
             env={
-                **os.environ,
+                **(os.environ if inherited is None else inherited),
                 "DJANGO_SETTINGS_MODULE": "tests.support.worker_settings",
                 **environment,
             },

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from tests.support.shop.models import Step
 
 
-def by_key(topic: str, group: str) -> dict[str, list[Step]]:
+def by_key(topic: str, group: str, using: str = "default") -> dict[str, list[Step]]:
     """Return each key's steps in the order of time."""
     found: dict[str, list[Step]] = defaultdict(list)
-    for step in Step.objects.filter(topic=topic, consumer_group=group).order_by("at", "id"):
+    for step in Step.objects.using(using).filter(topic=topic, consumer_group=group).order_by("at", "id"):
         found[step.key].append(step)
     return found
 

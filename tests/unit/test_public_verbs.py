@@ -45,6 +45,8 @@ class Shown:
 
 
 READS = Exempt("it reads")
+OTHER_TIME = Exempt("it issues the statements of `inspect.send_to_front`, with another time")
+COPIES = Exempt("one transaction appends the copies, with the statement of `redrive`")
 NO_STATEMENT = Exempt("it registers a handler in the process and issues no statement")
 
 
@@ -93,6 +95,11 @@ VERBS = {
     "Delivery.areply": same_as("Delivery.reply"),
     "inspect.remove": Shown("remove_one_that_waits_and_one_that_is_new", "test_remove"),
     "inspect.send_to_front": Shown("send_one_to_the_front", "test_send_to_front"),
+    "inspect.delay": Shown(OTHER_TIME, "test_delay"),
+    "inspect.hold": Shown(OTHER_TIME, "test_hold_and_unhold"),
+    "inspect.unhold": Shown(OTHER_TIME, "test_hold_and_unhold"),
+    "inspect.redeliver": Shown(COPIES, "test_redeliver"),
+    "inspect.erase": Shown("erase_one_that_waits_and_one_that_is_new", "test_erase"),
     "inspect.counts": READER,
     "inspect.deliveries": READER,
     "inspect.group_figures": READER,

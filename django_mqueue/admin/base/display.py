@@ -1,7 +1,7 @@
 """HTML and text for values: moments, durations, keys, long texts, numbers for sentences.
 
-Returned HTML is escaped. ``cut``, ``first_line``, ``duration``, ``age``, ``number``, ``listed`` and ``time_of`` return
-plain text.
+Returned HTML is escaped. ``cut``, ``first_line``, ``local_time``, ``duration``, ``age``, ``number``, ``listed`` and
+``time_of`` return plain text.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ...drawing import scales
 from ...drawing.printing import printable as printable
+from ...exceptions import NotRegistered
 from ...policy.names import key_of
-from ...stats.results import AT_LEAST, Figure
+from ...stats.texts import age as age
+from ...stats.texts import duration as duration
+from ...stats.texts import number as number
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -34,10 +36,6 @@ EMPTY = "-"
 CELL_CHARACTERS = 100
 NAMES_SHOWN = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = {
-    "ms": gettext_lazy("%(number)s ms"), "s": gettext_lazy("%(number)s s"), "min": gettext_lazy("%(number)s min"),
-    "h": gettext_lazy("%(number)s h"), "d": gettext_lazy("%(number)s d"),
-}  # fmt: skip
 
 Column = Callable[[Any, Any], str]
 
@@ -45,7 +43,8 @@ Column = Callable[[Any, Any], str]
 def moment(when: datetime | int | None, *, short: bool = False) -> str:
     """Return a datetime, or epoch milliseconds, as HTML in the current time zone. None and 0 mean never.
 
-    ``short``: milliseconds and time zone are only in the tooltip.
+    A script adds the age. ``short``: the script replaces the text with the age, and milliseconds and time zone are only
+    in the tooltip.
     """
     milliseconds = round(when.timestamp() * 1000) if isinstance(when, datetime) else when
     if not milliseconds:
@@ -56,23 +55,20 @@ def moment(when: datetime | int | None, *, short: bool = False) -> str:
         return str(milliseconds)
     seconds = f"{then:%Y-%m-%d %H:%M:%S}"
     whole = f"{seconds}.{then.microsecond // 1000:03d} {then:%Z}"
+    html = '<time class="mqueue-moment" datetime="{}" title="{}">{}</time>'
+    if short:
+        html = '<time class="mqueue-moment" datetime="{}" title="{}" data-mqueue-age>{}</time>'
     return format_html(
-        '<time class="mqueue-moment" datetime="{}" title="{}">{}</time>',
+        html,
         then.isoformat(timespec="milliseconds"),
         _("%(time)s, epoch %(number)s ms") % {"time": whole, "number": milliseconds},
         seconds if short else whole,
     )
 
 
-def duration(time: timedelta) -> str:
-    """Return the time that something takes: ``340 ms``, ``3 min``, ``2 h 5 min``."""
-    parts = scales.duration_parts(time / timedelta(milliseconds=1))
-    return " ".join(_UNITS[unit] % {"number": number} for number, unit in parts)
-
-
-def age(time: timedelta) -> str:
-    """Return the age of an event. An age below 1 s, also a negative one, is ``under 1 s``."""
-    return _("under 1 s") if time < timedelta(seconds=1) else duration(time)
+def local_time(at: datetime) -> str:
+    """Return a time for a sentence, to the second, with its time zone."""
+    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def moment_columns(field: str, description: Text) -> tuple[Column, Column]:
@@ -87,6 +83,14 @@ def moment_columns(field: str, description: Text) -> tuple[Column, Column]:
         return moment(getattr(row, field))
 
     return show_short, show
+
+
+def done_by(action: Text, group: str, user: str, when: datetime) -> SafeString:
+    """Return an action of an operator as HTML: ``Paused by alice, 2026-11-27 09:51:44``. ``group``: "" is left out."""
+    text = _("{action} by {user}, {time}")
+    if group:
+        text = _("{action}, group {group}, by {user}, {time}")
+    return format_html(text, action=action, group=name(group), user=name(user), time=moment(when, short=True))
 
 
 def column(field: str, description: Text) -> Column:
@@ -116,6 +120,14 @@ def keyless(partition: str) -> str:
 @admin.display(description=gettext_lazy("key"))
 def key_column(page: Any, row: Any) -> str:
     return key(row.partition_key)
+
+
+def problem_text(problem: Exception) -> str:
+    """Return the text of an error of the queue for the user of a page, who cannot call functions."""
+    if isinstance(problem, NotRegistered):
+        text = _("Group %(group)s is not registered for topic %(topic)s.")
+        return printable(text % {"group": problem.group, "topic": problem.topic})
+    return printable(str(problem))
 
 
 def cut(text: str, limit: int = CELL_CHARACTERS) -> str:
@@ -150,12 +162,6 @@ def quiet(text: Text) -> SafeString:
 def badge(kind: str, text: Text) -> SafeString:
     """Return a state as a badge. ``kind`` (good, waiting, bad, over) names its colour in admin.css."""
     return format_html('<span class="mqueue-badge mqueue-{}">{}</span>', kind, text)
-
-
-def number(figure: Figure) -> str:
-    """Return a figure with its accuracy: ``12``, ``at least 1,000``."""
-    value = f"{figure.value:,}"
-    return _("at least %(number)s") % {"number": value} if figure.how == AT_LEAST else value
 
 
 def listed(names: Sequence[str], most: int = NAMES_SHOWN) -> str:

@@ -22,8 +22,9 @@ from django.utils.translation import gettext_lazy
 from ... import conf
 from ...exceptions import MQueueError
 from ...models import ConsumerGroup, Topic
+from ...service.actions import ADMIN, BY_MAX, WHY_MAX, through
 from . import row_ids
-from .display import Text, printable, time_of
+from .display import Text, printable, problem_text, time_of
 from .views import QueueView
 
 Data = Mapping[str, Any]
@@ -56,7 +57,9 @@ def group_title(topic: str, group: str) -> str:
 
 def noticed(topic: str) -> str:
     """Return the sentence about the time until workers notice the change of an operation."""
-    return _("Workers notice it within %(time)s.") % {"time": time_of(conf.get("DISCOVERY_INTERVAL", topic))}
+    return _("Subscribers notice it within %(time)s.") % {
+        "time": time_of(conf.get("DISCOVERY_INTERVAL", topic))
+    }
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class Plan:
     """The operation would change nothing: the page has no button."""
     ask: Sequence[str] = ()
     """Fields of the form that the user can change next to the button. The other fields are hidden."""
+    again: Text = ""
+    """The title of a button that shows the plan again, with the fields that the user has changed."""
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Fields on which the plan depends, with their values. The button's POST sends them back."""
     context: Mapping[str, Any] = field(default_factory=dict)
@@ -86,12 +91,16 @@ class Plan:
 class Result:
     """The result of an operation, or of one of its steps.
 
-    ``message``: the text for the user and for the log, in the user's language. ``more``: another step follows.
+    ``message``: the text for the user and for the log, in the user's language. ``logged``: a text for the log only.
+    ``url``: the page that shows the result, if it is not the page from which the operation began. ``more``: another
+    step follows.
     ``carried``: data for the next step (JSON). ``count`` and ``total``: the progress that is shown between steps.
     """
 
     message: str
     level: int = messages.SUCCESS
+    logged: str = ""
+    url: str | None = None
     more: bool = False
     count: int = 0
     total: int = 0
@@ -107,17 +116,29 @@ class Operation(QueueView):
 
     ``plan`` and ``perform`` may raise ``Refused``, ``MQueueError`` or ``ValueError``; the view shows the error.
 
-    A long operation runs in steps (see ``Result.more``). Each step is a POST of its own. A script in the browser sends
-    it; without scripts, the user sends it. The user can stop the operation between two steps.
+    A long operation runs in steps (see ``Result.more``). If a worker can continue it (``hand_over``), the view does
+    only the first step. Otherwise each step is a POST of its own. A script in the browser sends it; without scripts,
+    the user sends it. The user can stop the operation between two steps.
     """
 
     template_name = "admin/django_mqueue/operation.html"
     form_class: ClassVar[type[forms.Form]] = forms.Form
+    why_max = WHY_MAX
     flag: ClassVar[int] = CHANGE
     prompt: Text = ""
     """The text above the form."""
     next_button: ClassVar[Text] = gettext_lazy("Continue")
     carried: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def user_name(self) -> str:
+        """Return the name of the user, for the record of actions."""
+        return self.request.user.get_username()[:BY_MAX]
+
+    @property
+    def reason(self) -> str:
+        """Return the reason that the user gave in the confirmation, for the record of actions, or ""."""
+        return self.request.POST.get("reason", "").strip()[:WHY_MAX]
 
     def plan(self, data: Data) -> Plan:
         raise NotImplementedError
@@ -136,6 +157,13 @@ class Operation(QueueView):
         """
         raise NotImplementedError
 
+    def hand_over(self, entry: LogEntry, form: forms.Form, result: Result) -> str | None:
+        """Let a worker do the remaining steps. Return the URL of the page with the progress; None if no worker can.
+
+        ``entry``: the entry in the log of actions, which the worker then changes.
+        """
+        return None
+
     def form(self, data: Any) -> forms.Form:
         """Return the form: bound if the data has all required fields, else unbound with the data as initial values."""
         bound = self.form_class(data)
@@ -151,7 +179,7 @@ class Operation(QueueView):
         form = self.form_class(request.POST)
         if not form.is_valid():
             return self._show_form(form)
-        if request.POST.get("confirmed") != "yes":
+        if request.POST.get("confirmed") != "yes" or "again" in request.POST:
             return self._show_plan(form)
         return self._stop(form) if "stop" in request.POST else self._perform(form)
 
@@ -176,7 +204,7 @@ class Operation(QueueView):
         return self._page(form, form.cleaned_data, plan=plan, **plan.context)
 
     def _refuse(self, form: forms.Form, problem: Exception) -> HttpResponse:
-        form.add_error(None, printable(str(problem)))
+        form.add_error(None, problem_text(problem))
         return self._page(form, None, 409, refused=True)
 
     def _perform(self, form: forms.Form) -> HttpResponse:
@@ -194,18 +222,21 @@ class Operation(QueueView):
             )
         self.carried = step.get("carried", {})
         try:
-            result = self.perform(data)
+            with through(ADMIN):
+                result = self.perform(data)
         except (Refused, MQueueError, ValueError) as problem:
-            _log(entry, _("Refused: %(reason)s") % {"reason": problem})
+            self._log(entry, _("Refused: %(reason)s") % {"reason": problem_text(problem)})
             return self._refuse(form, problem)
         if result.more:
-            _log(entry, _("Under way: %(message)s") % {"message": result.message})
+            self._log(entry, _("Under way: %(message)s") % {"message": result.message})
+            if url := self.hand_over(entry, form, result):
+                return HttpResponseRedirect(url)
             step = {"entry": entry.pk, "log": entry.change_message, "of": _digest(data)}
             step |= {"message": result.message, "carried": dict(result.carried)}
             return self._page(form, data, result=result, token=signing.dumps(step, salt=self._salt))
-        _log(entry, result.message)
+        self._log(entry, result.message, result.logged)
         messages.add_message(self.request, result.level, printable(result.message))
-        return HttpResponseRedirect(self._url_after(data))
+        return HttpResponseRedirect(result.url or self._url_after(data))
 
     def _stop(self, form: forms.Form) -> HttpResponse:
         """Log that the user stopped between two steps. Completed steps remain done."""
@@ -213,9 +244,14 @@ class Operation(QueueView):
         message = _("Stopped. Finished steps remain.")
         if entry is not None:
             message = _("Stopped: %(message)s") % {"message": step["message"]}
-            _log(entry, message)
+            self._log(entry, message)
         messages.add_message(self.request, messages.WARNING, printable(message))
         return HttpResponseRedirect(self._url_after(form.cleaned_data))
+
+    def _log(self, entry: LogEntry, message: str, more: str = "") -> None:
+        message = with_reason(message, self.reason)
+        entry.change_message = printable(f"{message}\n{more}" if more else message)
+        entry.save(update_fields=["change_message"])
 
     @property
     def _salt(self) -> str:
@@ -238,9 +274,11 @@ class Operation(QueueView):
         return (entries.get(), step) if is_next else (None, {})
 
 
-def _log(entry: LogEntry, message: str) -> None:
-    entry.change_message = printable(message)
-    entry.save(update_fields=["change_message"])
+def with_reason(message: str, reason: str) -> str:
+    """Return a text for the log of actions: the message, and the reason that the user gave, if any."""
+    if not reason:
+        return message
+    return _("%(message)s Reason: %(reason)s") % {"message": message, "reason": reason}
 
 
 def _digest(data: Data) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ORDER_VAR, ChangeList
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import BigIntegerField, Model, QuerySet
 from django.db.models.expressions import RawSQL
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.forms.widgets import Script
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
@@ -23,11 +25,13 @@ from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...store.connection.dialect import NOW_MS
+from ...store.queries import search
+from . import choices
 from .display import EMPTY, Text, column, key_column
 from .forms import parse_offset
 from .row_ids import encode
 from .urls import APP, may_open, page_url
-from .views import QueueView
+from .views import QueueView, forbidden, not_found
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]  # Generic for type checkers only.
@@ -102,7 +106,8 @@ class PagedChangeList(ChangeList):
 class BoundedChangeList(PagedChangeList):
     """A change list that never reads the whole table: lookups by index instead of a search, and no count.
 
-    ``fields`` (name, label, value, is a number) and ``hidden_fields`` make up the lookup form.
+    ``fields`` (name, label, value, is a number, the id of its list of names) and ``hidden_fields`` make up the lookup
+    form.
     """
 
     paginator: BoundedPaginator
@@ -112,9 +117,14 @@ class BoundedChangeList(PagedChangeList):
         self.params.pop(ORDER_VAR, None)
         self.filter_params.pop(ORDER_VAR, None)
         typed = {name: self.params.pop(name, "") for name in page.lookups}
-        self.fields = [(*pair, typed[pair[0]], pair[0] == FROM_OFFSET) for pair in page.lookups.items()]
+        self.fields = [
+            (*pair, typed[pair[0]], pair[0] == FROM_OFFSET, choices.LISTS.get(pair[0], ""))
+            for pair in page.lookups.items()
+        ]
         self.hidden_fields = dict(self.params)
         given, problems = page.choose(typed)
+        if "topic" in given and (problem := choices.no_such_topic(given["topic"])):
+            problems.append(problem)
         for problem in problems:
             messages.warning(request, problem)
         for name in page.lookups:
@@ -139,6 +149,8 @@ class ReadOnlyAdmin(ModelAdmin):
 
     lookups: ClassVar[Mapping[str, Text]] = {}
     """The fields that filter the list, in the order of an index, with their labels. Each needs the field before it."""
+    without_previous: ClassVar[frozenset[str]] = frozenset()
+    """The fields that do not need the field before them."""
     order: tuple[str, ...] = ()
     views: tuple[type[QueueView], ...] = ()
     """Further pages and operations of this model."""
@@ -155,6 +167,7 @@ class ReadOnlyAdmin(ModelAdmin):
 
     class Media:
         css = {"all": ["django_mqueue/admin.css"]}
+        js = [Script("django_mqueue/pages.js", defer=True)]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -188,6 +201,17 @@ class ReadOnlyAdmin(ModelAdmin):
         url = self.row_url(request, object_id) or page_url(request, self.list_view.url_name)
         return HttpResponseRedirect(url)
 
+    def find_row(self, request: HttpRequest, object_id: str) -> Model | None:
+        """Return the row whose page has this key in its URL, or None."""
+        return super().get_object(request, object_id)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Model | None:
+        """Return the row. Raise ``Http404`` if it does not exist, but only for users who may see rows."""
+        found = self.find_row(request, object_id)
+        if found is None and self.has_view_permission(request):
+            raise Http404(_("There is no such row. It may have been deleted."))
+        return found
+
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return self.order
 
@@ -212,7 +236,24 @@ class ReadOnlyAdmin(ModelAdmin):
                 view = transaction.non_atomic_requests(using=alias)(view)
             name = f"{APP}_{one.url_name}"
             found.append(path(f"{one.route}/", self.admin_site.admin_view(view), name=name))
-        return [*found, *super().get_urls()]
+        own = super().get_urls()
+        for pattern in own:
+            pattern.callback = self._with_problem_page(pattern.callback)
+        return [*found, *own]
+
+    def _with_problem_page(self, view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        """Return a view of Django's that shows the queue's page if there is no such row, or no permission."""
+
+        @wraps(view)
+        def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            try:
+                return view(request, *args, **kwargs)
+            except PermissionDenied:
+                return forbidden(request, self)
+            except Http404 as problem:
+                return not_found(request, self, str(problem))
+
+        return wrapped
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         """Redirect to the page of all actions. That page checks the permission itself."""
@@ -235,7 +276,7 @@ class ReadOnlyAdmin(ModelAdmin):
         problems = []
         before = ""
         for name, label in self.lookups.items():
-            if typed[name] and before and before not in given:
+            if typed[name] and before and before not in given and name not in self.without_previous:
                 names = {"field": label, "other": self.lookups[before]}
                 problems.append(_("%(field)s was left out: it also needs %(other)s.") % names)
             elif typed[name] and name == FROM_OFFSET and parse_offset(typed[name]) is None:
@@ -273,5 +314,13 @@ class GroupTable(ReadOnlyAdmin):
         "topic": gettext_lazy("Topic"),
         "partition_key": gettext_lazy("Key"),
     }
+    without_previous = frozenset({"topic"})
     group = column("consumer_group", gettext_lazy("group"))
     key = key_column
+
+    def narrow(self, queryset: QuerySet[Any], given: dict[str, str]) -> QuerySet[Any]:
+        """Filter the list. The index begins with the group: without one, look for the topic's rows of each group."""
+        if "topic" in given and "consumer_group" not in given:
+            groups = search.groups(queryset.db, self.model._meta.db_table)
+            queryset = queryset.filter(consumer_group__in=groups)
+        return super().narrow(queryset, given)

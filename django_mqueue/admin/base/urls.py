@@ -31,6 +31,8 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
     "pause_group": ("pause_consumergroup",),
     "resume_group": ("resume_consumergroup",),
     "reset_group": ("reset_consumergroup",),
+    "unsubscribe_group": ("unsubscribe_consumergroup",),
+    "remove_messages": ("remove_message",),
     "jobs": ("view_message",),
     "stop_job": ("stop_message",),
     "recurring_jobs": ("view_consumergroup",),
@@ -41,15 +43,21 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
     "group_subscribers": ("view_subscriberheartbeat",),
     "subscriberheartbeat_changelist": ("view_subscriberheartbeat",),
     "partitionlease_changelist": ("view_partitionlease",),
+    "offset_changelist": ("view_offset",),
+    "deliverystate_changelist": ("view_deliverystate",),
     "release_leases": ("release_partitionlease",),
     "message_changelist": ("view_message",),
     "message_change": ("view_message",),
     "publish_message": ("publish_message",),
     "hurry_message": ("hurry_message",),
+    "skip_message": ("remove_message",),
+    "reschedule_message": ("reschedule_message",),
+    "cancel_message": ("cancel_message",),
     "deadletter_changelist": ("view_deadletter",),
     "deadletter_errors": ("view_deadletter",),
     "deadletter_list": ("view_deadletter",),
     "deadletter": ("view_deadletter",),
+    "deadletter_run": ("view_deadletter",),
     "redrive_selected": ("view_deadletter", "redrive_deadletter"),
     "redrive_matching": ("view_deadletter", "redrive_deadletter"),
     "purge_selected": ("view_deadletter", "purge_deadletter"),
@@ -65,11 +73,13 @@ NAVIGATION = {
     "deadletter_changelist": _("Dead letters"),
     "jobs": _("Jobs"),
     "recurring_jobs": _("Recurring jobs"),
+    "subscriberheartbeat_changelist": _("Subscribers"),
     "partitionlease_changelist": _("Partition leases"),
-    "subscriberheartbeat_changelist": _("Subscriber heartbeats"),
+    "offset_changelist": _("Offsets"),
+    "deliverystate_changelist": _("Delivery states"),
     "actions": _("Actions"),
 }
-"""The pages of the navigation bar. The titles of the tables are the same as in the admin's side bar."""
+"""The pages of the navigation bar. It has every table of the admin's side bar, under the same name."""
 
 
 def may(request: HttpRequest, *permissions: str) -> bool:

@@ -1,4 +1,4 @@
-"""Change one dead letter's payload, show the difference, and redrive it in one transaction."""
+"""Change one dead letter's payload and headers, show the difference, and redrive it in one transaction."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...browse import bulk_redrive, dead_letters
+from ...messages import Edited
 from ...models import DeadLetter
 from ...policy import encoding
+from ...policy.requests import visible as visible_headers
 from ...service.redrive import DeadLetterRow
 from ..base.forms import parse_offset
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
-from ..base.urls import page_url
+from ..base.urls import allowed_url, page_url
 from ..messages import payload_text
 from ..messages.payloads import BODY_BYTES
-from . import visible
+from . import differences, visible
+from .run import successor
 
 FORMS = [
     ("json", gettext_lazy("JSON")),
@@ -28,9 +31,26 @@ FORMS = [
     ("base64", gettext_lazy("bytes, base64")),
 ]
 
+CHANGED = {
+    (True, False): gettext_lazy(
+        "The payload of dead letter %(id)s of topic %(topic)s was changed, and it was redriven to group %(group)s."
+    ),
+    (False, True): gettext_lazy(
+        "The headers of dead letter %(id)s of topic %(topic)s were changed, and it was redriven to group %(group)s."
+    ),
+    (True, True): gettext_lazy(
+        "The payload and the headers of dead letter %(id)s of topic %(topic)s were changed, and it was redriven to"
+        " group %(group)s."
+    ),
+    (False, False): gettext_lazy(
+        "Dead letter %(id)s of topic %(topic)s was redriven to group %(group)s. Nothing was changed."
+    ),
+}
+"""The result, by whether the payload and the headers were changed."""
+
 
 class EditForm(forms.Form):
-    """The new payload. ``seen``: the fingerprint of the dead letter that the form has shown."""
+    """The new payload and headers. ``seen``: the fingerprint of the dead letter that the form has shown."""
 
     offset = forms.IntegerField(min_value=0, max_value=dead_letters.END, widget=forms.HiddenInput)
     seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
@@ -39,8 +59,20 @@ class EditForm(forms.Form):
         label=gettext_lazy("Payload"),
         strip=False,
         required=False,
-        widget=forms.Textarea(attrs={"rows": 24, "spellcheck": "false", "class": "mqueue-editor"}),
+        widget=forms.Textarea(attrs={"rows": 20, "spellcheck": "false", "class": "mqueue-editor"}),
     )
+    headers = forms.CharField(
+        label=gettext_lazy("Headers"),
+        strip=False,
+        help_text=gettext_lazy("A JSON object; {} for no headers."),
+        widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false", "class": "mqueue-editor"}),
+    )
+
+    def clean_headers(self) -> Any:
+        headers = payload_text.parse_json(self.cleaned_data["headers"])
+        if not isinstance(headers, dict):
+            raise ValidationError(_("Headers must be a JSON object, for example {}."))
+        return headers
 
     def clean(self) -> dict[str, Any]:
         how, text = self.cleaned_data.get("how"), self.cleaned_data.get("payload")
@@ -82,6 +114,7 @@ class EditDeadLetter(Operation):
             "seen": bulk_redrive.fingerprint(dead_letter),
             "how": how,
             "payload": text,
+            "headers": differences.headers_text(_headers(dead_letter)),
         }
         return self._show_form(EditForm(initial=initial))
 
@@ -94,15 +127,19 @@ class EditDeadLetter(Operation):
         if not dead_letters.registered(conf.database(), row["original_topic"] or "", {group}):
             text = _("Group %(group)s is no longer registered: no group would receive the message.")
             raise Refused(text % {"group": group})
-        what = _("Redrive dead letter %(id)s of topic %(topic)s to group %(group)s with this payload?")
-        if before == after:
+        headers = (_headers(dead_letter), data["headers"])
+        old, new = (differences.headers_text(one) for one in headers)
+        found = differences.shown((before[1], old), (after[1], new))
+        what = _("Redrive dead letter %(id)s of topic %(topic)s to group %(group)s with this content?")
+        if before == after and headers[0] == headers[1]:
+            found = []
             what = _(
-                "Redrive dead letter %(id)s of topic %(topic)s to group %(group)s with its old payload? Nothing was"
+                "Redrive dead letter %(id)s of topic %(topic)s to group %(group)s with its old content? Nothing was"
                 " changed."
             )
         means = [
             _("The message is delivered again, and its dead letter is deleted. A redrive cannot be undone."),
-            _("It keeps its id, key, kind and headers. Its attempt count starts again at one."),
+            _("It keeps its id, key and kind. Its attempt count starts again at one."),
         ]
         if before[0] != after[0]:
             forms_ = {"before": _name(before[0]), "after": _name(after[0])}
@@ -111,17 +148,19 @@ class EditDeadLetter(Operation):
             means.insert(
                 0, _("Its kind, headers and encoding could not be read: they are replaced with new ones.")
             )
-        lines = payload_text.diff(before[1], after[1])
-        return Plan(what % _names(dead_letter), means, button=_("Redrive"), context={"lines": lines})
+        return Plan(what % _names(dead_letter), means, button=_("Redrive"), context={"differences": found})
 
     def perform(self, data: Data) -> Result:
         dead_letter = self._unchanged(data)
-        self._content(dead_letter, data)
-        bulk_redrive.edit(conf.database(), dead_letter, data["content"])
-        text = _(
-            "The payload of dead letter %(id)s of topic %(topic)s was changed, and it was redriven to group %(group)s."
+        edited = Edited(data["content"], data["headers"])
+        body = self._content(dead_letter, data).body
+        offset = bulk_redrive.edit(conf.database(), dead_letter, edited)
+        text = CHANGED[body != bytes(dead_letter.row["payload"]), edited.headers != _headers(dead_letter)]
+        return Result(
+            f"{text % _names(dead_letter)} {successor(offset)}".rstrip(),
+            logged=differences.logged(dead_letter, edited),
+            url=None if offset is None else allowed_url(self.request, "message_change", offset),
         )
-        return Result(text % _names(dead_letter))
 
     def subject(self, data: Data) -> Subject:
         return Subject(DeadLetter, str(data["offset"]), _("Dead letter %(id)s") % {"id": data["offset"]})
@@ -154,11 +193,10 @@ class EditDeadLetter(Operation):
         return dead_letter
 
     def _content(self, dead_letter: DeadLetterRow, data: Data) -> encoding.Encoded:
-        """Return the payload as it will be stored. Raises ``Refused`` or ``ValueError`` if it cannot be stored."""
+        """Return the content as it will be stored. Raises ``Refused`` or ``ValueError`` if it cannot be stored."""
         limit = conf.get("MAX_PAYLOAD_BYTES", dead_letter.row["original_topic"])
-        kind, headers = dead_letter.message.kind, dead_letter.metadata["headers"]
         try:
-            return encoding.encode(data["content"], kind, headers, limit)
+            return dead_letter.encode(Edited(data["content"], data["headers"]), limit)
         except TypeError as problem:
             raise Refused(str(problem)) from None
 
@@ -166,6 +204,10 @@ class EditDeadLetter(Operation):
 def _names(dead_letter: DeadLetterRow) -> dict[str, str]:
     row = dead_letter.row
     return {"id": row["original_id"], "topic": row["original_topic"], "group": row["failed_group"]}
+
+
+def _headers(dead_letter: DeadLetterRow) -> dict[str, Any]:
+    return visible_headers(dead_letter.metadata["headers"])
 
 
 def _as_text(dead_letter: DeadLetterRow) -> tuple[str, str]:

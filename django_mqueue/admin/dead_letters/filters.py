@@ -18,8 +18,9 @@ from ...policy import names
 from ...policy.dead_letter_filter import DeadLetterQuery
 from ...policy.durations import moment_ms
 from ...policy.errors import is_class
-from ...policy.filters import PAYLOAD, filter_of
+from ...policy.filters import PAYLOAD, filter_of, payload_path
 from ...service.registration import topic_limit
+from ..base import choices
 from ..base.forms import Moment, name_field, parse_offset
 from ..base.operations import Data
 from ..base.urls import page_url
@@ -48,7 +49,9 @@ class DeadLetterFilter(DeadLettersForm):
     ``exact``: ``error`` and ``line`` must be equal, not only similar. The links of the page of errors set it.
     """
 
-    group = name_field("group", names.GROUP_MAX, required=False, label=gettext_lazy("Group"))
+    group = name_field(
+        "group", names.GROUP_MAX, required=False, label=gettext_lazy("Group"), widget=choices.group_input()
+    )
     error = forms.CharField(
         required=False, max_length=200, label=gettext_lazy("Error class"), help_text=_CLASS
     )
@@ -66,7 +69,7 @@ class DeadLetterFilter(DeadLettersForm):
 
     def clean_path(self) -> str:
         path: str = self.cleaned_data["path"]
-        if path and not all(_parts(path)):
+        if path and not all(payload_path(path).removeprefix(PAYLOAD).split("__")):
             raise ValidationError(_("A path consists of names separated by dots, as in customer.id"))
         return path
 
@@ -163,10 +166,6 @@ def list_url(request: HttpRequest, data: Mapping[str, Any] | None, was: str = ""
     return page_url(request, "deadletter_list", topic=data["topic"], dead=data.get("dead") or None)
 
 
-def _parts(path: str) -> list[str]:
-    return path.replace("__", ".").split(".")
-
-
 def _payload_test(path: str, value: str) -> Any:
     """Return a filter for the payload, or None without a path.
 
@@ -181,4 +180,4 @@ def _payload_test(path: str, value: str) -> Any:
         wanted = found if isinstance(found, (dict, list)) else frozenset({value, found})
     except (ValueError, RecursionError):
         pass
-    return filter_of({PAYLOAD + "__".join(_parts(path)): wanted})
+    return filter_of({payload_path(path): wanted})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,16 +13,21 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf
-from ...browse import dead_letter_details, dead_letter_topics, dead_letters
+from ...browse import dead_letter_details, dead_letter_list, dead_letter_topics, dead_letters
+from ...browse.masking import IN_LIST
+from ...policy.dead_letter_filter import DeadLetterQuery
 from ...policy.errors import plain
-from ..base.display import Text, first_line, printable
+from ...policy.message_query import Inspected
+from ..base import choices
+from ..base.display import EMPTY, Text, first_line, printable
 from ..base.forms import parse_offset
 from ..base.operations import Data
 from ..base.tables import ReadOnlyAdmin
-from ..base.urls import NAVIGATION, page_url
+from ..base.urls import NAVIGATION, allowed_url, page_url
 from ..base.views import QueueView
-from ..messages import payloads
-from . import visible
+from ..messages import masking, payloads
+from . import handing_over, visible
+from .background import RunPage
 from .editing import EditDeadLetter
 from .filters import DeadLetterFilter, dead_topic, query_of
 from .operations import PurgeMatching, PurgeSelected, RedriveMatching, RedriveSelected
@@ -72,6 +79,10 @@ class _TopicPage(QueueView):
             self.title = printable(_("Dead letters of %(topic)s") % {"topic": topic})
             context = {"topic": topic, "dead": data["dead"], "dead_topic": dead, "seen": view}
             context |= {"is_newest": self.below == dead_letters.END, **self.found(data, view)}
+            context["under_way"] = [
+                page_url(self.request, "deadletter_run", entry=work.entry)
+                for work in handing_over.under_way(conf.database(), topic)
+            ]
         return super().get_context_data(form=self.form, **context, **kwargs)
 
     def found(self, data: Data, view: View) -> dict[str, Any]:
@@ -140,40 +151,64 @@ class ListPage(_TopicPage):
         return [*super().parents(), (self.title, url)]
 
     def found(self, data: Data, view: View) -> dict[str, Any]:
-        found = dead_letters.page(conf.database(), query_of(view.allowed(data)), self.below, limit=PAGE)
+        using, query = conf.database(), query_of(view.allowed(data))
+        found = dead_letters.page(using, query, self.below, limit=PAGE)
+        limit = payloads.HEAD_BYTES if view.everything else IN_LIST
+        messages = dead_letter_list.beginnings(
+            using, query.topic, [head.offset for head in found.summaries], limit
+        )
         rows = [
             {
                 "head": head,
                 "error": first_line(plain(head.error)) if view.everything else view.name(head.alike.name),
-                "url": page_url(self.request, "deadletter", offset=head.offset),
+                "url": self.url("deadletter", offset=head.offset),
+                "payload": self._payload(messages.get(head.offset), query.dead_topic),
             }
             for head in found.summaries
         ]
         topics = {"topic": data["topic"], "dead": data["dead"] or None}
         return {
             "rows": rows,
+            "total": (total := self._total(query, found)),
+            "no_topic": None if total.number else choices.no_such_topic(query.topic),
             "examined": found.examined,
             "then": found.next and self.url(self.url_name, below=found.next),
             "first_url": self.url(self.url_name),
             "was": urlencode(dict(self.request.GET.items()), errors="replace"),
             "narrowed": self.form.narrowed,
-            "given": self.form.query,
             "clear_url": page_url(self.request, self.url_name, **topics),
         }
 
+    def _payload(self, message: Inspected | None, dead: str) -> str:
+        """Return the beginning of a payload as the user may see it."""
+        if message is None:  # It was redriven or purged a moment ago.
+            return EMPTY
+        return payloads.beginning(masking.shown(self.request, replace(message, topic=dead)))
+
+    def _total(self, query: DeadLetterQuery, found: dead_letters.DeadLetterPage) -> dead_letters.Count:
+        """Return the number of all that match. The page itself has all of them if it is the only one."""
+        if self.below == dead_letters.END and found.next is None:
+            groups = Counter(head.group for head in found.summaries)
+            return dead_letters.Count(dict(groups), is_more=False)
+        return dead_letter_list.total(conf.database(), query)
+
 
 class DeadLetterPage(QueueView):
-    """One dead letter: ``?offset=``."""
+    """One dead letter: ``?offset=``, and the fields of ``DeadLetterFilter`` if a filtered list led to it."""
 
     route, url_name = "letter", "deadletter"
     template_name = "admin/django_mqueue/dead_letter.html"
     topics: dict[str, str | None] | None = None
+    filter: DeadLetterFilter
 
     def parents(self) -> list[tuple[Text, str | None]]:
         if self.topics is None:
             return super().parents()
         url = page_url(self.request, "deadletter_errors", **self.topics)
-        return [*super().parents(), (_("Dead letters of %(topic)s") % self.topics, url)]
+        lists = [(_("Dead letters of %(topic)s") % self.topics, url)]
+        if self.filter.narrowed:
+            lists.append((_("List"), page_url(self.request, "deadletter_list", **self.filter.query)))
+        return [*super().parents(), *lists]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         offset = parse_offset(self.request.GET.get("offset", ""))
@@ -182,13 +217,24 @@ class DeadLetterPage(QueueView):
         dead_letter = dead_letters.one(conf.database(), offset)
         if dead_letter is None:
             self.title = _("Dead letter %(id)s") % {"id": offset}
-            return super().get_context_data(gone=True, **kwargs)
+            actions = allowed_url(self.request, "actions", model="deadletter", object=offset)
+            return super().get_context_data(gone=True, actions_url=actions, **kwargs)
         row = dead_letter.row
         self.topics = visible.topics_of(dead_letter)
+        self.filter = self._filter(self.topics)
         self.title = printable(_("Dead letter %(id)s") % {"id": row["original_id"]})
         shown = visible.shown(self.request, dead_letter)
-        everything = visible.view_of(self.request, row["original_topic"] or "", dead_letter.topic).everything
+        view = visible.view_of(self.request, row["original_topic"] or "", dead_letter.topic)
+        everything = view.everything
+        query = query_of(view.allowed(self.filter.cleaned_data))
+        previous, following = (
+            other and page_url(self.request, self.url_name, **{**self.filter.query, "offset": other})
+            for other in dead_letter_list.neighbours(conf.database(), query, offset)
+        )
         return super().get_context_data(
+            previous=previous,
+            following=following,
+            was=urlencode(self.filter.query, errors="replace") if self.filter.narrowed else None,
             letter=dead_letter,
             row=row,
             kind=dead_letter.metadata["kind"],
@@ -203,6 +249,15 @@ class DeadLetterPage(QueueView):
             **kwargs,
         )
 
+    def _filter(self, topics: Mapping[str, str | None]) -> DeadLetterFilter:
+        """Return the filter in the URL. If it is not valid, or of another topic, all of the topic match."""
+        given = DeadLetterFilter(self.request.GET)
+        if given.is_valid() and given.cleaned_data["topic"] == topics["topic"]:
+            return given
+        every = DeadLetterFilter({name: value for name, value in topics.items() if value})
+        every.is_valid()
+        return every
+
 
 def _readable(error: str) -> list[Part]:
     """Return the parts of an error's text that are not blank."""
@@ -212,7 +267,7 @@ def _readable(error: str) -> list[Part]:
 class DeadLetterAdmin(ReadOnlyAdmin):
     views = (
         ErrorsPage, ListPage, DeadLetterPage, RedriveSelected, RedriveMatching, PurgeSelected, PurgeMatching,
-        EditDeadLetter,
+        EditDeadLetter, RunPage,
     )  # fmt: skip
 
     list_view = DeadLetterTopics

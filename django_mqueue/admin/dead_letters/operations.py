@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar
+from datetime import timedelta
+from typing import Any, ClassVar, cast
 
 from django import forms
-from django.contrib.admin.models import DELETION
+from django.contrib.admin.models import DELETION, LogEntry
 from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.utils import timezone
 from django.utils.text import capfirst
+from django.utils.translation import get_language, gettext_lazy, ngettext, ngettext_lazy
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from ... import conf
 from ...browse import bulk_redrive, dead_letters
 from ...models import DeadLetter
 from ...policy.dead_letter_filter import DeadLetterQuery
-from ..base.display import Text
+from ...service import bulk_work
+from ..base.display import Text, duration
 from ..base.operations import Data, Operation, Plan, Result, Subject
-from . import visible
+from ..base.urls import allowed_url, page_url
+from . import handing_over, visible
 from .filters import DeadLetterFilter, DeadLettersForm, OffsetsField, dead_topic, list_url, query_of, words
-from .run import Run, begin, ids_of
+from .run import Run, begin, ids_of, successor
 
 
 class SelectedForm(DeadLettersForm):
@@ -74,7 +81,7 @@ class PurgeMatchingForm(MatchingForm):
         return typed
 
 
-class _DeadLetterOperation(Operation):
+class DeadLetterOperation(Operation):
     """An operation on dead letters.
 
     ``redrives``: redrive them to their groups; otherwise delete them. ``of_group``: the number for one group. ``done``
@@ -123,6 +130,8 @@ class _DeadLetterOperation(Operation):
         if missing > 0:
             means.append(_missing(missing))
         chosen = dead_letters.Count(groups, found.is_more)
+        if "rate" in self.form_class.base_fields:
+            means.append(_speed(chosen, data.get("rate")))
         what = self.question % {
             "number": chosen.number + 2 * chosen.is_more,
             "count": chosen,
@@ -134,7 +143,8 @@ class _DeadLetterOperation(Operation):
             button=self.button,
             is_destructive=not self.redrives,
             is_empty=not groups and not found.is_more,
-            ask=("typed",) if "typed" in self.form_class.base_fields else (),
+            again=_("Calculate again") if "rate" in self.form_class.base_fields else "",
+            ask=[name for name in ("rate", "typed") if name in self.form_class.base_fields],
             fixed={"up_to": str(up_to)} if "up_to" in self.form_class.base_fields else {},
         )
 
@@ -144,15 +154,44 @@ class _DeadLetterOperation(Operation):
         limit = bulk_redrive.STEP_DEAD_LETTERS
         if rate := data.get("rate"):
             limit = int(min(max(now - run.step_at, 0), 5) * rate)
+        redriven: Sequence[tuple[str, str]] = ()
         if limit and run.position is not None:
             step = bulk_redrive.step(
                 conf.database(), query, run.position, run.up_to, redrives=self.redrives, limit=limit
             )
             run.add(step)
             run.step_at = now
+            redriven = step.redriven
+        if len(redriven) == 1 and run.moved == 1 and run.position is None and data.get("offsets"):
+            return self._redriven(self.message(run, data), query.topic, redriven[0])
         count, total = run.progress
         more = run.position is not None
         return Result(self.message(run, data), more=more, count=count, total=total, carried=asdict(run))
+
+    def _redriven(self, message: str, topic: str, redriven: tuple[str, str]) -> Result:
+        """Return the result of the redrive of one dead letter. It leads to the new message."""
+        offset = bulk_redrive.offset_of(conf.database(), topic, redriven)
+        url = None if offset is None else allowed_url(self.request, "message_change", offset)
+        return Result(f"{message} {successor(offset)}".rstrip(), url=url)
+
+    def hand_over(self, entry: LogEntry, form: forms.Form, result: Result) -> str | None:
+        using, rate = conf.database(), form.cleaned_data.get("rate")
+        if not handing_over.is_attended(using):
+            return None
+        data = cast("QueryDict", form.data)
+        work = handing_over.Work(
+            self.url_name,
+            {name: data.getlist(name) for name in form.fields if name in data},
+            dict(result.carried),
+            entry.pk,
+            [entry.change_message],
+            pause=Run(**result.carried).moved / rate if rate else 0,
+            reason=self.reason,
+            language=get_language(),
+            zone=getattr(timezone.get_current_timezone(), "key", None),
+        )
+        bulk_work.send(using, str(entry.pk), asdict(work))
+        return page_url(self.request, "deadletter_run", entry=entry.pk)
 
     def message(self, run: Run, data: Data) -> str:
         values = {
@@ -181,6 +220,21 @@ class _DeadLetterOperation(Operation):
         return " ".join(sentences)
 
 
+class _SelectedOperation(DeadLetterOperation):
+    """An operation on selected dead letters. ``matching``: the operation on all that match, if "all" is selected."""
+
+    form_class: ClassVar[type[forms.Form]] = SelectedForm
+    matching: ClassVar[str]
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if "all" not in request.POST or self.url_name == self.matching:
+            return super().post(request, *args, **kwargs)
+        was = request.POST.get("was", "")
+        fields = QueryDict(was)
+        query = {name: fields[name] for name in DeadLetterFilter.base_fields if fields.get(name)}
+        return HttpResponseRedirect(page_url(request, self.matching, **query, was=was))
+
+
 def _left_out(group: str, count: int) -> str:
     text = ngettext(
         "%(count)s of group %(group)s stays: the group is no longer registered.",
@@ -188,6 +242,16 @@ def _left_out(group: str, count: int) -> str:
         count,
     )
     return text % {"count": f"{count:,}", "group": group}
+
+
+def _speed(chosen: dead_letters.Count, rate: int | None) -> str:
+    """Return the sentence about the rate, and the time that the operation takes at this rate."""
+    if not rate:
+        return _("As fast as possible. To go gently, set a maximum of messages per second.")
+    values = {"rate": f"{rate:,}", "time": duration(timedelta(seconds=math.ceil(chosen.number / rate)))}
+    if chosen.is_more:
+        return _("At most %(rate)s messages per second: it takes more than %(time)s.") % values
+    return _("At most %(rate)s messages per second: it takes about %(time)s.") % values
 
 
 def _missing(count: int) -> str:
@@ -199,9 +263,8 @@ def _missing(count: int) -> str:
     return text % {"count": f"{count:,}"}
 
 
-class RedriveSelected(_DeadLetterOperation):
-    route, url_name = "redrive", "redrive_selected"
-    form_class: ClassVar[type[forms.Form]] = SelectedForm
+class RedriveSelected(_SelectedOperation):
+    route, url_name, matching = "redrive", "redrive_selected", "redrive_matching"
     title = gettext_lazy("Redrive dead letters")
     redrives = True
     question = ngettext_lazy(
@@ -236,9 +299,8 @@ class RedriveMatching(RedriveSelected):
     form_class = RedriveMatchingForm
 
 
-class PurgeSelected(_DeadLetterOperation):
-    route, url_name = "purge", "purge_selected"
-    form_class: ClassVar[type[forms.Form]] = SelectedForm
+class PurgeSelected(_SelectedOperation):
+    route, url_name, matching = "purge", "purge_selected", "purge_matching"
     title = gettext_lazy("Purge dead letters")
     flag = DELETION
     redrives = False

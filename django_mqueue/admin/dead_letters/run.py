@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+
 from ... import conf
 from ...browse import bulk_redrive, dead_letters
 from ...policy.dead_letter_filter import DeadLetterQuery
@@ -58,6 +60,11 @@ def begin(query: DeadLetterQuery, up_to: int | None, now: float) -> Run:
     every = dead_letters.count(using, DeadLetterQuery(query.topic, query.dead_topic), up_to)
     first = dead_letters.oldest(using, query.dead_topic) if every.is_more else None
     return Run(ids_of(query), up_to, every.number, first, step_at=now - 1)
+
+
+def successor(offset: int | None) -> str:
+    """Return the sentence that names the redriven message; "" if it is no longer in the log."""
+    return "" if offset is None else _("It is now message %(offset)s.") % {"offset": offset}
 
 
 def ids_of(query: DeadLetterQuery) -> str:

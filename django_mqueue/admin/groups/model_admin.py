@@ -14,11 +14,12 @@ from ... import conf, inspect
 from ...exceptions import MQueueError
 from ...inspect import GroupFigures, PartitionLag
 from ...policy import names
-from ...stats import numbers
+from ...stats import alarms, numbers
 from ...stats.groups import group_progress
+from ...stats.summaries import late_after
 from ...store.connection import session
 from ..base import row_ids
-from ..base.display import Text, printable, time_of
+from ..base.display import Text, printable, problem_text, time_of
 from ..base.forms import GroupForm, name_field, partition_field
 from ..base.operations import group_title
 from ..base.tables import ReadOnlyAdmin
@@ -27,11 +28,13 @@ from ..base.views import QueueView
 from ..jobs.job_list import Jobs
 from ..jobs.recurring import PauseJob, RecurringJobs, ResumeJob, RunJob
 from ..jobs.stopping import StopJob
-from ..topics import alarms, charts, status
-from ..topics.overview import NAME_MAX
+from ..topics import actions, charts, status
+from ..topics.overview import EVERY, NAME_MAX
 from .pausing import PauseGroup, ResumeGroup
+from .removing import RemoveMessages
 from .resetting import ResetGroup
 from .tools import group_tools
+from .unsubscribing import UnsubscribeGroup
 
 PER_PAGE = 50
 SHOWN = 100
@@ -99,7 +102,7 @@ class PartitionsPage(GroupView):
                 using=conf.database(),
             )  # fmt: skip
         except (MQueueError, ValueError) as problem:
-            return {**group, "problem": printable(str(problem))}
+            return {**group, "problem": problem_text(problem)}
         url = page_url(self.request, self.url_name, **group, key=key, subscriber=subscriber)
         next_url = page_url(
             self.request, self.url_name, **group, key=key, subscriber=subscriber, after=found.next
@@ -152,11 +155,12 @@ class GroupPage(QueueView):
 
     route, url_name = "page", "group"
     template_name = "admin/django_mqueue/group.html"
+    every, frame = EVERY, "admin/django_mqueue/figures_page.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = GroupForm(self.request.GET)
         if not form.is_valid():
-            raise Http404("The query needs a topic and a group.")
+            raise Http404(_("This page needs a topic and a group."))
         topic, group = form.cleaned_data["topic"], form.cleaned_data["group"]
         self.title = printable(group_title(topic, group))
         tools = group_tools(self.request, topic, group)
@@ -166,14 +170,15 @@ class GroupPage(QueueView):
     def found(self, topic: str, group: str) -> dict[str, Any]:
         pair = (topic, group)
         span = charts.span_of(self.request.GET.get("span"))
-        figures = inspect.group_figures([pair])[pair]
+        figures = inspect.group_figures([pair], max_age=status.COUNTED if self.is_fragment else 0)[pair]
         found = {
             "topic": topic,
             "group": group,
             "figures": figures,
-            "alarms": alarms.of_group(figures, status.late_after(topic)),
+            "alarms": alarms.of_group(figures, late_after(topic)),
             "span": span,
             "spans": charts.SPANS.values(),
+            "actions": actions.newest(self.request, topic, group),
         }
         if not figures.registered or figures.removing:
             return found
@@ -225,7 +230,8 @@ class GroupList(QueueView):
 
 class ConsumerGroupAdmin(ReadOnlyAdmin):
     views = (
-        GroupPage, PauseGroup, ResumeGroup, ResetGroup, Jobs, StopJob, RecurringJobs, PauseJob, ResumeJob, RunJob,
+        GroupPage, PauseGroup, ResumeGroup, ResetGroup, RemoveMessages, UnsubscribeGroup, Jobs, StopJob, RecurringJobs,
+        PauseJob, ResumeJob, RunJob,
     )  # fmt: skip
     list_view = GroupList
 

@@ -18,12 +18,12 @@ from ..base.urls import allowed_url
 
 PAUSED_MEANS = (
     gettext_lazy(
-        "Workers receive no more messages, not even after a restart, until you undo the pause with Resume."
+        "Subscribers receive no more messages, not even after a restart, until you undo the pause with Resume."
     ),
     gettext_lazy("Handlers that run now finish, and their acknowledgements count."),
     gettext_lazy("Publishing continues, and messages that the group is not done with are kept."),
 )
-RESUMED_MEANS = gettext_lazy("Workers receive messages again, until you undo this with Pause.")
+RESUMED_MEANS = gettext_lazy("Subscribers receive messages again, until you undo this with Pause.")
 
 
 class GroupOperation(Operation):
@@ -50,7 +50,9 @@ class PauseGroup(GroupOperation):
         return Plan(_("Pause group %(group)s on topic %(topic)s?") % data, PAUSED_MEANS, button=_("Pause"))
 
     def perform(self, data: Data) -> Result:
-        if group_positions.pause(data["topic"], data["group"], using=conf.database()):
+        if group_positions.pause(
+            data["topic"], data["group"], by=self.user_name, why=self.reason, using=conf.database()
+        ):
             return Result(_("Group %(group)s on topic %(topic)s is paused.") % data)
         was_paused = _("Group %(group)s on topic %(topic)s was paused already.") % data
         return Result(_cannot_pause(data) or was_paused, level=messages.WARNING)
@@ -65,7 +67,9 @@ class ResumeGroup(GroupOperation):
         return Plan(_("Resume group %(group)s on topic %(topic)s?") % data, means, button=_("Resume"))
 
     def perform(self, data: Data) -> Result:
-        if group_positions.resume(data["topic"], data["group"], using=conf.database()):
+        if group_positions.resume(
+            data["topic"], data["group"], by=self.user_name, why=self.reason, using=conf.database()
+        ):
             return Result(_("Group %(group)s on topic %(topic)s is resumed.") % data)
         text = _("Group %(group)s on topic %(topic)s was not paused.") % data
         return Result(text, level=messages.WARNING)
@@ -94,7 +98,7 @@ class _TopicOperation(Operation):
 
     def perform(self, data: Data) -> Result:
         change = group_positions.pause if self.pauses else group_positions.resume
-        changed = change(data["topic"], using=conf.database())
+        changed = change(data["topic"], by=self.user_name, why=self.reason, using=conf.database())
         return Result(self.done % {"count": changed, "topic": data["topic"]})
 
     def subject(self, data: Data) -> Subject:

@@ -79,7 +79,7 @@ class ReleaseLeases(GroupOperation):
         )
 
     def perform(self, data: Data) -> Result:
-        released = releasing.release(**_arguments(data))
+        released = releasing.release(**_arguments(data), by=self.user_name, why=self.reason)
         message = _message(data, released)
         if not released.partitions:
             raise Refused(message)
@@ -111,9 +111,9 @@ def _consequences(topic: str, group: str, owners: list[str], partitions: set[str
     texts = [_("Other subscribers can take the partitions at once. A release cannot be undone.")]
     if in_flight:
         again = ngettext(
-            "%(count)s message is in flight. The next owner of the partition receives it again at once.",
-            "%(count)s messages are in flight. The next owner of each partition receives them again at once, one at a"
-            " time.",
+            "%(count)s message is in flight. The next subscriber of the partition receives it again at once.",
+            "%(count)s messages are in flight. The next subscriber of each partition receives them again at once, one"
+            " at a time.",
             len(in_flight),
         )
         texts += [
@@ -152,12 +152,14 @@ def _message(data: Data, released: Released) -> str:
         sentences.append(_released(data["subscriber"], released.partitions))
     if released.locked:
         text = _(
-            "%(keys)s: not released, because the holder has the lease locked in an open transaction. Try again when the"
-            " transaction ends, or stop its worker."
+            "%(keys)s: not released, because the subscriber has the lease locked in an open transaction. Try again when"
+            " the transaction ends, or stop its worker."
         )
         sentences.append(text % {"keys": listed([_key(one) for one in released.locked])})
     if changed := len(released.changed):
-        text = ngettext("%(count)s lease has a new holder.", "%(count)s leases have new holders.", changed)
+        text = ngettext(
+            "%(count)s lease has a new subscriber.", "%(count)s leases have new subscribers.", changed
+        )
         sentences.append(text % {"count": f"{changed:,}"})
     return " ".join(sentences) or _(
         "Nothing was released: the subscribers that the page showed held nothing."

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from ... import conf
 from ...exceptions import GroupActive
 from ...service import group_positions
+from ...service.actions import Author
 from ...service.registration import Start
 from ...stats.groups.group_states import ResetPreview
 from ...stats.groups.reset_preview import preview_reset
@@ -109,7 +110,13 @@ class ResetGroup(GroupOperation):
         topic, group = data["topic"], data["group"]
         try:
             start = group_positions.reset_seen(
-                topic, group, start_of(data), data["generation"], force=data["force"], using=conf.database()
+                topic,
+                group,
+                start_of(data),
+                data["generation"],
+                force=data["force"],
+                author=Author(self.user_name, self.reason),
+                using=conf.database(),
             )
         except GroupActive as problem:
             text = _(

@@ -18,7 +18,10 @@ def group_tools(request: HttpRequest, topic: str, group: str) -> list[Tool]:
     registration = offsets.registration(conf.database(), group, topic)
     pages = {"group_subscribers": _("Subscribers")}
     if registration is not None:
-        pages = {"reset_group": _("Reset"), "group_partitions": _("Partitions"), **pages}
+        pages = {
+            "reset_group": _("Reset"), "remove_messages": _("Remove messages"), "unsubscribe_group": _("Unsubscribe"),
+            "group_partitions": _("Partitions"), **pages,
+        }  # fmt: skip
         if registration.paused:
             pages = {"resume_group": _("Resume"), **pages}
         elif not registration.reads_log:

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from ... import conf, inspect
+from ...browse import masking
 from ...exceptions import NotRegistered
 from ...inspect import Inspected, Page
 from ...models import DeliveryState
@@ -26,7 +27,8 @@ from ..base.urls import NAVIGATION, allowed_url, page_url
 from ..base.views import QueueView
 from ..messages import payloads
 from ..messages.masking import sees_all, shown
-from ..messages.message_list import BY_DUE_TIME, MASKED_IN_LIST, OUTCOMES, SCAN_LIMIT
+from ..messages.message_list import OUTCOMES, SCAN_LIMIT
+from ..messages.search_form import BY_DUE_TIME
 
 STATES = {
     PENDING: ("waiting", pgettext_lazy("job", "waits")),
@@ -115,7 +117,7 @@ class Jobs(QueueView):
             limit=ROWS,
             start=self.request.GET.get("start") or None,
             scan_limit=SCAN_LIMIT,
-            payload_limit=payloads.HEAD_BYTES if sees_all(self.request, topic) else MASKED_IN_LIST,
+            payload_limit=payloads.HEAD_BYTES if sees_all(self.request, topic) else masking.IN_LIST,
         )
 
     def _results(self, jobs: Page) -> dict[int, bytes]:

@@ -12,6 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ...browse.masking import may_hold_masked
 from ...models import DeliveryState
 from ...policy.outcomes import outcome
 from ...store.queries import search
@@ -30,7 +31,6 @@ from ..base.display import (
 )
 from ..base.tables import FROM_OFFSET, LIMIT, Found, GroupTable
 from ..base.urls import APP, may
-from .masking import may_hold_masked
 from .message_list import OUTCOMES
 
 MASKED = gettext_lazy("masked: see the message")
@@ -78,15 +78,17 @@ class DeliveryStateAdmin(GroupTable):
         leading = {name: value for name, value in given.items() if name != FROM_OFFSET}
         if not leading:
             return super().narrow(queryset, given)
+        if "consumer_group" not in given:
+            found = Found(queryset.model, super().narrow(queryset, given).query, queryset.db)
+            found.keys = search.states_of_topic(queryset.db, given["topic"], LIMIT + 1)
+            return found
         from_offset = int(given[FROM_OFFSET]) if FROM_OFFSET in given else None
         narrowed = super().narrow(queryset.filter(**given), leading)
         found = Found(narrowed.model, narrowed.query, narrowed.db)
         found.keys = search.states(queryset.db, leading, from_offset, LIMIT + 1)
         return found
 
-    def get_object(
-        self, request: HttpRequest, object_id: str, from_field: str | None = None
-    ) -> DeliveryState | None:
+    def find_row(self, request: HttpRequest, object_id: str) -> DeliveryState | None:
         key = row_ids.decode(object_id, str, str, str, int)
         try:
             return None if key is None else self.get_queryset(request).filter(pk=key).first()

@@ -51,7 +51,13 @@ class HurryMessage(Operation):
     def perform(self, data: Data) -> Result:
         status = _found(data).status
         moved = inspect.send_to_front(
-            data["topic"], group=data["group"] or None, offset=data["offset"], status=status, limit=1
+            data["topic"],
+            group=data["group"] or None,
+            offset=data["offset"],
+            status=status,
+            limit=1,
+            by=self.user_name,
+            why=self.reason,
         )
         if not moved:
             raise Refused(_("The message was already due. Nothing was changed."))

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ... import conf
+from ...browse.masking import Withheld
 from ...browse.timeline import groups_of, is_registered
 from ...exceptions import NotRegistered
 from ...inspect import Cut
@@ -173,7 +174,7 @@ class PublishMessage(Operation):
             raise Refused(_("There is no message %(offset)s to copy.") % {"offset": printable(word)[:20]})
         message = shown(self.request, found.message)
         payload = message.payload
-        if isinstance(payload, (Cut, payloads.Withheld)) or message.size > payloads.BODY_BYTES:
+        if isinstance(payload, (Cut, Withheld)) or message.size > payloads.BODY_BYTES:
             text = _("The payload of message %(offset)s is too long, or hidden: it was not copied.")
             raise Refused(text % {"offset": word})
         if not sees_all(self.request, found.stored_in):
@@ -237,7 +238,7 @@ class PublishMessage(Operation):
         published = publish.publish(
             topic, outgoing.payload, key=outgoing.key, id=outgoing.id, kind=outgoing.kind, headers=outgoing.headers,
             group=outgoing.group, delay=data["delay"], at=data["at"], priority=outgoing.priority,
-            using=conf.database(),
+            require_transaction=False, using=conf.database(),
         )  # fmt: skip
         self.request.session[PUBLISHED] = [*self._marks(), self._mark(data)][-REMEMBERED:]
         self.published = published.offset

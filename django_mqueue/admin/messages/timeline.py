@@ -5,51 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from django.contrib import messages
 from django.contrib.admin.utils import unquote
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from ... import conf
+from ...browse import explaining, masking, obstacles
+from ...browse.obstacles import Facts
+from ...browse.reasons import is_at_the_front
 from ...browse.timeline import GroupView, MessageTimeline, Related, message_timeline
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
-from ...policy.outcomes import (  # fmt: skip
-    BEFORE_START,
-    DEAD_LETTERED,
-    NOT_RECORDED,
-    REDRIVEN,
-    REMOVED,
-    SET_ASIDE,
-    SKIPPED,
-)
 from ..base.display import EMPTY, moment, printable
-from ..base.forms import parse_offset
+from ..base.forms import TopicForm, parse_offset
 from ..base.urls import allowed_url, link, page_url
 from ..base.views import QueueView
 from . import payloads
 from .masking import sees_all, shown
 from .message_list import status_badge
+from .scheduling import scheduled_tools
 
 GROUPS = 200
 ERRORS = 100
 """Maximum number of tracebacks on the page; each group has ten at most."""
-MASKED_WHOLE = 4 * 1_048_576
-"""Maximum bytes of a payload that is read whole in order to mask it."""
-EXPLANATIONS = {
-    SKIPPED: gettext_lazy("The handler's filter excluded it: no handler received it."),
-    DEAD_LETTERED: gettext_lazy(
-        "It became a dead letter, which was purged, or was redriven as a message that is now deleted."
-    ),
-    REDRIVEN: gettext_lazy("It became a dead letter, and was redriven."),
-    REMOVED: gettext_lazy("It was removed by hand: no handler received it after that."),
-    SET_ASIDE: gettext_lazy("Its retry was parked outside the log, and was then moved back or removed."),
-    BEFORE_START: gettext_lazy("The group's start position is after it."),
-    NOT_RECORDED: gettext_lazy("The group's position is after it, but no delivery is recorded."),
-}
-"""Explanations for messages that are done although no handler has finished them."""
 
 
 class MessagePage(QueueView):
@@ -57,34 +36,43 @@ class MessagePage(QueueView):
 
     url_name = "message_change"
     template_name = "admin/django_mqueue/message.html"
+    every = 5
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         word = unquote(kwargs["object_id"])
         found = read(request, word)
         if found is None:
-            text = _("There is no message %(offset)s.")
-            messages.warning(request, text % {"offset": printable(word)[:20]})
-            return HttpResponseRedirect(self.index_url())
+            text = _(
+                "There is no message %(offset)s. It was deleted after its retention, or was scheduled and has another"
+                " offset since it was moved into its topic, or never existed."
+            )
+            raise Http404(text % {"offset": printable(word)[:20]})
         self.title = _("Message %(offset)s") % {"offset": word}
         message = shown(request, found.message)
         offset = _offset(found)
-        is_withheld = isinstance(message.payload, payloads.Withheld)
+        is_scheduled = found.message.status == SCHEDULED
+        is_withheld = isinstance(message.payload, masking.Withheld)
+        has_topic_page = TopicForm({"topic": found.topic}).is_valid()
+        facts = obstacles.facts(conf.database(), found)
         context = self.get_context_data(
             timeline=found,
             offset=offset,
             message=message,
             headers=EMPTY if is_withheld else payloads.document(message.headers),
             payload=payloads.body(message),
-            rows=[_row(request, found, view) for view in found.group_views],
+            rows=[_row(request, found, view, facts.get(view.group)) for view in found.group_views],
             errors=_attempts(request, found, message),
             related=_related(request, found),
             is_dead_letter=found.message.status == DEAD,
             dead_letter_url=allowed_url(request, "deadletter", offset=offset),
-            is_scheduled=found.message.status == SCHEDULED,
+            is_scheduled=is_scheduled,
+            scheduled_tools=scheduled_tools(request, offset) if is_scheduled else [],
             is_masked=not sees_all(request, found.stored_in),
             has_no_receiver=not found.more_groups and not any(one.is_for for one in found.group_views),
-            topic_url=allowed_url(request, "topic", topic=found.topic),
+            topic_url=allowed_url(request, "topic", topic=found.topic) if has_topic_page else None,
         )
+        if not is_scheduled and all(_is_over(one) for one in found.group_views):
+            del context["refresh_url"]
         return self.render_to_response(context)
 
 
@@ -98,7 +86,7 @@ def read(request: HttpRequest, word: str) -> MessageTimeline | None:
         return None
 
     def limit(topic: str) -> int:
-        return payloads.BODY_BYTES if sees_all(request, topic) else MASKED_WHOLE
+        return payloads.BODY_BYTES if sees_all(request, topic) else masking.WHOLE
 
     return message_timeline(conf.database(), offset, payload_limit=limit, groups=GROUPS)
 
@@ -108,54 +96,39 @@ def _offset(found: MessageTimeline) -> int:
     return found.message.offset if dead_letter is None else dead_letter
 
 
-def _row(request: HttpRequest, found: MessageTimeline, state: GroupView) -> dict[str, Any]:
+def _row(
+    request: HttpRequest, found: MessageTimeline, state: GroupView, facts: Facts | None
+) -> dict[str, Any]:
     """Return the status of the message for one group, as the page shows it."""
     view, parked = state.view, state.parked_retry
-    hurry_url = dead_letter_url = None
+    hurry_url = skip_url = dead_letter_url = None
     if state.is_for and view.status in (PENDING, WAITING):
         names = {"topic": found.stored_in, "group": state.group, "offset": _offset(found)}
         hurry_url = allowed_url(request, "hurry_message", **names)
+        skip_url = allowed_url(request, "skip_message", **names)
     if view.status == DEAD and view.dead_letter is not None:
         dead_letter_url = _dead_letter_url(request, view.dead_letter)
     status = status_badge(view.status, view.outcome) if state.is_for else EMPTY
     until_label, until = _until(state)
+    reasons = explaining.explain(found, state, facts).reasons
     return {
         "view": view,
         "group": state.group,
         "url": allowed_url(request, "group", topic=found.stored_in, group=state.group),
         "status": status if parked is None else status_badge(WAITING),
-        "text": _text(state),
+        "text": printable(" ".join(filter(None, [explaining.status_text(state), *reasons]))),
         "until_label": until_label,
         "until": until,
         "hurry_url": hurry_url,
+        "skip_url": skip_url,
         "dead_letter_url": dead_letter_url,
         "parked_url": None if parked is None else page_url(request, "message_change", parked.offset),
     }
 
 
-def _text(state: GroupView) -> str:
-    """Return sentences about the message's state for the group, or ""."""
-    view = state.view
-    if not state.is_for:
-        return _("It is not for this group.")
-    if state.parked_retry is not None:
-        return _("Its retry is parked outside the log until it is due.")
-    if view.status == DONE:
-        return str(EXPLANATIONS.get(view.outcome or "", ""))
-    sentences = []
-    if view.status == PENDING:
-        sentences.append(_("Not delivered yet."))
-    elif view.status == WAITING and _is_at_the_front(state):
-        sentences.append(_("It is due now, as the next message of its key."))
-    if state.is_paused:
-        sentences.append(_("The group is paused."))
-    return " ".join(sentences)
-
-
-def _is_at_the_front(state: GroupView) -> bool:
-    """Return whether the message was sent to the front of its key: its time is then almost 0."""
-    until = state.view.invisible_until
-    return until is not None and until.timestamp() < 1
+def _is_over(state: GroupView) -> bool:
+    """Return whether the group is done with the message. An operator may still redrive it."""
+    return not state.is_for or (state.view.status in (DONE, DEAD) and state.parked_retry is None)
 
 
 def _until(state: GroupView) -> tuple[str, str]:
@@ -165,9 +138,9 @@ def _until(state: GroupView) -> tuple[str, str]:
     if is_over and view.done_at is not None:
         return _("Since"), moment(view.done_at)
     if view.status == IN_FLIGHT:
-        label = _("A handler has it. It is delivered again if not acknowledged by")
+        label = _("It is delivered again if not acknowledged by")
         return label, moment(view.invisible_until)
-    if view.status == WAITING and not _is_at_the_front(state):
+    if view.status == WAITING and not is_at_the_front(view):
         return _("Retry at"), moment(view.invisible_until)
     return "", ""
 

@@ -1,7 +1,16 @@
-"""The page of operators' actions, newest first: user, action and count."""
+"""The actions of operators, newest first: the page of all actions, and the newest ones of a topic or a group.
+
+An operation in the admin has an entry in Django's log of admin actions, with its result in words. An action from Python
+or the command line has only its record (``service.actions``). The page of all actions shows both, each action once: it
+leaves out the records of the admin's operations. The pages of topics and groups show the records alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from django.apps import apps
@@ -11,18 +20,64 @@ from django.contrib.contenttypes.models import ContentType
 from django.db.models import Q
 from django.http import HttpRequest
 from django.urls import NoReverseMatch
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
+from ...service import actions
+from ...service.actions import Action
+from ..base import row_ids
+from ..base.display import Text, done_by, printable
 from ..base.forms import parse_offset
-from ..base.urls import APP, NAVIGATION, may, page_url
+from ..base.operations import group_title
+from ..base.urls import APP, NAVIGATION, allowed_url, may, may_open, page_url
 from ..base.views import QueueView
 
 PAGE = 50
+READS = 10
+"""The page reads at most this many times ``actions.READ`` records, of which the admin's own are left out."""
+NEWEST = 5
+"""The number of actions on the page of a topic or a group."""
+DONE = {
+    "subscribe": gettext_lazy("Subscribed"),
+    "unsubscribe": gettext_lazy("Unsubscribed"),
+    "pause": gettext_lazy("Paused"),
+    "resume": gettext_lazy("Resumed"),
+    "reset": gettext_lazy("Reset to another position"),
+    "release": gettext_lazy("Leases released"),
+    "remove": gettext_lazy("Messages removed"),
+    "send_to_front": gettext_lazy("Messages delivered now"),
+    "delay": gettext_lazy("Messages delayed"),
+    "hold": gettext_lazy("Messages held"),
+    "unhold": gettext_lazy("Held messages delivered"),
+    "redeliver": gettext_lazy("Messages redelivered"),
+    "erase": gettext_lazy("Messages erased"),
+    "cancel": gettext_lazy("Scheduled message cancelled"),
+    "reschedule": gettext_lazy("Scheduled message rescheduled"),
+    "redrive": gettext_lazy("Dead letters redriven"),
+    "purge": gettext_lazy("Dead letters purged"),
+}
+"""The texts of recorded actions. An action without a text is shown by its name."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the page. ``pk``: of an entry of the log; ``offset``: of a record."""
+
+    at: datetime
+    user: str
+    subject: str
+    url: str | None
+    text: str
+    pk: int | None = None
+    offset: int | None = None
 
 
 class ActionsPage(QueueView):
     """All actions, or with ``?model=&object=`` the actions on one topic, group, message or dead letter.
 
-    ``before``: list only entries with a smaller primary key.
+    ``before`` and ``below``: list only entries with a smaller primary key, and records with a smaller offset.
     """
 
     route, url_name = "actions", "actions"
@@ -32,33 +87,114 @@ class ActionsPage(QueueView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         query = self.request.GET
-        before = parse_offset(query.get("before", ""))
-        subject = {name: query[name] for name in ("model", "object") if query.get(name)}
-        wanted = Q() if before is None else Q(pk__lt=before)
-        if "object" in subject:
-            wanted &= Q(object_id=subject["object"])
-        found = newest(wanted, subject.get("model"))
-        older = {**subject, "before": found[PAGE - 1].pk} if len(found) > PAGE else {}
+        before, below = (parse_offset(query.get(name, "")) for name in ("before", "below"))
+        model, object_id = query.get("model"), query.get("object")
+        found = [
+            *entries(self.request, model, object_id, before), *records(self.request, model, object_id, below),
+        ]  # fmt: skip
+        found.sort(key=lambda row: row.at, reverse=True)
+        rows, older = found[:PAGE], {}
+        if len(found) > PAGE:
+            older = {
+                "model": model or None,
+                "object": object_id or None,
+                "before": min((row.pk for row in rows if row.pk is not None), default=before),
+                "below": min((row.offset for row in rows if row.offset is not None), default=below),
+            }
+        is_part = bool(model or object_id) or before is not None or below is not None
         return super().get_context_data(
-            rows=[(entry, _url(self.request, entry)) for entry in found[:PAGE]],
+            rows=rows,
             more=page_url(self.request, self.url_name, **older) if older else None,
-            all=page_url(self.request, self.url_name) if subject or before is not None else None,
+            all=page_url(self.request, self.url_name) if is_part else None,
             **kwargs,
         )
 
 
-def newest(wanted: Q, model: str | None) -> list[LogEntry]:
-    """Return the newest entries, one more than a page holds.
+def entries(
+    request: HttpRequest, model: str | None, object_id: str | None, before: int | None
+) -> Iterator[Row]:
+    """Yield the newest entries of Django's log, one more than a page holds.
 
     It runs one query per model, so that each query can use the index on the content type.
     """
+    wanted = Q() if before is None else Q(pk__lt=before)
+    if object_id:
+        wanted &= Q(object_id=object_id)
     models = [one for one in apps.get_app_config(APP).get_models() if model in (None, one.__name__.lower())]
     types = ContentType.objects.get_for_models(*models, for_concrete_models=False)
     found: list[LogEntry] = []
     for kind in types.values():
-        entries = LogEntry.objects.filter(wanted, content_type=kind).select_related("user")
-        found += entries.order_by("-pk")[: PAGE + 1]
-    return sorted(found, key=lambda entry: -entry.pk)[: PAGE + 1]
+        chosen = LogEntry.objects.filter(wanted, content_type=kind).select_related("user")
+        found += chosen.order_by("-pk")[: PAGE + 1]
+    for entry in sorted(found, key=lambda entry: -entry.pk)[: PAGE + 1]:
+        at = entry.action_time
+        at = at if timezone.is_aware(at) else timezone.make_aware(at)
+        url, text = _url(request, entry), entry.get_change_message()
+        yield Row(at, str(entry.user), entry.object_repr, url, text, pk=entry.pk)
+
+
+def records(
+    request: HttpRequest, model: str | None, object_id: str | None, below: int | None
+) -> Iterator[Row]:
+    """Yield the newest records of actions from Python and the command line, one more than a page holds."""
+    topic = group = None
+    if object_id:
+        key: tuple[str, ...] | None = None
+        if model == "topic":
+            key = row_ids.decode(object_id, str)
+        elif model == "consumergroup":
+            key = row_ids.decode(object_id, str, str)
+        if key is None:
+            return
+        topic, group = (*key, None)[:2]
+    elif model not in (None, "", "topic", "consumergroup"):
+        return
+    found = (
+        (offset, one) for offset, one in _outside(topic, below) if group is None or one.group in ("", group)
+    )
+    for offset, one in islice(found, PAGE + 1):
+        name = group_title(one.topic, one.group) if one.group else one.topic
+        url = allowed_url(request, "topic", topic=one.topic)
+        if one.group:
+            url = allowed_url(request, "group", topic=one.topic, group=one.group)
+        yield Row(one.at, one.by, name, url, text_of(one), offset=offset)
+
+
+def _outside(topic: str | None, below: int | None) -> Iterator[tuple[int, Action]]:
+    """Yield the records of actions that were not performed in the admin."""
+    for _number in range(READS):
+        found = actions.page(topic, before=below)
+        yield from ((offset, one) for offset, one in found if one.via != actions.ADMIN)
+        if len(found) < actions.READ:
+            return
+        below = found[-1][0]
+
+
+def text_of(action: Action) -> str:
+    """Return the action with its details and its reason, for the page of all actions."""
+    details = ", ".join(f"{name}: {value}" for name, value in action.details.items())
+    text = f"{_done(action)} ({details})." if details else f"{_done(action)}."
+    if action.why:
+        text = _("%(message)s Reason: %(reason)s") % {"message": text, "reason": action.why}
+    return text
+
+
+def _done(action: Action) -> Text:
+    return DONE.get(action.action, action.action)
+
+
+def newest(request: HttpRequest, topic: str, group: str | None = None) -> list[tuple[SafeString, str]]:
+    """Return (action, user and time; reason) of the newest actions on a topic or a group.
+
+    Users who may not see the actions of operators get an empty list.
+    """
+    if not may_open(request, "actions"):
+        return []
+    found = actions.recent(topic, group, limit=NEWEST)
+    return [
+        (done_by(_done(one), one.group if group is None else "", one.by, one.at), printable(one.why))
+        for one in found
+    ]
 
 
 def _url(request: HttpRequest, entry: LogEntry) -> str | None:

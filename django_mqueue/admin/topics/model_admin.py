@@ -6,9 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 from django.http import Http404, HttpRequest
+from django.utils.translation import gettext as _
 
 from ... import conf, inspect
-from ...stats import topic_list
+from ...stats import alarms, topic_list
+from ...stats.summaries import group_row
 from ...store.connection import session
 from ..base import row_ids
 from ..base.display import printable
@@ -18,9 +20,9 @@ from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
 from ..groups.pausing import PauseTopic, ResumeTopic
 from ..groups.tools import topic_tools
-from . import alarms, charts, status
+from . import actions, charts, status
 from .actions import ActionsPage
-from .overview import NAME_MAX, OverviewPage
+from .overview import EVERY, NAME_MAX, OverviewPage
 
 GROUPS_SHOWN = 50
 
@@ -30,11 +32,12 @@ class TopicPage(QueueView):
 
     route, url_name = "page", "topic"
     template_name = "admin/django_mqueue/topic.html"
+    every, frame = EVERY, "admin/django_mqueue/figures_page.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = TopicForm(self.request.GET)
         if not form.is_valid():
-            raise Http404("The query needs a topic.")
+            raise Http404(_("This page needs a topic."))
         topic = form.cleaned_data["topic"]
         self.title = printable(topic)
         tools = topic_tools(self.request, topic)
@@ -45,8 +48,9 @@ class TopicPage(QueueView):
         span = charts.span_of(self.request.GET.get("span"))
         about = topic_list.topic(conf.database(), topic)
         pairs = [(topic, group) for group in about.groups[:GROUPS_SHOWN]]
-        figures = inspect.group_figures(pairs)
-        topic_figures = inspect.topic_figures([topic])[topic]
+        max_age = status.COUNTED if self.is_fragment else 0
+        figures = inspect.group_figures(pairs, max_age=max_age)
+        topic_figures = inspect.topic_figures([topic], max_age=max_age)[topic]
         rates = inspect.rates(
             [(topic, None), *pairs], span=span.span, points=span.points, max_age=status.RATED
         )
@@ -55,7 +59,7 @@ class TopicPage(QueueView):
             "topic": topic,
             "known": about,
             "figures": topic_figures,
-            "groups": [status.group_row(figures[pair]) for pair in pairs],
+            "groups": [group_row(figures[pair]) for pair in pairs],
             "unseen": len(about.groups) - len(pairs),
             "alarms": alarms.of_topic(about, topic_figures, []),
             "holds": [(one, alarm) for one in blockers if (alarm := alarms.of_blocker(one))],
@@ -63,11 +67,15 @@ class TopicPage(QueueView):
             "charts": [charts.throughput(rates[topic, None], charts.busiest(rates))],
             "span": span,
             "spans": charts.SPANS.values(),
+            "actions": actions.newest(self.request, topic),
         }
 
 
 class TopicList(QueueView):
-    """The list of all topics by name, a page at a time, filtered by a part of the name."""
+    """The list of all topics by name, a page at a time, filtered by a part of the name.
+
+    ``?derived=1``: also topics of dead letters and other derived topics that have groups.
+    """
 
     url_name = "topic_changelist"
     template_name = "admin/django_mqueue/topic_list.html"
@@ -76,8 +84,10 @@ class TopicList(QueueView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         after, find = (self.request.GET.get(name, "")[:NAME_MAX] for name in ("after", "find"))
-        rows, following = status.topics(after, find.strip())
-        return super().get_context_data(rows=rows, next=following, after=after, find=find.strip(), **kwargs)
+        derived = bool(self.request.GET.get("derived"))
+        rows, following = status.topics(after, find.strip(), derived)
+        found = {"rows": rows, "next": following, "after": after, "find": find.strip(), "derived": derived}
+        return super().get_context_data(**found, **kwargs)
 
 
 class TopicAdmin(ReadOnlyAdmin):

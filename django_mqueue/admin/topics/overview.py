@@ -16,15 +16,13 @@ from django.utils.translation import gettext_lazy
 
 from ...exceptions import NotMigrated
 from ..base.urls import page_url
-from ..base.views import QueueView
+from ..base.views import FRAGMENT, QueueView
 from . import status
 
 logger = logging.getLogger("django_mqueue")
 
 EVERY = 10
 """Seconds between two reloads of the fragment."""
-FRAGMENT = "X-MQueue-Fragment"
-"""The browser's script checks this header: a response without it is another page, for example a login page."""
 NAME_MAX = 1_000
 """Maximum characters of the names in a query."""
 

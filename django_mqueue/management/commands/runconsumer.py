@@ -8,26 +8,31 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import fields
 from functools import partial
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 
 from ... import conf
-from ...checks import server_problems
+from ...checks import READ_ONLY, server_problems
 from ...exceptions import MQueueError
+from ...policy.names import OPERATIONS_TOPIC
 from ...service.subscription import BATCH_MAX
 from ...service.topics import problem_of
 from ...store.connection import errors, session
+from ...workers.liveness import LivenessFile
 from ...workers.processes.child import Recycling
 from ...workers.processes.reload import run_with_reload
 from ...workers.processes.supervisor import Supervisor
 from ...workers.registry import Handler, autodiscover, handlers
-from ...workers.runner import Runner, RunOptions
+from ...workers.runner import Beside, Runner, RunOptions
 
 LEFT = 3
 """Exit code of ``--drain`` if messages are left."""
@@ -61,6 +66,13 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(
             f"must be more than 0 and at most {SECONDS_MAX} seconds (366 days), not {text}"
         )
+    return value
+
+
+def port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65_535:
+        raise argparse.ArgumentTypeError(f"must be a port, 0 to 65535, not {value}")
     return value
 
 
@@ -104,6 +116,17 @@ class Command(BaseCommand):
         help = "Replace a child process that uses more resident memory than this, in MiB."
         add("--max-memory-per-child", type=positive, metavar="MIB", help=help)
         add("--reload", action="store_true", help="For development: restart the worker when code changes.")
+        help = "Serve metrics for Prometheus at this port, of all child processes together; 0: any free port."
+        add("--metrics-port", type=port, metavar="PORT", help=help)
+        add(
+            "--metrics-address",
+            default="0.0.0.0",
+            help="Address of the metrics (default: all IPv4 addresses).",
+        )
+        help = "Serve only the metrics of the workers, so that many workers do not all read the database for them."
+        add("--no-database-metrics", action="store_true", help=help)
+        help = "Touch this file while the loop of the worker runs, for liveness probes. It is removed at the end."
+        add("--liveness-file", metavar="PATH", help=help)
         add("--database", help='Alias of the queue\'s database (default MQUEUE["DATABASE"]).')
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -120,17 +143,19 @@ class Command(BaseCommand):
     def _run(self, options: dict[str, Any]) -> None:
         """Run the handlers in this process, or in child processes."""
         chosen, using = self._prepare(options)
+        _check_liveness_file(options["liveness_file"])
         try:
-            runner = self._runner = _runner(chosen, using, options)
-            if self._stopping:
-                runner.stop()
-            before = self._listen(runner)
-            try:
-                with session.migration_errors(using):
-                    runner.run()
-            finally:
-                for number, handler_before in before.items():
-                    signal.signal(number, handler_before)
+            with self._metrics(chosen, using, options) as beside:
+                runner = self._runner = _runner(chosen, using, options, beside)
+                if self._stopping:
+                    runner.stop()
+                before = self._listen(runner)
+                try:
+                    with session.migration_errors(using):
+                        runner.run()
+                finally:
+                    for number, handler_before in before.items():
+                        signal.signal(number, handler_before)
         except MQueueError as error:
             raise CommandError(str(error)) from error
         if options["verbosity"] > 0:
@@ -144,12 +169,42 @@ class Command(BaseCommand):
                 returncode=LEFT,
             )
 
+    @contextmanager
+    def _metrics(self, chosen: list[Handler], using: str, options: dict[str, Any]) -> Iterator[Beside]:
+        """Open the port for metrics, if one is wanted. Yield the context in which workers serve it."""
+        number, address = options["metrics_port"], options["metrics_address"]
+        if number is None:
+            yield lambda name: nullcontext()
+            return
+        try:
+            from ...metrics.server import listening
+        except ModuleNotFoundError as error:
+            raise CommandError(
+                "--metrics-port needs the package prometheus-client: install the extra django-mqueue[prometheus]"
+            ) from error
+        pairs = [(handler.topic, handler.group) for handler in chosen]
+        with ExitStack() as stack:
+            try:
+                database = None if options["no_database_metrics"] else using
+                endpoint = stack.enter_context(listening(address, number, database, pairs))
+            except OSError as error:
+                raise CommandError(
+                    f"--metrics-port {number} of address {address} cannot be opened: {error}. Each runconsumer of a"
+                    " host needs a port of its own, or 0 for any free port"
+                ) from error
+            if options["verbosity"] > 0:
+                self.stdout.write(f"metrics: {endpoint.url}")
+                self.stdout.flush()
+            yield endpoint.serving
+
     def _prepare(self, options: dict[str, Any]) -> tuple[list[Handler], str]:
         """Find the handlers, check the database, and return the handlers and the alias of the database."""
         autodiscover()
         try:
             names = [*options["handlers"], *self._queues(options["tasks"])]
             chosen = handlers(names)
+            operates = chosen and not names and apps.is_installed("django.contrib.admin")
+            operations = handlers([OPERATIONS_TOPIC]) if operates else []
         except MQueueError as error:
             raise CommandError(str(error)) from error
         if not chosen:
@@ -170,7 +225,7 @@ class Command(BaseCommand):
             for handler in chosen:
                 self.stdout.write(f"consuming {handler.topic} for group {handler.group}: {handler.name}")
             self.stdout.flush()
-        return chosen, alias
+        return [*chosen, *operations], alias
 
     def _queues(self, queues: list[str] | None) -> list[str]:
         """Register the handlers of queues in ``TASKS``. Return the names that ``--tasks`` selects."""
@@ -219,12 +274,15 @@ class Command(BaseCommand):
     def _problems(self, alias: str) -> list[CheckMessage]:
         """Return the problems of the server; empty if it is not available, because the runner waits for it.
 
-        Raises ``CommandError`` if the server stays unreachable for a reason that is probably a mistake in the settings.
+        A server that refuses writes gets some seconds, because a failover may not be finished. Raises ``CommandError``
+        if the server stays unreachable for a reason that is probably a mistake in the settings.
         """
         deadline = time.monotonic() + MISTAKEN_AFTER
         while True:
             try:
-                return server_problems(alias)
+                problems = server_problems(alias)
+                if time.monotonic() >= deadline or all(one.id != READ_ONLY for one in problems):
+                    return problems
             except DatabaseError as error:
                 if not errors.is_temporary(error):
                     raise
@@ -258,14 +316,27 @@ class Command(BaseCommand):
             return {}
 
 
-def _runner(chosen: list[Handler], using: str, options: dict[str, Any]) -> Runner | Supervisor:
+def _check_liveness_file(path: str | None) -> None:
+    try:
+        with LivenessFile(path):
+            pass
+    except OSError as error:
+        raise CommandError(
+            f"--liveness-file {path!r} cannot be written: {error}. Give a path in a directory that exists and that this"
+            " user may write to"
+        ) from error
+
+
+def _runner(
+    chosen: list[Handler], using: str, options: dict[str, Any], beside: Beside
+) -> Runner | Supervisor:
     given = {field.name: options[field.name] for field in fields(RunOptions) if field.name != "using"}
     run_options = RunOptions(**given, using=using)
     recycling = Recycling(options["max_messages_per_child"], options["max_memory_per_child"])
     try:
         if options["processes"] == 1 and recycling == Recycling():
-            return Runner(chosen, run_options)
-        return Supervisor(chosen, run_options, options["processes"], recycling)
+            return Runner(chosen, run_options, beside)
+        return Supervisor(chosen, run_options, options["processes"], recycling, beside)
     except ValueError as error:
         raise CommandError(f"--name: {error}") from error
 

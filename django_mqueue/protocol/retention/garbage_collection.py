@@ -8,7 +8,7 @@ import time
 from django.db.backends.utils import CursorWrapper
 
 from ... import conf
-from ...policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, replies_topic
+from ...policy.names import RESERVED_SUFFIXES, replies_topic
 from ...store import garbage, replies
 from ...store.connection import session
 from .removing import Removal, unfinished
@@ -26,15 +26,18 @@ LINGER_MS = 60_000
 
 
 def is_kept(topic: str) -> bool:
-    """Return True for topics without garbage collection: dead letters, scheduled messages and reply boxes."""
-    return topic.endswith((*conf.dead_letter_suffixes(), SCHEDULED_SUFFIX, REPLIES_SUFFIX))
+    """Return True for topics without garbage collection: dead letters and reserved topics."""
+    return topic.endswith((*conf.dead_letter_suffixes(), *RESERVED_SUFFIXES))
 
 
 class Collector:
-    """Collects one topic's garbage for one worker. All workers share the cursor and the time in the topic's row."""
+    """Collects one topic's garbage for one worker. All workers share the cursor and the time in the topic's row.
+
+    ``deleted``: the number of messages that this collector has deleted.
+    """
 
     def __init__(self, using: str, topic: str) -> None:
-        self.using, self.topic = using, topic
+        self.using, self.topic, self.deleted = using, topic, 0
         self._next = -math.inf
         self._fruitless = 0
         self._leftovers = ExpiredReplies(using, topic)
@@ -61,10 +64,11 @@ class Collector:
         if is_kept(self.topic):
             return False
         retention = conf.retention_ms(self.topic)
-        has_replies = False
+        has_replies, doomed = False, list[tuple[str, int]]()
 
         def work(cursor: CursorWrapper) -> bool:
-            nonlocal has_replies
+            nonlocal has_replies, doomed
+            doomed = []
             locked = garbage.lock_topic_if_due(cursor, self.topic, interval_ms)
             if locked is None:
                 return False
@@ -92,6 +96,7 @@ class Collector:
             return not (over or rest)
 
         more = session.run(self.using, work)
+        self.deleted += len(doomed)
         if has_replies:
             self._leftovers.sweep_all()
         return more

@@ -46,9 +46,24 @@ def _after_commit(connection: BaseDatabaseWrapper, wake: Callable[[], None]) -> 
     if not connection.in_atomic_block:
         if connection.get_autocommit():
             wake()
-    elif not connection.run_on_commit or connection.run_on_commit[-1][1] is not wake:
-        # The last hook stays if this message stays, so the same one need not be added again.
+    elif not _stays(connection, wake):
+        connection.__dict__.setdefault(_PLACES, {})[wake] = len(connection.run_on_commit)
         transaction.on_commit(wake, using=connection.alias, robust=True)
+
+
+_PLACES = "mqueue_wake_hooks"
+"""The attribute of a connection that holds the index of each ``wake`` among the hooks of the transaction."""
+
+
+def _stays(connection: BaseDatabaseWrapper, wake: Callable[[], None]) -> bool:
+    """Return whether ``wake`` is a hook that stays if this message stays, so that it need not be added again."""
+    hooks = connection.run_on_commit
+    if not hooks:
+        connection.__dict__.pop(_PLACES, None)
+        return False
+    place = connection.__dict__.get(_PLACES, {}).get(wake, len(hooks))
+    is_there = place < len(hooks) and hooks[place][1] is wake
+    return hooks[-1][1] is wake or (is_there and hooks[place][0] <= set(connection.savepoint_ids))
 
 
 @lru_cache(1000)

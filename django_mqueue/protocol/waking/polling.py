@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ... import conf
+from ... import conf, instruments
 from ..tailer import Tailer
 from .sleepers import Sleeper
 
@@ -74,7 +74,9 @@ class Polling:
         self._begin(ready=ready)
         before = tailer.arrivals
         more = tailer.tick(woken=self._was_woken)
-        self._gap = min(max((time.monotonic() - self._last) / SHARE, GAP), self.interval)
+        took = time.monotonic() - self._last
+        instruments.record(instruments.POLL_SECONDS, took)
+        self._gap = min(max(took / SHARE, GAP), self.interval)
         self._end(arrived=tailer.arrivals > before, idle=idle, planned_in=tailer.due_in())
         return more
 

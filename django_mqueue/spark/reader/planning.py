@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from ...policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX
+from ...policy.names import RESERVED_SUFFIXES
 from ...service.registration import groups_of, last_before
 from ..errors import NoSuchTopic
 from ..sql import bulk
@@ -24,7 +24,7 @@ def topics_of(using: str, options: ReadOptions) -> list[str]:
     """Return the topics of the log that are read; for dead letters, the dead-letter topics. Raises ``NoSuchTopic``."""
     suffixes, dead_letters = options.suffixes, options.table == "dead_letters"
     if options.pattern is not None:
-        derived = (SCHEDULED_SUFFIX, REPLIES_SUFFIX, *suffixes.all)
+        derived = (*RESERVED_SUFFIXES, *suffixes.all)
         known = bulk.topics(using)
         originals = filter(None, map(suffixes.original, known)) if dead_letters else known
         return sorted(

@@ -1,16 +1,18 @@
 // Refreshes a part of a page while the page is visible: fetches its HTML at intervals and replaces the old HTML.
 // Focus, scrolling and open details stay. Errors, and the end of the session, are shown; errors make it slower.
-// All texts come translated from the data-text-… attributes of the box.
+// All texts come translated from the data-text-… attributes of the bar with the buttons.
 "use strict";
 {
     const FRAGMENT_HEADER = "X-MQueue-Fragment";
+    const LAST = "last"; // The header's value if nothing more will change.
     const TIMEOUT = 20_000; // ms for one response
     const SLOWEST = 300_000; // ms between two tries after many errors
 
     const start = (box) => {
         const every = Number(box.dataset.mqueueEvery) * 1000;
         const fragment = box.querySelector("[data-mqueue-fragment]");
-        const text = (name, value) => box.dataset[`text${name}`].replace(/\{\w+\}/, value);
+        const texts = box.querySelector(".mqueue-refresh").dataset;
+        const text = (name, value) => texts[`text${name}`].replace(/\{\w+\}/, value);
         const status = box.querySelector("[data-mqueue-status]");
         const button = box.querySelector("[data-mqueue-pause]");
         const now = box.querySelector("[data-mqueue-now]");
@@ -71,6 +73,8 @@
                     stop(text("SignedOut"));
                 } else if (answer.status === 403) {
                     stop(text("Forbidden"));
+                } else if (answer.status === 404) {
+                    stop(text("Gone"));
                 } else if (!answer.ok) {
                     failed(text("Status", answer.status));
                 } else if (!answer.headers.has(FRAGMENT_HEADER)) {
@@ -81,8 +85,12 @@
                         replace(fragment, html);
                     }
                     errors = 0;
-                    say(paused ? text("Paused") : "");
-                    plan(every);
+                    if (answer.headers.get(FRAGMENT_HEADER) === LAST) {
+                        stop(text("Last"));
+                    } else {
+                        say(paused ? text("Paused") : "");
+                        plan(every);
+                    }
                 }
             } catch (error) {
                 failed(text(error.name === "AbortError" ? "Timeout" : "Unreachable"));
@@ -135,14 +143,15 @@
         const same = (element) => nameOf(element) === name;
         const place = focused && focusable(fragment).filter(same).indexOf(focused);
         const scrolled = [...fragment.querySelectorAll(".mqueue-scroll")].map((one) => [one.scrollLeft, one.scrollTop]);
-        const opened = [...fragment.querySelectorAll("details[id][open]")].map((one) => one.id);
+        const details = [...fragment.querySelectorAll("details[id]")].map((one) => [one.id, one.open]);
         const [x, y] = [window.scrollX, window.scrollY];
 
         const fresh = new DOMParser().parseFromString(html, "text/html");
         fragment.replaceChildren(...fresh.body.childNodes);
+        document.dispatchEvent(new CustomEvent("mqueue:replaced"));
 
-        for (const id of opened) {
-            document.getElementById(id)?.setAttribute("open", "");
+        for (const [id, isOpen] of details) {
+            document.getElementById(id)?.toggleAttribute("open", isOpen);
         }
         fragment.querySelectorAll(".mqueue-scroll").forEach((one, number) => {
             if (scrolled[number]) {

@@ -12,12 +12,10 @@ from ...store import removal
 from ...store.connection import session
 from ...store.queries import bounded_counts, group_positions, group_rows
 from ..activity import Activity, activity
-from ..results import AT_LEAST, LATELY, Figure, GroupFigures, cap_for, capped
+from ..results import AT_LEAST, LATELY, Figure, GroupFigures, cap_for, capped, row_cap
 from .backlog import Backlog, backlogs
 
 Pair = tuple[str, str]
-CAP = 1_000
-"""The maximum number of scheduled messages and of dead letters that are counted."""
 NEWEST = 200
 """The number of newest dead letters of a topic that are read to count the recent ones."""
 
@@ -33,6 +31,7 @@ def group_figures(using: str, pairs: Sequence[Pair], exact: int | None = None) -
 class _Groups:
     def __init__(self, using: str, pairs: Sequence[Pair], cap: int) -> None:
         self.using, self.pairs, self.now = using, pairs, group_rows.now_ms(using)
+        self.row_cap = row_cap(len(pairs))
         topics, groups = sorted({topic for topic, _ in pairs}), sorted({group for _, group in pairs})
         self.registered = group_positions.registrations(using, topics, groups)
         unknown = [pair for pair in pairs if pair not in self.registered]
@@ -47,10 +46,12 @@ class _Groups:
             if pair in self.registered and pair not in self.removing
         }
         self.backlogs = backlogs(using, starts, cap)
-        self.scheduled = bounded_counts.targets(using, [scheduled_topic(topic) for topic in topics], CAP + 1)
+        self.scheduled = bounded_counts.targets(
+            using, [scheduled_topic(topic) for topic in topics], self.row_cap + 1
+        )
         self.dead_topics = {topic: conf.dead_letter_topic(topic) for topic in topics}
         self.dead = bounded_counts.dead_letters(
-            using, [(self.dead_topics[topic], group) for topic, group in pairs], CAP + 1
+            using, [(self.dead_topics[topic], group) for topic, group in pairs], self.row_cap + 1
         )
         since = self.now - LATELY // timedelta(milliseconds=1)
         not_empty = sorted({topic for (topic, _), count in self.dead.items() if count})
@@ -74,7 +75,7 @@ class _Groups:
             topic, group, moment(self.now), registered is not None,
             bool(registered and registered.paused), self.alive.get(pair, 0),
             backlog.pending, backlog.in_flight, backlog.waiting, self._scheduled(topic, group),
-            capped(self.dead.get((self.dead_topics[topic], group), 0), CAP),
+            capped(self.dead.get((self.dead_topics[topic], group), 0), self.row_cap),
             None if at is None else backlog.oldest,
             None if at is None else moment(at),
             None if at is None else timedelta(milliseconds=max(self.now - at, 0)),
@@ -85,7 +86,9 @@ class _Groups:
     def _scheduled(self, topic: str, group: str) -> Figure:
         targets = self.scheduled.get(scheduled_topic(topic), {})
         count = targets.get("", 0) + targets.get(group, 0)
-        return Figure(min(count, CAP), AT_LEAST) if sum(targets.values()) > CAP else Figure(count)
+        if sum(targets.values()) <= self.row_cap:
+            return Figure(count)
+        return Figure(min(count, self.row_cap), AT_LEAST)
 
     def _dead_lately(self, topic: str, group: str) -> Figure:
         dead = self.dead_topics[topic]

@@ -37,6 +37,7 @@ def partitions(
     *,
     subscriber: str | None = None,
     partition: str | None = None,
+    expired: bool = False,
     after: str = "",
     limit: int = 50,
     using: str | None = None,
@@ -44,7 +45,8 @@ def partitions(
     """Return the next ``limit`` partitions (up to 200) after the name ``after``, and the group's position in each.
 
     A partition is listed if the log holds it, or if the group has a position or a lease row for it. ``subscriber``:
-    only the partitions that this subscriber holds. ``partition``: only this partition. Lags are counted up to a limit:
+    only the partitions that this subscriber holds. ``partition``: only this partition. ``expired``: only partitions
+    whose lease was not renewed in time. Lags are counted up to a limit:
     25,000 rows for the whole page. A lag that reaches its limit is ``"at_least"`` the count.
 
     Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
@@ -62,12 +64,16 @@ def partitions(
             raise NotRegistered(topic, group)
         if partition is not None:
             found = [partition]
+        elif expired:
+            found = leases.expired(alias, group, topic, conf.lease_ms(topic), subscriber, after, limit + 1)
         elif subscriber is not None:
             held = leases.find_held(alias, group, topic, None, subscriber, None)
             found = [one.partition for one in held if one.partition > after][: limit + 1]
         else:
             found = _names(alias, topic, group, after, limit + 1)
         rows = _progress(alias, topic, group, registration.start, found[:limit])
+    if expired:
+        rows = [one for one in rows if one.lease == EXPIRED]
     return PartitionPlaces(tuple(rows), found[limit - 1] if len(found) > limit else None)
 
 

@@ -14,6 +14,8 @@ LOCKED = frozenset({LOCK_WAIT_TIMEOUT, 3572})
 
 DUPLICATE_ENTRY, NULL, NO_TABLE, NO_COLUMN, NO_SUCH_SAVEPOINT = 1062, 1048, 1146, 1054, 1305
 ACCESS_DENIED, NO_DATABASE = frozenset({1045}), frozenset({1044, 1049})
+NO_PRIVILEGE = frozenset({1142, 1143, 1227})
+"""The account lacks a privilege: on a table, on a column, or a global one."""
 
 NO_GATE = frozenset({NULL, 3819, 4025})
 """Errors of an INSERT whose gate row is missing: the topic is NULL, or the check constraint fails (MySQL, MariaDB)."""
@@ -64,6 +66,11 @@ def is_in_doubt(error: BaseException) -> bool:
 def is_retriable(error: BaseException) -> bool:
     """Return whether the same work may succeed when it is repeated: a deadlock, or a lock wait timeout."""
     return _code(error) in RETRIABLE
+
+
+def retry_reason(error: BaseException) -> str:
+    """Return the reason for which the server ended a transaction that is repeated, as one word."""
+    return {DEADLOCK: "deadlock", LOCK_WAIT_TIMEOUT: "lock_wait"}.get(_code(error), "changed")
 
 
 def is_temporary(error: BaseException) -> bool:
@@ -120,6 +127,16 @@ def is_interrupted(error: BaseException) -> bool:
 def is_access_denied(error: BaseException) -> bool:
     """Return whether the server refuses this account."""
     return _code(error) in ACCESS_DENIED
+
+
+def is_denied(error: BaseException) -> bool:
+    """Return whether the account lacks a privilege for the statement."""
+    return _code(error) in NO_PRIVILEGE
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Return whether the server or the session refuses all writes."""
+    return _code(error) in _READ_ONLY
 
 
 def is_no_database(error: BaseException) -> bool:

@@ -15,6 +15,7 @@ from django.db import DatabaseError, Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
+from ... import instruments
 from ...exceptions import NotMigrated
 from . import errors
 from .dialect import CHARSET
@@ -34,6 +35,17 @@ def in_transaction(using: str) -> bool:
         # Not connected, and perhaps there is no server: the settings determine the answer.
         return connection.in_atomic_block or not connection.settings_dict["AUTOCOMMIT"]
     return connection.in_atomic_block or not connection.get_autocommit()
+
+
+def in_own_transaction(using: str) -> bool:
+    """Return ``in_transaction``, without the transactions in which Django's ``TestCase`` runs each test.
+
+    Django's own check of ``atomic(durable=True)`` ignores the same blocks. So tests find a missing transaction.
+    """
+    if not in_transaction(using):
+        return False
+    blocks = connections[using].atomic_blocks
+    return not blocks or any(not getattr(block, "_from_testcase", False) for block in blocks)
 
 
 def waits_briefly(using: str) -> bool:
@@ -200,6 +212,7 @@ def _again(using: str, error: Error, attempt: int, *, lock_waits: bool = True) -
         raise error
     if errors.is_lock_wait(error) and (waits_briefly(using) or not lock_waits):
         raise error
+    instruments.record(instruments.TRANSACTIONS_RETRIED, 1, errors.retry_reason(error))
     time.sleep(min(0.002 * 2**attempt, 0.5) * random.random())
 
 

@@ -44,6 +44,11 @@ def is_free(using: str) -> str:
     return f"CASE WHEN LEFT(session_lock, 23) = {_prefix(using)} THEN IS_FREE_LOCK({_NAME}) ELSE 0 END"
 
 
+def user_of(using: str) -> str:
+    """Return SQL for the id of the session that holds ``session_lock``; NULL if it is free, or another server's."""
+    return f"CASE WHEN LEFT(session_lock, 23) = {_prefix(using)} THEN IS_USED_LOCK({_NAME}) END"
+
+
 class SessionLock:
     """The lock of one worker process, held by the session of its loop."""
 

@@ -56,6 +56,30 @@ def _set(cursor: Any, idle_timeout: int, lock_wait: int) -> None:
 
 
 @contextmanager
+def without_patience(using: str) -> Iterator[None]:
+    """Limit each wait for a row or a table to ``LOCK_WAIT`` seconds in this block, and retry no statement after it.
+
+    Even a plain SELECT waits for a table while ALTER TABLE waits for it, by default for days.
+    """
+    connection: Any = connections[using]
+    before, short = getattr(connection, "mqueue_waits_briefly", False), f"= {LOCK_WAIT:d}"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@SESSION.lock_wait_timeout, @@SESSION.innodb_lock_wait_timeout")
+        values = [int(value) for value in cursor.fetchone()]
+        cursor.execute(f"SET SESSION lock_wait_timeout {short}, SESSION innodb_lock_wait_timeout {short}")
+    raw, connection.mqueue_waits_briefly = connection.connection, True
+    try:
+        yield
+    finally:
+        connection.mqueue_waits_briefly = before
+        if connection.connection is raw:
+            with suppress(DatabaseError), connection.cursor() as cursor:
+                cursor.execute(
+                    "SET SESSION lock_wait_timeout = %s, SESSION innodb_lock_wait_timeout = %s", values
+                )
+
+
+@contextmanager
 def short_lock_wait_timeout(using: str) -> Iterator[None]:
     """Limit the lock wait of statements in this block to one second. In a caller's transaction, change nothing.
 

@@ -37,6 +37,28 @@ def alive(using: str, pairs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, 
     return {pair[:2]: int(count) for pair, ((count,),) in zip(pairs, found, strict=True)}
 
 
+def settled(using: str, topics: Sequence[str]) -> dict[str, int]:
+    """Return the stored settled offset of each topic that has one."""
+    rows = session.fetch(
+        using,
+        "SELECT topic, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+        f" WHERE consumer_group = '' AND topic IN ({marks(topics)}) AND partition_key = ''",
+        list(topics),
+    )
+    return {str(topic): int(offset) for topic, offset in rows}
+
+
+def last_heartbeats(using: str, name: str) -> list[tuple[str, str, int]]:
+    """Return (topic, group, milliseconds since the last heartbeat) for each group of a subscriber that has not left."""
+    rows = session.fetch(
+        using,
+        f"SELECT topic, consumer_group, {NOW_MS} - heartbeat_at FROM queue_subscriber_heartbeats"
+        " WHERE subscriber_name = %s AND deregistered_at IS NULL ORDER BY topic, consumer_group",
+        [name],
+    )
+    return [(str(topic), str(group), int(age)) for topic, group, age in rows]
+
+
 def holders(using: str, group: str, topic: str, limit: int) -> dict[str, int]:
     """Count the first ``limit`` leases by the holder's incarnation."""
     rows = session.fetch(

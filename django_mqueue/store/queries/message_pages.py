@@ -215,3 +215,21 @@ def newest_of_all(using: str, below: int, limit: int) -> dict[int, str]:
         [below],
     )
     return {int(offset): topic for offset, topic in rows}
+
+
+def topics_at(using: str, offsets: Sequence[int]) -> list[str]:
+    """Return the topics of the rows at these offsets."""
+    found = session.fetch(using, f"SELECT DISTINCT m.topic{_AT_OFFSETS}", [json.dumps(offsets)])
+    return sorted(str(topic) for (topic,) in found)
+
+
+def errors_of_groups(using: str, groups: Sequence[str], offsets: Sequence[int]) -> list[tuple[str, int, str]]:
+    """Return (group, offset, errors as JSON) of the delivery states of these messages that have errors."""
+    branch = (
+        f"SELECT s.consumer_group, s.message_offset, s.errors{_AT_OFFSETS}"
+        " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` AND s.errors IS NOT NULL"
+    )
+    params = flat([json.dumps(offsets), group] for group in groups)
+    rows = session.fetch(using, union(branch, len(groups)), params)
+    return [(str(group), int(offset), str(errors)) for group, offset, errors in rows]

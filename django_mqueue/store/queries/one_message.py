@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from ...policy.batching import PER_STATEMENT
 from ..connection import session
+from ..connection.dialect import NOW_MS, names_table
+from .branches import fetch_each
 from .message_pages import STATE_COLUMNS, LogEntry
 
 STATE = (
@@ -89,3 +94,103 @@ def log_entry(using: str, topic: str, offset: int) -> list[LogEntry]:
         [offset, topic],
     )
     return [(int(found), name, target) for found, name, target in rows]
+
+
+PLACE_COLUMNS = (
+    "group", "acked", "owner", "holder", "leased_at", "renewed_at", "handed", "alone", "now",
+)  # fmt: skip
+
+
+def places(
+    using: str, topic: str, partition: str, offset: int, groups: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Return each group's position and lease in a message's partition, and details of its delivery, by group.
+
+    Each is a mapping by ``PLACE_COLUMNS``. Values of a missing row are 0, None or ''.
+    """
+    rows = session.fetch(
+        using,
+        "SELECT g.partition_key, COALESCE(o.offset_acked, 0), COALESCE(l.leased_by, ''), COALESCE(l.holder, ''),"
+        f" l.leased_at, l.lease_renewed_at, COALESCE(s.handed, 0), COALESCE(s.alone, 0), {NOW_MS}"
+        f" FROM {names_table('g')}"
+        " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
+        " ON o.consumer_group = g.partition_key AND o.topic = %s AND o.partition_key = %s"
+        " LEFT JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+        " ON l.consumer_group = g.partition_key AND l.topic = %s AND l.partition_key = %s"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = g.partition_key"
+        " AND s.topic = %s AND s.partition_key = %s AND s.message_offset = %s",
+        [json.dumps(list(groups)), *[topic, partition] * 3, offset],
+    )
+    return {row[0]: dict(zip(PLACE_COLUMNS, row, strict=True)) for row in rows}
+
+
+class Ahead(NamedTuple):
+    """The open messages of a partition before a message, among the first rows above the group's position.
+
+    ``opened``: their number. ``is_partial``: not all rows before the message were read. ``first``: the offset of the
+    first one, whose delivery state follows: ``in_flight`` is None if it was never delivered.
+    """
+
+    opened: int
+    is_partial: bool
+    first: int
+    in_flight: bool | None = None
+    invisible_until: int = 0
+    delivered_to: str = ""
+    delivered_at: int = 0
+
+
+def ahead(
+    using: str, topic: str, partition: str, offset: int, positions: Sequence[tuple[str, int]], limit: int
+) -> dict[str, Ahead]:
+    """Return the open messages before a message, for each (group, offset up to which all is done).
+
+    Groups without such a message are missing from the result. ``limit``: the maximum number of rows that are read for
+    each group.
+    """
+    count = (
+        "SELECT %s, COUNT(*), SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0),"
+        " MIN(IF(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0, m.`offset`, NULL)) FROM"
+        " (SELECT `offset`, consumer_group FROM queue_messages FORCE INDEX (queue_messages_partition)"
+        " WHERE topic = %s AND partition_key = %s AND `offset` > %s AND `offset` < %s"
+        f" ORDER BY `offset` LIMIT {limit:d}) m"
+        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = %s"
+        " AND s.partition_key = %s AND s.message_offset = m.`offset`"
+    )
+    params = [
+        (group, group, topic, partition, acked, offset, group, topic, partition) for group, acked in positions
+    ]
+    counted = fetch_each(using, count, params, PER_STATEMENT)
+    found = {
+        group: Ahead(int(opened), int(read) == limit, int(first))
+        for (group, _), ((read, opened, first),) in zip(positions, counted, strict=True)
+        if first is not None
+    }
+    state = (
+        "SELECT %s, in_flight, invisible_until, delivered_to, delivered_at FROM queue_delivery_state"
+        " FORCE INDEX (PRIMARY) WHERE consumer_group = %s AND topic = %s AND partition_key = %s AND message_offset = %s"
+    )
+    wanted = [(group, topic, partition, one.first) for group, one in found.items()]
+    states = fetch_each(using, state, wanted, PER_STATEMENT)
+    for group, rows in zip(list(found), states, strict=True):
+        for in_flight, until, delivered_to, at in rows:
+            found[group] = found[group]._replace(
+                in_flight=bool(in_flight),
+                invisible_until=int(until),
+                delivered_to=delivered_to,
+                delivered_at=int(at),
+            )
+    return found
+
+
+def last_seen(using: str, topic: str, groups: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Return (name, time of the last heartbeat) of each group's subscriber that was seen last."""
+    query = (
+        "SELECT %s, subscriber_name, heartbeat_at FROM queue_subscriber_heartbeats"
+        " FORCE INDEX (queue_heartbeats_subscriber) WHERE consumer_group = %s AND topic = %s"
+        " ORDER BY heartbeat_at DESC LIMIT 1"
+    )
+    found = fetch_each(using, query, [(group, topic) for group in groups], PER_STATEMENT)
+    return {
+        group: (str(rows[0][0]), int(rows[0][1])) for group, rows in zip(groups, found, strict=True) if rows
+    }

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Literal
 
-from ... import tracing
+from ... import instruments, tracing
 from ...exceptions import MQueueError, TooManyHanging
 from ...store.connection import session
 from ..registry import Handler
-from ..runner import Runner, RunOptions
+from ..runner import Beside, Runner, RunOptions
 from .memory import resident_mib
 
 logger = logging.getLogger("django_mqueue")
@@ -88,14 +88,15 @@ def run(
     recycling: Recycling,
     supervisor: Connection,
     reports: Connection,
+    beside: Beside,
 ) -> None:
-    """Run a worker, and send a ``Report``. No report is sent if the process crashes.
+    """Run a worker, and send a ``Report``. No report is sent if the process crashes. ``beside``: see ``Runner``.
 
     The caller has blocked ``STOP_SIGNALS``, so that none arrives before this process can handle it. SIGTERM stops the
     worker, also if it comes twice: a service manager may send it to all processes of a service, and the supervisor
     sends it again. SIGINT is ignored: a terminal sends it to all processes, and the supervisor then sends SIGTERM.
     """
-    runner = Runner(handlers, options)
+    runner = Runner(handlers, options, beside)
     asked = threading.Event()
 
     def on_terminate(number: int, frame: object) -> None:
@@ -109,6 +110,7 @@ def run(
     watch.start()
     report = _report(runner, watch, asked, recycling)
     tracing.flush()
+    instruments.flush()
     with suppress(OSError):  # The supervisor may have ended.
         reports.send(report)
     if runner.hanging:  # Python would wait for some of their threads.

@@ -11,7 +11,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -23,8 +23,9 @@ from ...exceptions import MQueueError
 from ...policy.backoff import RestartBackoff
 from ...policy.names import SUBSCRIBER_MAX, check_name
 from ...service.subscription import default_name, refuse_in_transaction
+from ..liveness import LivenessFiles
 from ..registry import Handler
-from ..runner import RunOptions
+from ..runner import Beside, RunOptions
 from . import child
 from .child import STOP_SIGNALS, Recycling, Report
 from .memory import resident_mib
@@ -41,6 +42,7 @@ RECYCLING_JITTER = 0.1
 class Slot:
     """A place for a child process. A replacement has the name of the dead child, which frees the leases at once."""
 
+    number: int
     name: str
     messages_left: float
     """The number of messages that the children of this place may still start."""
@@ -57,26 +59,33 @@ class Supervisor:
     """Runs ``processes`` workers in child processes. It has the same interface as ``Runner``.
 
     Limits in ``options`` apply to each child, except ``max_seconds``. The names of the children are ``NAME-1``,
-    ``NAME-2`` and so on. ``counts``: settled messages by verb, of all children that have reported.
+    ``NAME-2`` and so on. ``counts``: settled messages by verb, of all children that have reported. ``beside``: the
+    context in which each child runs its worker.
 
     Raises ``MQueueError`` if the system cannot fork, and ``ValueError`` for an invalid name.
     """
 
     def __init__(
-        self, handlers: Sequence[Handler], options: RunOptions, processes: int, recycling: Recycling
+        self,
+        handlers: Sequence[Handler],
+        options: RunOptions,
+        processes: int,
+        recycling: Recycling,
+        beside: Beside = lambda name: nullcontext(),
     ) -> None:
         if not hasattr(os, "fork"):
             raise MQueueError(
                 "child processes need os.fork, which Windows does not have: start several workers instead"
             )
         self.handlers, self.options, self.recycling = handlers, options, recycling
+        self._beside, self._liveness = beside, LivenessFiles(options.liveness_file, processes)
         self.using = conf.database(options.using)
         self.counts: Counter[str] = Counter()
         self.left = 0
         base = options.name or default_name()
         check_name("name", f"{base}-{processes}", SUBSCRIBER_MAX)
         most = math.inf if options.max_messages is None else options.max_messages
-        self._slots = [Slot(f"{base}-{number}", most) for number in range(1, processes + 1)]
+        self._slots = [Slot(number, f"{base}-{number}", most) for number in range(1, processes + 1)]
         self._stopping = False
         self._deadline = math.inf
         self._error = ""
@@ -106,9 +115,17 @@ class Supervisor:
         self._check_memory()
         most = self.options.max_seconds
         self._deadline = math.inf if most is None else time.monotonic() + most
+        with self._liveness:
+            self._supervise()
+        if self._error:
+            raise MQueueError(self._error)
+
+    def _supervise(self) -> None:
+        """Start children, and replace those that die, until none is left to start."""
         try:
             while self._slots:
                 self._start_due()
+                self._liveness.update([slot.number for slot in self._slots])
                 self._wait()
                 for slot in list(self._slots):
                     if slot.process is not None and slot.process.exitcode is not None:
@@ -118,8 +135,6 @@ class Supervisor:
             for slot in self._slots:
                 if slot.process is not None:
                     slot.process.join()
-        if self._error:
-            raise MQueueError(self._error)
 
     def _check_memory(self) -> None:
         limit, used = self.recycling.max_memory, resident_mib()
@@ -156,6 +171,7 @@ class Supervisor:
             name=slot.name,
             max_messages=_limit(min(slot.messages_left, recycling.max_messages or math.inf)),
             max_seconds=None if remaining == math.inf else max(remaining, 0),
+            liveness_file=self._liveness.of_child(slot.number),
         )
         reader, writer = multiprocessing.Pipe(duplex=False)
         with writer:
@@ -167,6 +183,7 @@ class Supervisor:
             try:
                 process.start()
                 slot.process, slot.reports, slot.asked = process, reader, False
+                self._liveness.started(slot.number)
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
         logger.info("worker process started: %s (pid %s)", slot.name, process.pid)
@@ -177,7 +194,7 @@ class Supervisor:
         for slot in self._slots:
             if slot.reports is not None:
                 slot.reports.close()
-        child.run(self.handlers, options, recycling, self._watched, reports)
+        child.run(self.handlers, options, recycling, self._watched, reports, self._beside)
 
     def _with_jitter(self) -> Recycling:
         most = self.recycling.max_messages
@@ -207,9 +224,12 @@ class Supervisor:
             delay = slot.backoff.wait_after(lived)
             slot.start_at = time.monotonic() + delay
             then = "" if self._stopping else f"; another starts in {delay:.1f} s"
-            logger.error("worker process died: %s: %s%s", who, reason, then)
+            logger.error(
+                "worker process died: %s: %s%s", who, reason, then, extra=_fields("worker_died", slot)
+            )
         elif report.end == "failed":
-            logger.error("worker process failed, all stop: %s: %s", who, report.reason)
+            fields = _fields("worker_failed", slot)
+            logger.error("worker process failed, all stop: %s: %s", who, report.reason, extra=fields)
             self._error = self._error or report.reason
             self._slots.remove(slot)
             self.stop()
@@ -217,8 +237,14 @@ class Supervisor:
             logger.info("worker process ended: %s: %s", who, report.reason)
             self._slots.remove(slot)
         else:
-            logger.info("worker process replaced: %s: %s", who, report.reason)
+            fields = _fields("worker_replaced", slot)
+            logger.info("worker process replaced: %s: %s", who, report.reason, extra=fields)
             slot.start_at = -math.inf
+
+
+def _fields(event: str, slot: Slot) -> dict[str, str]:
+    """Return fields for the ``extra`` of a log record."""
+    return {"mqueue_event": event, "mqueue_subscriber": slot.name}
 
 
 def _limit(most: float) -> int | None:

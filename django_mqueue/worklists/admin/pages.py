@@ -16,7 +16,8 @@ from django.views.generic import TemplateView
 
 from ...admin.base.display import Text, duration, printable
 from ...admin.messages import payloads
-from ...admin.messages.masking import masked, sees_all
+from ...admin.messages.masking import sees_all
+from ...browse.masking import masked
 from ...policy.message_query import FailedAttempt, Inspected
 from .. import figures, states
 from ..models import WorkItem, WorkStep

@@ -70,6 +70,7 @@ def links(document: Path) -> Iterator[str]:
     text = re.sub(r"`[^`\n]*`", "", prose(document))
     yield from re.findall(r"\]\(([^)\s]+)\)", text)
     yield from re.findall(r'\bsrc(?:set)?="([^"]+)"', text)
+    yield from re.findall(r"^\[[^\]]+\]: (\S+)$", text, flags=re.MULTILINE)
 
 
 def anchors(document: Path) -> set[str]:

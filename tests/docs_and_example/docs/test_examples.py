@@ -58,6 +58,11 @@ for n in range(3, 9):
     publish("orders", {"order": n, "customer": {"id": 7}}, key="ada", id=f"order-{n}", kind="order.placed")
 """
 
+BEFORE["docs/how-to/monitor-with-prometheus.md"] = """
+from django.conf import settings
+settings.METRICS_TOKEN = "s3cret"
+"""
+
 BEFORE["docs/how-to/mask-fields.md"] = """
 import sys
 sys.modules["shop.masks"] = sys.modules["docs_example"]
@@ -104,7 +109,7 @@ AFTER = {
     "docs/how-to/mask-fields.md": """
 from django.test import override_settings
 from django_mqueue import publish
-from django_mqueue.admin.messages.masking import masked
+from django_mqueue.browse.masking import masked
 from django_mqueue.inspect import messages
 publish("orders", {"order": 1, "card": "4711"})
 publish("orders", [4711])
@@ -274,6 +279,55 @@ from django_mqueue.models import Offset
 assert not Offset.objects.filter(consumer_group="old-report").exists()
 """,
 }
+
+AFTER["docs/how-to/monitor-with-prometheus.md"] = """
+from django.core.exceptions import PermissionDenied
+from django.test import RequestFactory
+view, requests = urlpatterns[0].callback, RequestFactory()
+assert view(requests.get("/metrics", headers={"Authorization": "Bearer s3cret"})).status_code == 200
+try:
+    view(requests.get("/metrics"))
+except PermissionDenied:
+    pass
+else:
+    raise AssertionError
+"""
+
+AFTER["docs/how-to/log-as-json.md"] = """
+import io, json, logging.config
+from django_mqueue import consumer, publish
+stream = io.StringIO()
+LOGGING["handlers"]["console"]["stream"] = stream
+logging.config.dictConfig(LOGGING)
+@consumer("logged", group="billing", retry=[1])
+def bill(message):
+    raise ConnectionError("no answer")
+publish("logged", {"order": 7}, key="ada", id="order-7")
+from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.runner import Runner, RunOptions
+Runner(handlers(["logged"]), RunOptions(drain=True, max_seconds=30, name="worker-1")).run()
+records = [json.loads(line) for line in stream.getvalue().splitlines()]
+(failed,) = [record for record in records if record.get("mqueue_event") == "retried"]
+assert failed["message"].startswith("attempt failed: docs_example.bill: logged@"), failed
+shown = dict(mqueue_topic="logged", mqueue_group="billing", mqueue_subscriber="worker-1", mqueue_id="order-7",
+    mqueue_key="ada", mqueue_attempt=1, mqueue_error="ConnectionError: no answer", mqueue_retry_in=1.0)
+assert shown.items() <= failed.items(), failed
+assert [r["mqueue_event"] for r in records if r["mqueue_event"].startswith("worker")] == [
+    "worker_started", "worker_stopped"]
+"""
+
+AFTER["docs/how-to/erase-a-persons-data.md"] = """
+assert sum(one.deleted for one in erased) == 2 and not any(one.left for one in erased), erased
+from django_mqueue.models import Message
+assert not Message.objects.filter(topic__startswith="orders").exists()
+"""
+
+AFTER["docs/how-to/move-from-an-outbox.md"] = (
+    RUN_HANDLERS.replace("handlers()", "handlers(['order-events:mail'])")
+    + """
+assert seen == [row] and not published[0].created, (seen, published)
+"""
+)
 
 AFTER["docs/how-to/run-a-worklist.md"] = """
 from django.core.management import call_command

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from .blocks import DOCUMENTS, ROOT, anchors, links, name_of
+from .blocks import DOCUMENTS, ROOT, anchors, links, name_of, prose
 
 OUTSIDE = ("https://", "http://")
+REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+FILES = (f"{REPOSITORY}/blob/main/", f"{REPOSITORY.replace('github.com', 'raw.githubusercontent.com')}/main/")
+"""Beginnings of absolute links to files of this repository."""
 
 
 def target_of(document: Path, link: str) -> tuple[Path, str]:
     path, _, anchor = link.partition("#")
+    for beginning in FILES:
+        if path.startswith(beginning):
+            return ROOT / path.removeprefix(beginning), anchor
     return (document.parent / path).resolve() if path else document, anchor
 
 
@@ -20,7 +28,7 @@ def target_of(document: Path, link: str) -> tuple[Path, str]:
 def test_links_resolve(document: Path) -> None:
     """A link leads to a file of this repository, and its anchor to one of that file's headings."""
     for link in links(document):
-        if link.startswith(OUTSIDE):
+        if link.startswith(OUTSIDE) and not link.startswith(FILES):
             continue
         target, anchor = target_of(document, link)
         assert target.exists(), f"{name_of(document)}: {link}"
@@ -28,6 +36,15 @@ def test_links_resolve(document: Path) -> None:
         assert not anchor or anchor in anchors(target), (
             f"{name_of(document)}: {link}; there are {anchors(target)}"
         )
+
+
+def test_links_of_the_readme_work_on_the_package_index() -> None:
+    """The package index shows the README. Links to files are absolute, in definitions at its end."""
+    readme = ROOT / "README.md"
+    assert [link for link in links(readme) if not link.startswith(OUTSIDE)] == []
+    text = re.sub(r"`[^`\n]*`", "", prose(readme))
+    used, defined = re.findall(r"\]\[([^\]]+)\]", text), re.findall(r"^\[([^\]]+)\]: ", text, re.MULTILINE)
+    assert sorted(set(used)) == sorted(defined)
 
 
 def test_every_document_is_linked_from_the_index() -> None:

@@ -1,62 +1,37 @@
-"""Follow the tutorial as a reader does: write its files, run its commands, and compare the output."""
+"""Follow the tutorial as a reader does: type its commands, save its files, run its SQL, and compare the output.
+
+The reader installs the wheel into an empty virtual environment, so this is also the test of what users install.
+"""
 
 from __future__ import annotations
 
-import re
-import shlex
 import signal
-import subprocess
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from example_project.environment.database import FLAVOURS
+from example_project.environment.errors import EnvironmentProblem
+from example_project.environment.server import private_server
+from tests.servers import kind_of_run
+
 from .blocks import Block, blocks
-from .project import PATIENCE, TUTORIAL, Project, project_in
-
-PREPARED = ("python3 -m venv", ". venv", "python -m pip", "django-admin", "python manage.py startapp")
-"""``project_in`` has already done these steps."""
+from .project import TUTORIAL
+from .reader import OtherTerminal, Reader, shows
 
 
-class OtherTerminal:
-    """The terminal in which the reader runs a worker."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process, self.lines = process, list[str]()
-        self._news = threading.Condition()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._news:
-                self.lines.append(line)
-                self._news.notify_all()
-
-    def wait_for(self, expected: list[str]) -> None:
-        with self._news:
-            seen = self._news.wait_for(lambda: shows(expected, "".join(self.lines)), PATIENCE)
-        assert seen, f"expected {expected}, got {self.lines}"
-
-    def end(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        code = self.process.wait(PATIENCE)
-        self.close()
-        return code
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._reader.join(PATIENCE)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-
-
-def shows(expected: list[str], output: str) -> bool:
-    """Return True if the output contains the lines. ``…`` matches any text."""
-    patterns = (re.escape(line.strip()).replace("…", ".*") for line in expected)
-    return all(re.search(pattern, output) for pattern in patterns)
+@pytest.fixture
+def reader(tmp_path: Path, wheel: Path) -> Iterator[Reader]:
+    """Use a server of its own, because the tutorial creates an account and a database with fixed names."""
+    try:
+        flavour = FLAVOURS[kind_of_run()]()
+    except EnvironmentProblem as problem:
+        pytest.skip(f"no server for the tutorial: {problem}")
+    directory = tmp_path / "tutorial"
+    directory.mkdir()
+    with private_server(flavour) as server:
+        yield Reader(directory, wheel, server.place.socket)
 
 
 def commands(block: Block) -> list[tuple[str, list[str]]]:
@@ -70,38 +45,40 @@ def commands(block: Block) -> list[tuple[str, list[str]]]:
     return found
 
 
-def follow(project: Project, block: Block, background: list[OtherTerminal]) -> None:
-    """Run the commands of a console block, and compare their output."""
+def follow(reader: Reader, block: Block, background: list[OtherTerminal]) -> None:
+    """Run the commands of a console block, and compare their output. ``PROCESS`` is the newest worker."""
     for command, expected in commands(block):
-        if command.startswith(PREPARED):
-            continue
         if block.has("background"):
-            background.append(OtherTerminal(project.start(*shlex.split(command))))
+            background.append(OtherTerminal(reader.start(command)))
             background[-1].wait_for(expected)
         elif block.has("kill"):
-            assert command.startswith("kill -9 ")
+            assert command == "kill -9 PROCESS"
             assert background[-1].end(signal.SIGKILL) == -signal.SIGKILL
         elif block.has("stop"):
+            assert command == "kill PROCESS"
             assert background[-1].end(signal.SIGTERM) == 0
             background[-1].wait_for(expected)
         else:
-            output = project.run(*shlex.split(command))
+            output = reader.run(command)
             assert shows(expected, output), f"{block}: {command}\nexpected {expected}\ngot {output}"
 
 
 @pytest.mark.always
-@pytest.mark.django_db(transaction=True)
-def test_the_tutorial_works_from_its_first_step_to_its_last(tmp_path: Path) -> None:
+@pytest.mark.timeout(900)
+def test_the_tutorial_works_from_its_first_step_to_its_last(reader: Reader) -> None:
     """Each command runs in order and prints what the tutorial shows. One command kills a worker."""
     background: list[OtherTerminal] = []
-    with project_in(tmp_path, "tutorial") as project:
-        try:
-            for block in blocks(TUTORIAL):
-                if block.file is not None:
-                    project.write(block)
-                elif block.language == "console":
-                    follow(project, block, background)
-        finally:
-            for each in background:
-                each.close()
+    try:
+        for block in blocks(TUTORIAL):
+            if block.file is not None:
+                reader.save(block)
+            elif block.language == "sql":
+                reader.execute(block)
+            elif block.language == "console":
+                follow(reader, block, background)
+    finally:
+        for each in background:
+            each.close()
     assert len(background) == 2, "the tutorial starts a worker, kills it, and starts it again"
+    location = reader.run("python -c 'import django_mqueue; print(django_mqueue.__file__)'")
+    assert str(reader.directory) in location, "the tutorial uses the installed wheel"

@@ -54,8 +54,9 @@ class Visitor:
 
 
 def test_somebody_looks_at_the_queue_while_orders_come_in(example: Example) -> None:
-    address = free_address()
-    with example.start("open_shop", "--address", address, "--every", "0.05") as shop:
+    address, metrics = free_address(), free_address()
+    port = metrics.partition(":")[2]
+    with example.start("open_shop", "--address", address, "--every", "0.05", "--metrics-port", port) as shop:
         try:
             assert shop.stdout is not None
             for line in shop.stdout:
@@ -67,6 +68,8 @@ def test_somebody_looks_at_the_queue_while_orders_come_in(example: Example) -> N
             assert "Message queue" in visitor.log_in(found[1], found[2])
             wait_until(lambda: "orders" in visitor.get("/admin/django_mqueue/topic/"), "an order is placed")
             assert "mqueue" in visitor.get("/static/django_mqueue/admin.css")
+            counter = 'mqueue_messages_finished_total{group="confirmations",topic="orders"}'
+            assert counter in Visitor(metrics).get("/metrics")
             shop.send_signal(signal.SIGINT)
             rest = shop.stdout.read()
         finally:

@@ -345,7 +345,7 @@ def test_a_delivery_that_was_lost_rolls_everything_back() -> None:
             take_leases_away()
 
     with registered("orders", handle, atomic=True):
-        with pytest.raises(CommandError, match="left in partitions that other workers have leased"):
+        with pytest.raises(CommandError, match="other workers have leased their partitions"):
             run(drain_timeout=0.1)
         assert ([message.attempt for message in seen.messages], sold()) == ([1], [])
         let_leases_expire()

@@ -180,7 +180,7 @@ def test_a_batch_whose_lease_was_lost_rolls_everything_back() -> None:
             take_leases_away()
 
     with registered("orders", seen := Batches(handle), batch=True, atomic=True):
-        with pytest.raises(CommandError, match="left in partitions that other workers have leased"):
+        with pytest.raises(CommandError, match="other workers have leased their partitions"):
             run(drain_timeout=0.1)
         assert (seen.payloads, sold(), receipts()) == ([[0, 1, 2]], [], 0)
         let_leases_expire()

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -15,20 +15,24 @@ from django.db import transaction
 from django.test import override_settings
 
 from django_mqueue import (
+    Edited,
     Message,
     NotRegistered,
     OutgoingMessage,
+    RequestFailed,
     StaleDelivery,
     Subscription,
     publish,
     publish_many,
     purge,
     redrive,
+    request,
     subscribe,
     unsubscribe,
 )
 from django_mqueue.models import DeliveryState
 from django_mqueue.models import Message as Row
+from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.service import redrive as module
 from tests.support.subscribers import QUICK, consume, consume_rest, poll_until, settle_and_collect
 from tests.support.threads import Background
@@ -99,7 +103,7 @@ def test_it_may_fail_again_and_again() -> None:
         assert (letter.original_id, letter.last_error) == ("order-1", f"again {turn}")
     with Subscription(TOPIC, "billing") as subscription:
         settle_and_collect(subscription)
-    assert Row.objects.count() == 1
+    assert Row.objects.exclude(topic=ACTIONS_TOPIC).count() == 1
 
 
 def test_strict_order_holds_for_what_comes_back() -> None:
@@ -192,8 +196,42 @@ def test_an_edited_payload() -> None:
     assert seen == [ERRORS["a"]]
 
 
+@pytest.mark.usefixtures("several")
+def test_edited_headers() -> None:
+    def edit(letter: Message) -> Edited:
+        return Edited({"n": 7}, {**letter.headers, "again": True})
+
+    assert redrive(TOPIC, ids=["a"], edit=edit) == 1
+    assert redrive(TOPIC, ids=["b"], edit=lambda letter: Edited(letter.payload, {})) == 1
+    first, second = sorted(given("billing", 2), key=lambda message: message.id)
+    assert (first.payload, first.headers) == ({"n": 7}, {"h": 0, "again": True})
+    assert (second.payload["n"], second.headers) == (1, {})
+
+
+def test_an_edited_request_stays_a_request() -> None:
+    """The header that names the reply box is hidden from ``edit``, and stays."""
+    subscribe(TOPIC, "billing")
+    asking = Background(lambda: request(TOPIC, {"n": 1}, timeout=60, headers={"h": 1})).start()
+    with Subscription(TOPIC, "billing") as subscription:
+        (delivery,) = poll_until(subscription, 1)
+        delivery.reject("no")
+    with pytest.raises(RequestFailed):
+        asking.result()
+    box = Row.objects.get(topic=DEAD).metadata["headers"]["mqueue-reply-to"]
+    assert redrive(TOPIC, edit=lambda letter: Edited({"n": 2}, {**letter.headers, "h": 2})) == 1
+    redriven = Row.objects.get(topic=TOPIC, consumer_group="billing")
+    assert redriven.metadata["headers"] == {"h": 2, "mqueue-reply-to": box}
+
+
 @pytest.mark.parametrize(
-    "edit", [lambda letter: object(), lambda letter: 1 // 0, lambda letter: "x" * 2_000_000]
+    "edit",
+    [
+        lambda letter: object(),
+        lambda letter: 1 // 0,
+        lambda letter: "x" * 2_000_000,
+        lambda letter: Edited(1, cast(Any, 5)),
+        lambda letter: Edited(1, {"mqueue-reply-to": "1:x"}),
+    ],
 )
 @pytest.mark.usefixtures("several")
 def test_an_editor_that_fails_changes_nothing(edit: Any) -> None:

@@ -11,6 +11,7 @@ from django.test import override_settings
 from django_mqueue import (
     Delivery,
     NotRegistered,
+    StaleDelivery,
     Subscription,
     publish,
     purge,
@@ -18,7 +19,7 @@ from django_mqueue import (
     subscribe,
     unsubscribe,
 )
-from django_mqueue.inspect import messages, remove, send_to_front
+from django_mqueue.inspect import erase, hold, messages, remove, send_to_front
 from django_mqueue.models import DeliveryState, Message
 from tests.protocol.interleavings.sides import collect_page, ends, waits
 from tests.protocol.interleavings.steps import COMMIT, Stopped
@@ -32,7 +33,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC, GROUP = "orders", "billing"
 LOCK = "SET updated_at = GREATEST"
-MOVES: dict[str, Callable[..., int]] = {"remove": remove, "to front": send_to_front}
+CLAIMED = [("remove", True), ("remove", False), ("to front", False), ("hold", True), ("hold", False)]
+MOVES: dict[str, Callable[..., int]] = {"remove": remove, "to front": send_to_front, "hold": hold}
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +49,10 @@ def status() -> str | None:
 
 
 class TestClaims:
-    @pytest.mark.parametrize(("name", "fresh"), [("remove", True), ("remove", False), ("to front", False)])
+    @pytest.mark.parametrize(
+        ("name", "fresh"),
+        [("remove", True), ("remove", False), ("to front", False), ("hold", True), ("hold", False)],
+    )
     def test_a_claim_is_under_way(self, name: str, fresh: bool) -> None:
         """A (claim) has marked 1 and stops at its COMMIT. B waits for A, and leaves 1 to the handler that has it."""
         with worker("a") as a:
@@ -86,7 +91,10 @@ class TestClaims:
             assert claims(a) == []
             assert deliveries[0].ack()
 
-    @pytest.mark.parametrize(("name", "fresh"), [("remove", True), ("remove", False), ("to front", False)])
+    @pytest.mark.parametrize(
+        ("name", "fresh"),
+        [("remove", True), ("remove", False), ("to front", False), ("hold", True), ("hold", False)],
+    )
     def test_it_is_delivered_between_the_search_and_the_change(self, name: str, fresh: bool) -> None:
         """A has found 1 and stops before its first lock. B claims 1. A changes nothing."""
         with worker("a") as a:
@@ -111,6 +119,54 @@ class TestClaims:
             (delivery,) = ends(lambda: poll_until(other, 1))
             assert ends(delivery.ack)
             assert removal.go() == 1
+
+
+class TestHolding:
+    def test_it_is_held_between_the_choice_and_the_claim(self) -> None:
+        """A (claim) has chosen 1 and stops before its first lock. B (hold) changes 1. A gets nothing."""
+        with worker("a") as a:
+            has_one(a, False)
+            with Stopped(lambda: claim(a), "queue_partition_leases") as claiming:
+                assert ends(lambda: hold(TOPIC, group=GROUP)) == 1
+                assert claiming.go() == []
+        assert status() == "waiting"
+
+
+class TestErasing:
+    @pytest.mark.parametrize("fresh", [True, False])
+    def test_a_claim_is_under_way(self, fresh: bool) -> None:
+        """A (claim) has marked 1 and stops at its COMMIT. B (erase) waits for A, and deletes 1 with its state."""
+        with worker("a") as a:
+            has_one(a, fresh)
+            with Stopped(lambda: claim(a), COMMIT) as claiming:
+                (erased,) = waits(claiming, lambda: erase(key="k"))
+            assert (erased.deleted, erased.in_flight, erased.left) == (1, 1, 0)
+            (delivery,) = claiming.result()
+            with pytest.raises(StaleDelivery):
+                delivery.ack()
+        assert not DeliveryState.objects.exists()
+
+    @pytest.mark.parametrize("fresh", [True, False])
+    def test_it_is_being_erased(self, fresh: bool) -> None:
+        """A (erase) has deleted 1 and stops at its COMMIT. B (claim) gets nothing, without a wait. A commits."""
+        with worker("a") as a:
+            has_one(a, fresh)
+            with Stopped(lambda: erase(key="k"), COMMIT) as erasing:
+                assert ends(lambda: claims(a)) == []
+                assert erasing.go()[0].deleted == 1
+            assert claims(a) == []
+        assert not DeliveryState.objects.exists()
+
+    def test_it_is_delivered_between_the_search_and_the_change(self) -> None:
+        """A (erase) has found 1 and stops before its first lock. B claims 1. A deletes it, and B's ack is stale."""
+        with worker("a") as a:
+            has_one(a, True)
+            with Stopped(lambda: erase(key="k"), "FOR UPDATE") as erasing:
+                (delivery,) = poll_until(a, 1)
+                assert erasing.go()[0].in_flight == 1
+            with pytest.raises(StaleDelivery):
+                delivery.ack()
+        assert not DeliveryState.objects.exists()
 
 
 def has_one(subscription: Subscription, fresh: bool) -> None:
@@ -169,7 +225,7 @@ class TestOthersThatChangeIt:
         subscribe(TOPIC, GROUP)
         with Stopped(lambda: MOVES[name](TOPIC, group=GROUP, status="pending"), COMMIT) as first:
             second = waits(first, lambda: MOVES[name](TOPIC, group=GROUP, status="pending"))
-        assert (first.result(), second) == (1, 1 if name == "to front" else 0)
+        assert (first.result(), second) == (1, 0 if name == "remove" else 1)
 
     @pytest.mark.parametrize(("name", "begin"), [("remove", "gone"), ("to front", "reset")])
     def test_the_group_begins_anew(self, name: str, begin: str) -> None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -18,6 +19,7 @@ from django_mqueue import RequestFailed, Subscription, inspect, publish, publish
 from django_mqueue.protocol.waking import sockets
 from django_mqueue.protocol.waking.sockets import SleepSocket, place_of
 from django_mqueue.service import requesting
+from django_mqueue.signals import published
 from tests.features.request.asking import asked, boxes, one
 from tests.support.processes import wait_until
 from tests.support.running import Seen
@@ -97,22 +99,56 @@ def test_a_rolled_back_message_wakes_none() -> None:
         assert has_nothing(socket)
 
 
+def wakes() -> int:
+    """Return the number of hooks of the transaction that wake workers. Others count messages for metrics."""
+    return sum(hook[1].__name__ == "wake" for hook in connection.run_on_commit)
+
+
 def test_many_messages_of_a_transaction_share_a_wake_up() -> None:
     """The savepoint of the second message is rolled back, but that of the third is not."""
     with listening("orders") as socket:
         with transaction.atomic():
             publish("orders", 1)
             publish("orders", 1)
-            assert len(connection.run_on_commit) == 1
+            assert wakes() == 1
             with transaction.atomic():
                 publish("others", 2)
                 publish("orders", 2)
                 transaction.set_rollback(True)
-            assert len(connection.run_on_commit) == 1
+            assert wakes() == 1
             with transaction.atomic():
                 publish("others", 3)
             publish("orders", 3)
-            assert len(connection.run_on_commit) == 3
+            assert wakes() == 2
+        assert is_woken(socket)
+
+
+def test_other_hooks_do_not_add_wake_ups() -> None:
+    """A receiver of the signal ``published`` adds a hook for each message."""
+    told: list[Any] = []
+    published.connect(lambda **details: told.append(details), weak=False, dispatch_uid="wakes")
+    try:
+        with transaction.atomic():
+            for number in range(5):
+                publish("orders", number)
+            with transaction.atomic():
+                publish("orders", 5)
+            publish("orders", 6)
+            assert wakes() == 1
+    finally:
+        published.disconnect(dispatch_uid="wakes")
+    assert len(told) == 7
+
+
+def test_a_wake_up_of_a_savepoint_that_is_rolled_back_does_not_count() -> None:
+    with listening("orders") as socket:
+        with transaction.atomic():
+            with transaction.atomic():
+                publish("orders", 1)
+                transaction.set_rollback(True)
+            publish("others", 2)
+            publish("orders", 3)
+            assert wakes() == 2
         assert is_woken(socket)
 
 

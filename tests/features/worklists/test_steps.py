@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import transaction
+from django.test import override_settings
 
 from django_mqueue.testing import drain, published
 from django_mqueue.worklists import ItemChanged, State, TransitionNotAllowed, WorkItem, Worklist, bulk
@@ -35,6 +36,12 @@ class TestTake:
         payload = published("worklist.refunds")[-1].payload
         assert payload["step"] == "taken"
         assert (payload["by"], payload["assignee"], payload["comment"]) == ("ann", "ann", "mine")
+
+    @override_settings(MQUEUE={"TOPICS": {"worklist.refunds": {"REQUIRE_TRANSACTION": True}}})
+    def test_a_step_brings_the_transaction_that_its_message_needs(self, refunds: type[Worklist]) -> None:
+        item = an_item()
+        item.take(by=user("ann", "take"))
+        assert published("worklist.refunds")[-1].payload["step"] == "taken"
 
     def test_a_step_is_rolled_back_with_its_message(self, refunds: type[Worklist]) -> None:
         item = an_item()

@@ -1,12 +1,12 @@
-"""Walks of an operator who removes messages from a group's backlog or sends them to its front."""
+"""Walks of an operator who removes messages, erases them, or sends them to the front."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django_mqueue.inspect import remove, send_to_front
+from django_mqueue.inspect import erase, remove, send_to_front
 
-from .looks import Seen, states
+from .looks import Seen, payloads, states
 from .walks import DONE, FIRST, Scene, Stage, walk
 
 
@@ -42,3 +42,15 @@ def send_one_to_the_front(scene: Scene) -> Iterator[None]:
     one_waits_and_one_is_new(scene)
     yield
     send_to_front(scene.topic, group=FIRST, key="k", status="pending")
+
+
+@walk(
+    lambda topic: (*payloads(topic), *states(topic, "acked")),
+    Stage((0, 1, (False,)), {0: 2, 1: 1}),
+    Stage((), {}, {}),
+)
+def erase_one_that_waits_and_one_that_is_new(scene: Scene) -> Iterator[None]:
+    """Neither group gets the messages after the commit. No delivery state stays behind."""
+    one_waits_and_one_is_new(scene)
+    yield
+    erase(topic=scene.topic, key="k")

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from unittest import mock
+
+from django.utils import timezone
 
 from django_mqueue import (
     Delivery,
@@ -29,7 +32,7 @@ from django_mqueue import (
     subscribe,
     unsubscribe,
 )
-from django_mqueue.inspect import remove, send_to_front
+from django_mqueue.inspect import delay, erase, hold, redeliver, remove, send_to_front, unhold
 from django_mqueue.service import requesting
 from tests.support.subscribers import poll_until
 from tests.support.transactions import Background
@@ -113,38 +116,38 @@ def _(scene: Scene) -> Call:
     return lambda: publish_many(scene.topic, range(500))
 
 
-@budget("subscribe", statements=14, commits=1)
+@budget("subscribe", statements=15, commits=1)
 def _(scene: Scene) -> Call:
     return lambda: subscribe(scene.topic, scene.group)
 
 
-@budget("unsubscribe", statements=17, commits=1)
+@budget("unsubscribe", statements=18, commits=1)
 def _(scene: Scene) -> Call:
     scene.delivery().ack()
     return lambda: unsubscribe(scene.topic, scene.group)
 
 
-@budget("pause", statements=3, commits=1)
+@budget("pause", statements=4, commits=1)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     return lambda: pause(scene.topic, scene.group)
 
 
-@budget("resume", statements=3, commits=1)
+@budget("resume", statements=4, commits=1)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     pause(scene.topic, scene.group)
     return lambda: resume(scene.topic, scene.group)
 
 
-@budget("reset", statements=21, commits=3)
+@budget("reset", statements=22, commits=3)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     publish(scene.topic, 1, key="k")
     return lambda: reset(scene.topic, scene.group, "latest")
 
 
-@budget("release", statements=4, commits=1)
+@budget("release", statements=5, commits=1)
 def _(scene: Scene) -> Call:
     scene.delivery()
     return lambda: release(scene.topic, scene.group, subscriber="w")
@@ -188,21 +191,56 @@ def _(scene: Scene) -> Call:
     return lambda: request(scene.topic, 1, key="k")
 
 
-@budget("inspect.remove", statements=10, commits=1)
+@budget("inspect.remove", statements=11, commits=1)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     publish(scene.topic, 1, key="k", id="one")
     return lambda: remove(scene.topic, group=scene.group, key="k", id="one", status="pending")
 
 
-@budget("inspect.send_to_front", statements=12, commits=1)
+@budget("inspect.send_to_front", statements=13, commits=1)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     publish(scene.topic, 1, key="k", id="one")
     return lambda: send_to_front(scene.topic, group=scene.group, key="k", id="one", status="pending")
 
 
-@budget("Subscription.open", statements=22, commits=3)
+@budget("inspect.delay", statements=13, commits=1)
+def _(scene: Scene) -> Call:
+    subscribe(scene.topic, scene.group)
+    publish(scene.topic, 1, key="k", id="one")
+    tomorrow = timezone.now() + timedelta(days=1)
+    return lambda: delay(scene.topic, tomorrow, group=scene.group, key="k", id="one", status="pending")
+
+
+@budget("inspect.hold", statements=13, commits=1)
+def _(scene: Scene) -> Call:
+    subscribe(scene.topic, scene.group)
+    publish(scene.topic, 1, key="k", id="one")
+    return lambda: hold(scene.topic, group=scene.group, key="k", id="one", status="pending")
+
+
+@budget("inspect.unhold", statements=9, commits=1)
+def _(scene: Scene) -> Call:
+    subscribe(scene.topic, scene.group)
+    publish(scene.topic, 1, key="k", id="one")
+    hold(scene.topic, group=scene.group)
+    return lambda: unhold(scene.topic, group=scene.group, key="k", id="one", status="waiting")
+
+
+@budget("inspect.redeliver", statements=10, commits=1)
+def _(scene: Scene) -> Call:
+    scene.delivery().ack()
+    return lambda: redeliver(scene.topic, group=scene.group, key="k", id="one")
+
+
+@budget("inspect.erase", statements=14, commits=1)
+def _(scene: Scene) -> Call:
+    scene.delivery()
+    return lambda: erase(topic=scene.topic, key="k")
+
+
+@budget("Subscription.open", statements=23, commits=3)
 def _(scene: Scene) -> Call:
     return Subscription(scene.topic, scene.group, "w").open
 

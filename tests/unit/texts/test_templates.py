@@ -116,9 +116,9 @@ def test_a_script_has_no_text(path: Path) -> None:
     assert not SET_TEXT.search(code)
 
 
-def test_the_overview_has_the_texts_of_its_script() -> None:
+def test_pages_have_the_texts_of_their_script() -> None:
     script = (PACKAGE / "static/django_mqueue/refresh.js").read_text()
     calls = " ".join(re.findall(r"\btext\((.*)", script))
     names = {re.sub(r"(?!^)([A-Z])", r"-\1", name).lower() for name in re.findall(r'"([A-Z]\w+)"', calls)}
-    template = next(path for path in TEMPLATES if path.name == "overview.html").read_text()
+    template = next(path for path in TEMPLATES if path.name == "refresh_bar.html").read_text()
     assert set(re.findall(r"data-text-([\w-]+)=", template)) == names - {"abort-error"}

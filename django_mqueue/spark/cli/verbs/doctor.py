@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from django.core.checks import ERROR
 from django.db import DatabaseError, InterfaceError, connections
 
 from ....checks import server_problems
@@ -100,7 +101,8 @@ def _database(what: str, parameters: ConnectionParameters) -> Iterator[Finding]:
         with connected(parameters) as using:
             yield Finding(what, True, f"{parameters.where()}: {_server(using)}")
             for problem in server_problems(using) if settings.configured else ():  # reads the settings
-                yield Finding(what, None, str(problem.msg).replace(repr(using), "it"))
+                ok = False if problem.level >= ERROR else None
+                yield Finding(what, ok, str(problem.msg).replace(repr(using), "it"))
             subject = "topics"
             topics = sorted(bulk.topics(using))
             more = f" and {len(topics) - TOPICS_SHOWN} more" if len(topics) > TOPICS_SHOWN else ""

@@ -33,19 +33,25 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--address", default="127.0.0.1:8000", help="where the admin is served")
+        parser.add_argument(
+            "--metrics-port", type=int, metavar="PORT", help="where the worker serves metrics for Prometheus"
+        )
         parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="between two orders")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not 0 < options["every"] < float("inf"):
             raise CommandError("--every must be more than 0 seconds")
-        address, password = options["address"], token_urlsafe(9)
+        address, port, password = options["address"], options["metrics_port"], token_urlsafe(9)
+        metrics = [] if port is None else ["--metrics-address", "127.0.0.1", "--metrics-port", str(port)]
         _operator(password)
         try:
             with (
-                workers([f"shop-{token_hex(4)}"], *WORK, "--verbosity", "0") as started,
+                workers([f"shop-{token_hex(4)}"], *WORK, *metrics, "--verbosity", "0") as started,
                 _served(address) as server,
             ):
                 self._say(f"The admin: http://{address}/admin/django_mqueue/")
+                if metrics:
+                    self._say(f"The metrics: http://127.0.0.1:{port}/metrics")
                 self._say(f"Log in as {USER} with the password {password}")
                 self._say(
                     "Orders come in. Some cards do not work: see the dead letters. Ctrl-C closes the shop."

@@ -22,7 +22,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a dead letter has the mask of the topic that its row names",
         "after `DLQ_SUFFIX` changes, every user sees the values that the mask hides",
-        "admin/messages/masking.py",
+        "browse/masking.py",
         "for topic in (message.original_topic, message.topic) if topic",
         "for topic in (message.topic,) if topic",
         "admin/test_letters_masked.py::"

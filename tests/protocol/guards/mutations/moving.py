@@ -21,8 +21,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a release locks the lease",
         "a worker takes the lease between the check and the release, and loses it without notice",
         "service/releasing.py",
-        "free += session.run(alias, partial(leases.set_free, seen=some))",
-        "free += session.single(alias, partial(leases.set_free, seen=some))",
+        "freed_now = session.run(alias, partial(set_free, some=some))",
+        "freed_now = session.single(alias, partial(set_free, some=some))",
         "protocol/guards/test_moved_by_hand.py::test_a_release_holds_the_lease",
     ),
     mutation(
@@ -132,5 +132,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if strict and (name in context.stale_waiting or name in context.needs_log_read):",
         "if strict and name in context.stale_waiting:",
         f"{_INSPECT}/test_to_front.py::test_in_strict_order_what_was_not_read_yet_comes_first",
+    ),
+    mutation(
+        "a message is erased while no claim of its groups is in progress",
+        "a worker claims the message while it is erased, and its delivery state stays behind",
+        "browse/erasing.py",
+        "        offsets.lock_registration(cursor, group, topic)\n",
+        "        pass\n",
+        f"{_INSPECT}/test_races.py::TestErasing::test_it_is_being_erased[True]",
+    ),
+    mutation(
+        "a held message is not delivered although its worker knows it",
+        "a worker that has read the message delivers it before `unhold`",
+        "store/delivery_state.py",
+        "AND in_flight = 0 AND invisible_until <= {NOW_MS})",
+        "AND in_flight = 0)",
+        f"{_INSPECT}/test_races.py::TestHolding::test_it_is_held_between_the_choice_and_the_claim",
     ),
 )

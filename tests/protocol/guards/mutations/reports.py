@@ -50,7 +50,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an alarm reports many dead letters in a short time",
         "hundreds of messages are dead-lettered within minutes, and the overview shows no alarm",
-        "admin/topics/alarms.py",
+        "stats/alarms.py",
         "(figures.dead_lately.value >= DEAD_LETTERS,",
         "(figures.dead_lately.value >= 1 << 40,",
         "admin/test_overview.py::test_many_dead_letters_at_once_are_an_alarm",

@@ -68,8 +68,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "only the server of a session lock judges it",
         "on another node of a cluster, every lock looks free and every silent worker dead",
         "store/connection/session_lock.py",
-        "CASE WHEN LEFT(session_lock, 23) = {_prefix(using)} THEN",
-        "CASE WHEN session_lock <> '' THEN",
+        "CASE WHEN LEFT(session_lock, 23) = {_prefix(using)} THEN IS_FREE_LOCK",
+        "CASE WHEN session_lock <> '' THEN IS_FREE_LOCK",
         f"{_DEAD}::test_a_lock_of_another_server_says_nothing",
     ),
     mutation(

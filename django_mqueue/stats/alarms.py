@@ -10,9 +10,8 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ...inspect import GroupFigures, Hold, KnownTopic, TopicFigures
-from ...stats.results import LATELY
-from ..base.display import age, duration, number
+from .results import LATELY, GroupFigures, Hold, KnownTopic, TopicFigures
+from .texts import age, duration, number
 
 NOTHING = timedelta()
 A_WHILE = timedelta(minutes=10)
@@ -93,7 +92,7 @@ def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
         slow = _("%(alarm)s; 95 of 100 messages take %(time)s or less") % {
             "alarm": slow, "time": duration(figures.usual),
         }  # fmt: skip
-    busy = _("All threads of a worker are busy: a delivered message has waited for %(time)s")
+    busy = _("All threads of a subscriber are busy: a delivered message has waited for %(time)s")
     # A paused group makes no progress. Neither does a group that waits for retries and has no message in flight.
     has_work = figures.pending.value and (figures.in_flight.value or not figures.waiting.value)
     quiet = min(figures.quiet_for or NOTHING, figures.oldest_age or NOTHING)
@@ -143,7 +142,7 @@ def of_blocker(blocker: Hold) -> Alarm | None:
     if reason == "no_group":
         return Alarm(_("Nothing is deleted: no group is registered"))
     if reason == "no_collector":
-        text = _("Nothing is deleted while no worker of any group is alive")
+        text = _("Nothing is deleted while no subscriber of any group is alive")
     elif reason == "collecting":
         text = _("Deletion is late")
     else:

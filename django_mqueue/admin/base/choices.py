@@ -1,0 +1,56 @@
+"""Names to choose from in search forms: the topics and the groups that exist."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from django import forms
+from django.utils.translation import gettext as _
+
+from ... import conf
+from ...stats import topic_list
+from ...stats.caching import cached
+from .display import listed, printable
+
+MOST = 500
+"""The maximum number of names in each list. Other names can be typed."""
+KNOWN = 10
+"""Seconds for which the names stay in Django's cache."""
+LISTS = {"topic": "mqueue-topics", "consumer_group": "mqueue-groups"}
+"""The id of the list of names for each column."""
+ALIKE = 3
+
+
+def topic_input(size: int = 18) -> forms.TextInput:
+    return forms.TextInput({"size": size, "list": LISTS["topic"]})
+
+
+def group_input(size: int = 14) -> forms.TextInput:
+    return forms.TextInput({"size": size, "list": LISTS["consumer_group"]})
+
+
+def names() -> tuple[list[str], list[str]]:
+    """Return the first topics and groups, by name."""
+    using = conf.database()
+    found: tuple[list[str], list[str]] = cached(using, ("names",), KNOWN, lambda: _names(using))
+    return found
+
+
+def _names(using: str) -> tuple[list[str], list[str]]:
+    known = topic_list.known_topics(using)
+    groups = {group for one in known.values() for group in one.groups}
+    return sorted(known)[:MOST], sorted(groups)[:MOST]
+
+
+def no_such_topic(topic: str) -> str | None:
+    """Return a text with similar names if no such topic exists, else None."""
+    existing = topic_list.names(conf.database())
+    if topic in existing:
+        return None
+    text = _("There is no topic %(topic)s.") % {"topic": printable(topic)}
+    similar = get_close_matches(topic, sorted(existing), ALIKE)
+    if not similar:
+        return text
+    return (
+        text + " " + _("Similar names: %(names)s.") % {"names": listed([printable(one) for one in similar])}
+    )

@@ -1,0 +1,150 @@
+"""The operations on a scheduled message: cancel it, and give it another time."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib.admin.models import DELETION
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ... import conf
+from ...browse.timeline import MessageTimeline, message_timeline
+from ...models import Message
+from ...policy.durations import Due, due_of
+from ...policy.message_query import SCHEDULED
+from ...service.actions import Author
+from ...service.scheduling import change_row
+from ..base.display import local_time
+from ..base.forms import OFFSET_MAX, Moment
+from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
+from ..base.urls import allowed_url
+
+
+class ScheduledForm(forms.Form):
+    """The offset of the scheduled message. It changes when the message is moved into its topic."""
+
+    offset = forms.IntegerField(min_value=1, max_value=OFFSET_MAX, widget=forms.HiddenInput)
+
+
+class RescheduleForm(ScheduledForm):
+    at = Moment(label=gettext_lazy("New time"))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        zone = timezone.get_current_timezone_name()
+        self.fields["at"].help_text = _("In the time zone %(zone)s.") % {"zone": zone}
+
+
+class _ScheduledOperation(Operation):
+    form_class: ClassVar[type[forms.Form]] = ScheduledForm
+
+    def change(self, data: Data, due: Due | None) -> MessageTimeline:
+        found = _found(data["offset"])
+        row = (found.partition, found.id, found.message.target or "")
+        author = Author(self.user_name, self.reason)
+        if not change_row(found.topic, row, due, author=author, using=conf.database()):
+            raise Refused(_gone())
+        return found
+
+    def subject(self, data: Data) -> Subject:
+        offset = data["offset"]
+        found = message_timeline(conf.database(), offset, payload_limit=_no_payload, groups=1)
+        return Subject(Message, str(offset), f"{found.topic}@{offset}" if found else str(offset))
+
+    def back(self, data: Data | None) -> str | None:
+        return allowed_url(self.request, "message_changelist")
+
+
+class CancelMessage(_ScheduledOperation):
+    route, url_name = "cancel", "cancel_message"
+    title = gettext_lazy("Cancel a scheduled message")
+    flag = DELETION
+
+    def plan(self, data: Data) -> Plan:
+        found = _found(data["offset"])
+        means = [_("The message is deleted and will never be delivered. This cannot be undone.")]
+        if found.message.attempts:
+            means = [
+                _(
+                    "It is the retry of a message that has failed. Group %(group)s will not receive the message again,"
+                    " and it does not become a dead letter. This cannot be undone."
+                )
+                % {"group": found.message.target or ""}
+            ]
+        what = _("Cancel message %(offset)s of topic %(topic)s, which is due at %(time)s?") % {
+            "offset": data["offset"], "topic": found.topic, "time": local_time(found.message.available_at),
+        }  # fmt: skip
+        return Plan(what, means, button=_("Cancel the message"), is_destructive=True)
+
+    def perform(self, data: Data) -> Result:
+        found = self.change(data, None)
+        names = {"offset": data["offset"], "topic": found.topic, "id": found.message.id}
+        return Result(_("Message %(offset)s of topic %(topic)s (id %(id)s) is cancelled.") % names)
+
+
+class RescheduleMessage(_ScheduledOperation):
+    route, url_name = "reschedule", "reschedule_message"
+    title = gettext_lazy("Reschedule a message")
+    form_class = RescheduleForm
+    next_button = gettext_lazy("Preview")
+
+    def form(self, data: Any) -> forms.Form:
+        """Return the form. Without a new time, it shows the current one."""
+        form = super().form(data)
+        offset = ScheduledForm(data)
+        if not form.is_bound and offset.is_valid():
+            try:
+                at = _found(offset.cleaned_data["offset"]).message.available_at
+            except Refused:
+                return form
+            form.initial["at"] = f"{timezone.localtime(at):%Y-%m-%dT%H:%M:%S}"
+        return form
+
+    def plan(self, data: Data) -> Plan:
+        found = _found(data["offset"])
+        what = _("Deliver message %(offset)s of topic %(topic)s at %(new)s instead of %(time)s?") % {
+            "offset": data["offset"], "topic": found.topic, "new": local_time(data["at"]),
+            "time": local_time(found.message.available_at),
+        }  # fmt: skip
+        is_past = data["at"] <= timezone.now()
+        warnings = [_("This time is in the past: the message is due at once.")] if is_past else []
+        return Plan(what, warnings=warnings, button=_("Reschedule"))
+
+    def perform(self, data: Data) -> Result:
+        found = self.change(data, due_of(None, data["at"]))
+        names = {"offset": data["offset"], "topic": found.topic, "time": local_time(data["at"])}
+        return Result(_("Message %(offset)s of topic %(topic)s is now due at %(time)s.") % names)
+
+    def back(self, data: Data | None) -> str | None:
+        offset = None if data is None else data["offset"]
+        return allowed_url(self.request, "message_change", offset) if offset else super().back(data)
+
+
+def scheduled_tools(request: HttpRequest, offset: int) -> list[tuple[str, str]]:
+    """Return (title, URL) of the operations on a scheduled message that the user may use."""
+    pages = {"reschedule_message": _("Reschedule"), "cancel_message": _("Cancel the message")}
+    found = [(title, allowed_url(request, page, offset=offset)) for page, title in pages.items()]
+    return [(title, url) for title, url in found if url]
+
+
+def _no_payload(topic: str) -> int:
+    return 1
+
+
+def _gone() -> str:
+    return _(
+        "The message is no longer scheduled: it was moved into its topic, or cancelled, or does not exist. Nothing was"
+        " changed."
+    )
+
+
+def _found(offset: int) -> MessageTimeline:
+    """Return the message. Raises ``Refused`` if it is not scheduled."""
+    found = message_timeline(conf.database(), offset, payload_limit=_no_payload, groups=1)
+    if found is None or found.message.status != SCHEDULED:
+        raise Refused(_gone())
+    return found

@@ -1,0 +1,66 @@
+"""Facts for lists of dead letters: the total, the beginnings of payloads, and the neighbours of a dead letter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..policy.dead_letter_filter import DeadLetterQuery
+from ..policy.message_query import DEAD, Inspected
+from ..service import message_views
+from ..store.connection import session
+from ..store.queries import message_pages
+from .dead_letters import COUNT_MOST, END, SEARCH_ROWS, Count, bounded_walk, count, page
+
+TOTAL_SECONDS = 0.05
+"""Seconds after which a total is no longer exact."""
+GROWTH = 4
+
+
+def total(using: str, query: DeadLetterQuery) -> Count:
+    """Count the selected dead letters exactly, if that takes less than about ``TOTAL_SECONDS``.
+
+    By an index, the count of each group has a maximum, which grows while the counts are fast enough.
+    """
+    begun, most = time.monotonic(), COUNT_MOST
+    found = count(using, query, END - 1, seconds=TOTAL_SECONDS, most=most)
+    while (
+        found.is_more and query.is_group_or_all and (time.monotonic() - begun) * (1 + GROWTH) < TOTAL_SECONDS
+    ):
+        most *= GROWTH
+        found = count(using, query, END - 1, most=most)
+    return found
+
+
+def neighbours(using: str, query: DeadLetterQuery, offset: int) -> tuple[int | None, int | None]:
+    """Return the offsets of the previous and the next selected dead letter of the list, which begins with the newest.
+
+    None: there is none, or the search ended at its limits.
+    """
+    chunk = 2 if query.is_group_or_all else None
+    previous = None
+    with session.migration_errors(using):
+        for step in bounded_walk(using, query, (offset, END), SEARCH_ROWS, newest_first=False, chunk=chunk):
+            if step.found:
+                previous = step.found[0].offset
+                break
+    following = page(using, query, offset, limit=1).summaries
+    return previous, following[0].offset if following else None
+
+
+def beginnings(using: str, topic: str, offsets: Sequence[int], payload_limit: int) -> dict[int, Inspected]:
+    """Return the dead letters of a topic at these offsets, for masks, with at most the beginning of each payload."""
+    if not offsets:
+        return {}
+    with session.migration_errors(using):
+        rows = message_pages.rows(using, list(offsets))
+        bodies = message_pages.payloads(using, list(rows), payload_limit)
+    found = {}
+    for offset, (body, size) in bodies.items():
+        row = rows[offset]
+        row["size"] = size
+        message_views.decode_row(row, DEAD)
+        message = message_views.to_inspected(row, body, topic=topic, group=None, location=DEAD)
+        found[offset] = replace(message, offset=offset)
+    return found

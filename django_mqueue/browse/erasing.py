@@ -1,0 +1,138 @@
+"""Erase messages from all topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from django.db.backends.utils import CursorWrapper
+
+from .. import conf
+from ..policy.message_query import DEAD, SCHEDULED, Inspected, MessageQuery, message_query
+from ..policy.names import scheduled_topic
+from ..service.actions import Author, BulkRecord
+from ..service.registration import topic_limit
+from ..stats import topic_list
+from ..store import delivery_state, garbage, offsets
+from ..store.connection import session
+from ..store.queries.partition_walk import Found
+from .message_search import CHUNK, Search
+
+
+@dataclass(frozen=True)
+class ErasedTopic:
+    """The messages of one topic that were erased. ``topic``: where they were stored, for example ``orders_dlq``.
+
+    ``found``: their number before. ``deleted``: with their delivery state. ``in_flight``: deliveries of these that a
+    handler had. ``left``: messages that a second search found.
+    """
+
+    topic: str
+    found: int
+    deleted: int = 0
+    in_flight: int = 0
+    left: int = 0
+
+
+class _Part(NamedTuple):
+    """A topic where messages are stored, and the search for them."""
+
+    stored_in: str
+    query: MessageQuery
+
+
+def erase(
+    *,
+    key: str | None = None,
+    id: str | None = None,
+    topic: str | None = None,
+    filter: Mapping[str, Any] | Callable[[Inspected], Any] | None = None,
+    dry_run: bool = False,
+    by: str = "",
+    why: str = "",
+    using: str | None = None,
+    **payload: Any,
+) -> list[ErasedTopic]:
+    """Delete messages from the log, the scheduled messages and the dead letters: for example, a person's data.
+
+    * ``key``, ``id``, ``filter``, ``payload__…``: select messages, as for ``messages``. Give at least one of them. An
+      index finds a key or an id. The others read all messages.
+    * ``topic``: None searches all topics.
+    * ``dry_run``: only count.
+    * ``by``, ``why``: the author and the reason, for the record of actions, which does not contain the selection.
+
+    No group gets the messages after that, also those that it was not done with. If a handler has one, its ack raises
+    ``StaleDelivery``; the writes of an atomic handler are rolled back.
+
+    Afterwards a second search counts what is ``left``: another transaction had locked it, or it was published
+    meanwhile. Returns one ``ErasedTopic`` for each topic with such messages. Replies, archives, and what handlers have
+    stored are not erased.
+
+    Each transaction deletes a few hundred messages, so an interrupted call can be repeated. Raises ``TypeError`` or
+    ``ValueError``.
+    """
+    if key is None and id is None and filter is None and not payload:
+        raise TypeError("erase needs a selection: give key, id, filter or a path such as payload__customer")
+    alias, author = conf.database(using), Author(by, why)
+    filters = {"key": key, "id": id, "filter": filter, **payload}
+    with session.migration_errors(alias):
+        topics = sorted(topic_list.known_topics(alias)) if topic is None else [topic]
+        queries = [message_query(one, filters, topic_limit=topic_limit()) for one in topics]
+        done = [
+            _erase_part(alias, part, author, dry_run=dry_run) for query in queries for part in _parts(query)
+        ]
+    return [one for one in done if one.found]
+
+
+def _parts(query: MessageQuery) -> Iterator[_Part]:
+    topic = query.topic
+    for status, stored_in in (
+        (None, topic), (SCHEDULED, scheduled_topic(topic)), (DEAD, conf.dead_letter_topic(topic)),
+    ):  # fmt: skip
+        yield _Part(stored_in, replace(query, status=status))
+
+
+def _erase_part(using: str, part: _Part, author: Author, *, dry_run: bool) -> ErasedTopic:
+    found = deleted = in_flight = 0
+    bulk = BulkRecord(author, "erase", part.query.topic, stored_in=part.stored_in)
+    for batch in _batches(using, part.query):
+        found += len(batch)
+        if not dry_run:
+            gone, running = session.run(
+                using, partial(_erase_batch, topic=part.stored_in, batch=batch, bulk=bulk)
+            )
+            bulk.committed(gone)
+            deleted, in_flight = deleted + gone, in_flight + running
+    bulk.end(using)
+    left = 0 if dry_run or not found else sum(map(len, _batches(using, part.query)))
+    return ErasedTopic(part.stored_in, found, deleted, in_flight, left)
+
+
+def _batches(using: str, query: MessageQuery) -> Iterator[list[Found]]:
+    search = Search(using, query, newest_first=False)
+    for step in search.source.walk(None, CHUNK):
+        if batch := [found for found, _, _ in search.read(step, payloads=False)]:
+            yield batch
+
+
+def _erase_batch(
+    cursor: CursorWrapper, *, topic: str, batch: list[Found], bulk: BulkRecord
+) -> tuple[int, int]:
+    """Delete messages. Return their number, and how many deliveries of them were in flight.
+
+    The registrations of the topic's groups are locked, so that no claim is in progress or begins.
+    """
+    groups = sorted(garbage.starts(cursor, topic))
+    for group in groups:
+        offsets.lock_registration(cursor, group, topic)
+    free = garbage.lock_free(cursor, [one.offset for one in batch])
+    messages = [(one.partition, one.offset) for one in batch if one.offset in free]
+    if not messages:
+        return 0, 0
+    in_flight = sum(delivery_state.count_in_flight(cursor, group, topic, messages) for group in groups)
+    garbage.delete(cursor, topic, groups, [offset for _, offset in messages])
+    garbage.delete_empty_positions(cursor, topic, sorted({partition for partition, _ in messages}))
+    bulk.batch(cursor, len(messages))
+    return len(messages), in_flight

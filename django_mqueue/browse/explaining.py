@@ -1,0 +1,192 @@
+"""Sentences that say where a message is for a group, and why it is not delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from ..policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Inspected
+from ..policy.outcomes import (  # fmt: skip
+    BEFORE_START,
+    DEAD_LETTERED,
+    HANDLED,
+    NOT_RECORDED,
+    REDRIVEN,
+    REMOVED,
+    SET_ASIDE,
+    SKIPPED,
+)
+from .obstacles import Facts
+from .reasons import HURRY, REDRIVE, START_WORKER, SUBSCRIBE, UNHOLD, Reasons, is_at_the_front, is_held, time
+from .timeline import GroupView, MessageTimeline
+
+EXPLANATIONS = {
+    SKIPPED: gettext_lazy("The handler's filter excluded it: no handler received it."),
+    DEAD_LETTERED: gettext_lazy(
+        "It became a dead letter, which was purged, or was redriven as a message that is now deleted."
+    ),
+    REDRIVEN: gettext_lazy("It became a dead letter, and was redriven."),
+    REMOVED: gettext_lazy("It was removed by hand: no handler received it after that."),
+    SET_ASIDE: gettext_lazy("Its retry was parked outside the log, and was then moved back or removed."),
+    BEFORE_START: gettext_lazy("The group's start position is after it."),
+    NOT_RECORDED: gettext_lazy("The group's position is after it, but no delivery is recorded."),
+}
+"""Explanations for messages that are done although no handler has finished them."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The state of a message for one group.
+
+    ``state``: sentences about its state, with their times. ``reasons``: sentences that say why it is not delivered or
+    not finished. ``remedy``: one of the remedies in ``reasons``; None if nothing is needed. ``first``: the offset of
+    the first message that must be finished before, if that is a reason.
+    """
+
+    group: str
+    state: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
+    remedy: str | None = None
+    first: int | None = None
+
+    @property
+    def text(self) -> str:
+        return " ".join([*self.state, *self.reasons])
+
+
+def status_text(state: GroupView) -> str:
+    """Return a sentence about the message's status for the group, without times, or ""."""
+    view = state.view
+    if not state.is_for:
+        return _("It is not for this group.")
+    if is_held(state):
+        return _("An operator holds it.")
+    if state.parked_retry is not None:
+        return _("Its retry is parked outside the log until it is due.")
+    if view.status == DONE:
+        return str(EXPLANATIONS.get(view.outcome or "", ""))
+    if view.status == PENDING:
+        return _("Not delivered yet.")
+    if view.status == WAITING and is_at_the_front(view):
+        return _("It is due now, as the next message of its key.")
+    return ""
+
+
+def explain(
+    found: MessageTimeline,
+    state: GroupView,
+    facts: Facts | None,
+    *,
+    strict: bool | None = None,
+    shown: Callable[[Inspected], Inspected] = lambda message: message,
+) -> Explanation:
+    """Return the explanation for one group.
+
+    ``facts``: of the group, from ``obstacles.facts``; None if the message is done. ``strict``: whether the group's
+    handler is strict; None if this is unknown. ``shown``: masks a message.
+    """
+    view = state.view
+    sentences = [text for text in (status_text(state), *_times(found, state, facts)) if text]
+    if state.is_for and (view.status in (WAITING, DEAD) or state.parked_retry is not None):
+        seen = shown(replace(found.message, errors=view.errors, group=state.group, status=view.status))
+        sentences += _last_error(seen)
+    reasons, remedy, first = Reasons(found, state, facts, strict).all()
+    return Explanation(state.group, tuple(sentences), tuple(reasons), remedy, first)
+
+
+def _last_error(message: Inspected) -> list[str]:
+    """Return a sentence about the last failed attempt, if there is one."""
+    return [
+        _("Attempt %(attempt)s failed: %(error)s")
+        % {"attempt": last.attempt or "?", "error": last.error.partition("\n")[0]}
+        for last in message.errors[-1:]
+    ]
+
+
+def _times(found: MessageTimeline, state: GroupView, facts: Facts | None) -> Iterator[str]:
+    """Yield sentences about the times of the message's deliveries."""
+    view = state.view
+    if not state.is_for or is_held(state):
+        return
+    if state.parked_retry is not None:
+        values = {"offset": state.parked_retry.offset, "time": time(state.parked_retry.available_at)}
+        yield _("It is scheduled message %(offset)s, due at %(time)s.") % values
+        return
+    values = {"subscriber": view.delivered_to, "attempt": view.attempts, "time": time(view.done_at)}
+    if view.status == DEAD:
+        values |= {"offset": view.dead_letter or "", "count": view.failures}
+        text = ngettext(
+            "It is dead letter %(offset)s since %(time)s, after %(count)s failed attempt.",
+            "It is dead letter %(offset)s since %(time)s, after %(count)s failed attempts.",
+            view.failures,
+        )
+        yield text % values
+    elif view.status == DONE and view.outcome == HANDLED:
+        yield _("%(subscriber)s finished it at %(time)s, in attempt %(attempt)s.") % values
+    elif view.status == DONE and view.done_at is not None:
+        yield _("It has been done since %(time)s.") % values
+    elif view.status == IN_FLIGHT:
+        attempt = view.attempts if facts is None or facts.is_handed else view.attempts + 1
+        values |= {"attempt": attempt, "time": time(view.delivered_at), "until": time(view.invisible_until)}
+        yield _("%(subscriber)s has had it since %(time)s, in attempt %(attempt)s.") % values
+        if facts is not None and view.invisible_until is not None and view.invisible_until <= facts.now:
+            yield _("Its visibility timeout ended at %(until)s.") % values
+        else:
+            yield _("It is delivered again if not settled by %(until)s.") % values
+    elif view.status == WAITING and not is_at_the_front(view):
+        values["time"] = time(view.invisible_until)
+        is_due = facts is not None and view.invisible_until is not None and view.invisible_until <= facts.now
+        yield (
+            _("Its retry is due since %(time)s.") if is_due else _("Its retry is due at %(time)s.")
+        ) % values
+    for copy in found.copies:
+        if view.outcome == REDRIVEN and copy.group in ("", state.group):
+            yield _("The redriven message is %(offset)s.") % {"offset": copy.offset}
+
+
+def of_message(
+    found: MessageTimeline,
+    now: datetime,
+    workers: int,
+    shown: Callable[[Inspected], Inspected] = lambda message: message,
+) -> Explanation:
+    """Return the explanation of a message itself, whatever its groups: it is scheduled, a dead letter, or has no group.
+
+    ``workers``: the number of live subscribers of the topic, of all groups. They move due messages into the log.
+    ``shown``: masks a message.
+    """
+    message = found.message
+    values = {"group": message.group or message.target or "", "time": time(message.available_at)}
+    if message.status == DEAD:
+        text = _("It is a dead letter of group %(group)s since %(time)s.")
+        state = [text % {**values, "time": time(message.done_at)}, *_last_error(shown(message))]
+        return Explanation("", tuple(state), (), REDRIVE)
+    if message.status == SCHEDULED:
+        state = []
+        if found.original_offset is not None:
+            values["offset"] = str(found.original_offset)
+            state.append(_("It is the parked retry of message %(offset)s for group %(group)s.") % values)
+        elif message.target:
+            state.append(_("It is only for group %(group)s.") % values)
+        if message.is_held:
+            return Explanation(message.target or "", (*state, _("An operator holds it.")), (), UNHOLD)
+        if message.available_at > now:
+            text = _("It is scheduled until %(time)s. Then a subscriber moves it into the log.")
+            return Explanation(message.target or "", (*state, text % values), (), HURRY)
+        state.append(
+            _("It is due since %(time)s, and a subscriber of the topic moves it into the log.") % values
+        )
+        if workers:
+            return Explanation("", tuple(state))
+        return Explanation("", tuple(state), (_("No subscriber of the topic is alive."),), START_WORKER)
+    if message.target and not found.more_groups and not any(view.is_for for view in found.group_views):
+        text = _("It is only for group %(group)s, which is not registered.") % values
+        return Explanation(message.target, (text,), (), SUBSCRIBE)
+    if not found.group_views:
+        text = _("No group is registered for the topic. The message is kept until a group is registered.")
+        return Explanation("", (text,), (), SUBSCRIBE)
+    return Explanation("", ())

@@ -1,0 +1,163 @@
+"""Find messages in all topics by id, key or offset. The cost does not depend on the length of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .. import conf
+from ..policy.message_query import DEAD, SCHEDULED, Inspected
+from ..policy.names import ACTIONS_TOPIC, REPLIES_SUFFIX, SCHEDULED_SUFFIX, spread_partition
+from ..service import message_views
+from ..stats.topic_list import dead_letters_of
+from ..store import dead_letters, gates
+from ..store.connection import session
+from ..store.queries import message_pages, one_message, skip_scan, topic_index
+from ..store.queries import search as store
+from ..store.queries.search import Hit, Place
+from ..store.scheduling.parked_retries import PARKED
+
+PARTITIONS_MAX, PARTITIONS_OF_ALL = 1_000, 50_000
+"""Maximum partitions that a search by id without a key reads: of each topic, and of all topics together."""
+PARTITIONS_MIN = 64
+RETRIES = 10
+"""Maximum parked retries of one message that are found in each topic."""
+AFTER_PARKED = chr(ord(PARKED) + 1)
+
+
+@dataclass(frozen=True)
+class FoundMessage:
+    """A message that was found. ``stored_in``: the topic of its row. ``row_offset``: the offset of its row.
+
+    For a dead letter, ``message.offset`` is the offset of the original message.
+    """
+
+    message: Inspected
+    stored_in: str
+    row_offset: int
+
+
+@dataclass(frozen=True)
+class Search:
+    """The result of a search in all topics.
+
+    ``topics``: the topics that were searched, without derived topics. ``partial``: topics with more partitions than
+    were searched: a message with a key may be missing from the result.
+    """
+
+    messages: list[FoundMessage]
+    topics: list[str]
+    partial: list[str]
+
+
+def find(
+    using: str,
+    *,
+    id: str | None = None,
+    key: str | None = None,
+    topic: str | None = None,
+    places: Iterable[Place] = (),
+    limit: int,
+    payload_limit: int,
+) -> Search:
+    """Return up to ``limit`` messages of all topics with an id, a key, or both; newest first.
+
+    If the id is a number, also the message at this offset is returned. The search reads the log, scheduled messages
+    and dead letters. ``topic``: search only this topic. ``places``: further partitions in which the id may be.
+    """
+    with session.migration_errors(using):
+        stored = [
+            name
+            for name in topic_index.in_log(using)
+            if name != ACTIONS_TOPIC and not name.endswith(REPLIES_SUFFIX)
+        ]
+        if topic is not None:
+            derived = {topic, topic + SCHEDULED_SUFFIX, conf.dead_letter_topic(topic)}
+            stored = [name for name in stored if name in derived]
+        dead = [name for name in stored if dead_letters_of(name) is not None]
+        others = [name for name in stored if name not in dead]
+        partial: list[str] = []
+        if id is None:
+            hits = store.newest_of_key(using, stored, key or "", limit)
+        else:
+            known, partial = _places(using, others, id, key)
+            hits = store.by_id(using, [*known, *places], id) + _copies(using, id, key, others, dead)
+            if key is None and id.isdecimal() and id.isascii() and len(id) < 19:
+                hits += _at_offset(using, int(id), set(stored))
+        found = _read(using, sorted(set(hits), reverse=True)[: limit * 2], payload_limit)
+    if key is not None:
+        found = [one for one in found if one.message.key == key]
+    searched = sorted({conf.original_topic(name) for name in stored})
+    return Search(found[:limit], searched, partial)
+
+
+def _places(using: str, topics: Sequence[str], id: str, key: str | None) -> tuple[list[Place], list[str]]:
+    """Return the partitions in which the id may be, and the topics of which not all partitions are returned.
+
+    The partition of a message without a key follows from its id, and from ``SPREAD`` at the time of its publish.
+    """
+    if key is not None:
+        return [(topic, key) for topic in topics], []
+    limit = max(PARTITIONS_MIN, min(PARTITIONS_MAX, PARTITIONS_OF_ALL // max(len(topics), 1)))
+    names = skip_scan.first_partitions(using, topics, limit + 1)
+    places, partial = [], []
+    for topic in topics:
+        places += [(topic, name) for name in dict.fromkeys([_spread(topic, id), *names[topic][:limit]])]
+        if len(names[topic]) > limit:
+            partial.append(topic)
+    return places, partial
+
+
+def _spread(topic: str, id: str) -> str:
+    """Return the partition of a message without a key and priority."""
+    return spread_partition(id, conf.get("SPREAD", topic.removesuffix(SCHEDULED_SUFFIX)))
+
+
+def _copies(using: str, id: str, key: str | None, topics: Sequence[str], dead: Sequence[str]) -> list[Hit]:
+    """Return the rows that were made from a message with this id: redriven messages, retries and dead letters."""
+    hits = store.by_original_id(using, topics, id)
+    retries = [
+        (topic, _spread(topic, id) if key is None else key)
+        for topic in topics
+        if topic.endswith(SCHEDULED_SUFFIX)
+    ]
+    hits += store.by_longer_id(using, retries, id + PARKED, id + AFTER_PARKED, RETRIES)
+    groups = [(topic, group) for topic in dead for group in dead_letters.groups(using, topic)]
+    return hits + store.dead_letters(using, groups, id)
+
+
+def _at_offset(using: str, offset: int, topics: set[str]) -> list[Hit]:
+    found = one_message.origin(using, offset)
+    return [(offset, found[0])] if found is not None and found[0] in topics else []
+
+
+def _read(using: str, hits: Sequence[Hit], payload_limit: int) -> list[FoundMessage]:
+    offsets = [offset for offset, _ in hits]
+    rows = message_pages.rows(using, offsets) if offsets else {}
+    bodies = message_pages.payloads(using, list(rows), payload_limit) if rows else {}
+    found = []
+    for offset, stored_in in hits:
+        if offset not in bodies:
+            continue
+        row = rows[offset]
+        body, row["size"] = bodies[offset]
+        location, topic = message_views.LOG, stored_in
+        if row["failed_group"] is not None:
+            location, topic = DEAD, row["original_topic"] or conf.original_topic(stored_in)
+        elif stored_in.endswith(SCHEDULED_SUFFIX):
+            location, topic = SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
+        message_views.decode_row(row, location)
+        message = message_views.to_inspected(row, body, topic=topic, group=None, location=location)
+        found.append(FoundMessage(message, stored_in, offset))
+    return found
+
+
+def is_publishing(using: str, topics: Iterable[str]) -> bool:
+    """Return whether a transaction is open that has published to one of the topics, or to one of the same gates.
+
+    It locks the gate's slots that are free, for a moment.
+    """
+    every = {slot for gate in {gates.gate_of(topic) for topic in topics} for slot in gates.slots(gate)}
+    if not every:
+        return False
+    return session.run(using, lambda cursor: gates.free_slots(cursor, every)) != every

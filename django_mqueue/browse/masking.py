@@ -1,0 +1,90 @@
+"""Hide parts of messages: payloads, headers and errors as the topic's ``MASK`` returns them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.utils.translation import gettext_lazy as _
+
+from .. import conf
+from ..drawing.payload_texts import Withheld as Withheld
+from ..policy.message_query import Cut, FailedAttempt, Inspected
+from ..policy.names import OPERATIONS_TOPIC
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+logger = logging.getLogger("django_mqueue")
+
+FAILED = _("masked: the mask failed")
+TOO_LONG = _("masked: too long to be masked here")
+INTERNAL = _("masked: a filter may have masked values")
+WHOLE = 4 * 1_048_576
+"""Maximum bytes of a payload that is read whole in order to mask it, for one message."""
+IN_LIST = 16_384
+"""Maximum bytes of a payload that is read in order to mask it, for a list."""
+
+
+def masked(message: Inspected) -> Inspected:
+    """Return the message with the payload, headers and errors that the masks of its topics return.
+
+    For a dead letter, the mask of the original topic in its row also applies: the settings may no longer contain the
+    suffix of its dead-letter topic. If a mask fails, or returns a value that cannot be shown, all three are hidden.
+    """
+    topics = {conf.original_topic(topic) for topic in (message.original_topic, message.topic) if topic}
+    if OPERATIONS_TOPIC in topics:
+        return _hidden(message, INTERNAL)
+    try:
+        masks = {
+            mask: topic for topic in sorted(topics, reverse=True) if (mask := conf.mask(topic)) is not None
+        }
+        if masks and isinstance(message.payload, Cut):
+            return _hidden(message, TOO_LONG)
+        for mask, topic in masks.items():
+            message = _taken(message, mask(replace(message, topic=topic)))
+        return message
+    except Exception as error:  # The mask may raise anything. The text may hold secrets.
+        logger.error("mask failed: topic %r: %s", message.topic, type(error).__name__)
+        return _hidden(message, FAILED)
+
+
+def has_mask(topic: str) -> bool:
+    """Return whether the topic's messages are masked for users without the permission ``unmask_message``."""
+    try:
+        return topic == OPERATIONS_TOPIC or conf.mask(topic) is not None
+    except Exception:  # The mask cannot be loaded: ``masked`` hides everything.
+        return True
+
+
+def may_hold_masked(topic: str) -> bool:
+    """Return whether the topic has a mask, or may hold dead letters of a topic that has one.
+
+    Any beginning of the name may be the original topic: the rest may be an earlier ``DLQ_SUFFIX``.
+    """
+    endings = range(1, min(conf.DLQ_SUFFIX_MAX, len(topic) - 1) + 1)
+    return has_mask(topic) or any(has_mask(topic[:-cut]) for cut in endings)
+
+
+def _taken(message: Inspected, given: Any) -> Inspected:
+    if not isinstance(given, Inspected):
+        raise TypeError("MASK must return the message")
+    if not isinstance(given.payload, bytes):
+        json.dumps(given.payload, cls=DjangoJSONEncoder)
+    if not isinstance(given.headers, Mapping):
+        raise TypeError("the headers that MASK returns must be a mapping")
+    json.dumps(dict(given.headers), cls=DjangoJSONEncoder)
+    errors = tuple(given.errors)
+    if not all(isinstance(one, FailedAttempt) and isinstance(one.error, str) for one in errors):
+        raise TypeError("the errors that MASK returns must be a message's errors")
+    return replace(message, payload=given.payload, headers=dict(given.headers), errors=errors)
+
+
+def _hidden(message: Inspected, text: _StrOrPromise) -> Inspected:
+    withheld = Withheld(text)
+    errors = tuple(replace(one, error=withheld) for one in message.errors)
+    return replace(message, payload=withheld, headers={}, errors=errors)

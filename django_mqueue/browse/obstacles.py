@@ -1,0 +1,173 @@
+"""The facts that decide when a message is delivered: registrations, leases, subscribers, and earlier messages.
+
+The number of statements does not depend on the number of groups, or on the size of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from .. import conf
+from ..policy.durations import moment
+from ..policy.message_query import PENDING, WAITING
+from ..service import actions
+from ..service.actions import Action
+from ..store import offsets
+from ..store.connection import session
+from ..store.offsets import Registration
+from ..store.queries import group_positions, group_rows
+from ..store.queries import one_message as store
+from ..store.queries.one_message import Ahead
+from .timeline import GroupView, MessageTimeline
+
+ROWS = 1_000
+"""The maximum number of earlier messages that are read for each group."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts about one group and one message.
+
+    - ``now``: the database's time. ``since``: when the registration last changed, for example by a pause.
+    - ``reads_log``: the group reads the log itself, and gets no deliveries.
+    - ``pause``: the record of the pause, if the group is paused and the pause was recorded.
+    - ``workers``: the number of live subscribers. ``last_seen``: (name, time) of the last one, if none is alive.
+    - ``owner``, ``leased_at``, ``renewed_at``: the lease of the message's partition. ``is_expired``: it is held, but
+      was not renewed in time.
+    - ``is_handed``: a handler has the message. ``is_alone``: the delivery runs in quarantine. ``is_orphan``: its
+      subscriber no longer holds the lease.
+    - ``ahead``: the open messages before it in its partition, if there are any.
+    """
+
+    now: datetime
+    since: datetime
+    resetting: bool
+    reads_log: bool
+    pause: Action | None
+    workers: int
+    last_seen: tuple[str, datetime] | None
+    owner: str
+    leased_at: datetime | None
+    renewed_at: datetime | None
+    is_expired: bool
+    is_handed: bool
+    is_alone: bool
+    is_orphan: bool
+    ahead: Ahead | None
+
+
+def facts(using: str, found: MessageTimeline) -> dict[str, Facts]:
+    """Return the facts about each group of a timeline whose delivery of the message is open, by group.
+
+    Groups that were unregistered meanwhile are missing from the result.
+    """
+    views = {
+        view.group: view
+        for view in found.group_views
+        if view.is_for and (view.view.done_at is None or view.parked_retry is not None)
+    }
+    if not views:
+        return {}
+    topic = found.stored_in
+    with session.migration_errors(using):
+        return _Reader(using, topic, found, views).read()
+
+
+def topic_facts(using: str, topic: str) -> tuple[datetime, int]:
+    """Return the database's time, and the number of live subscribers of the topic, of all groups."""
+    with session.migration_errors(using):
+        groups = list(offsets.registrations(using, topic))
+        alive = group_positions.alive(using, [(topic, group, conf.lease_ms(topic)) for group in groups])
+        return moment(group_rows.now_ms(using)), sum(alive.values())
+
+
+class _Reader:
+    def __init__(
+        self, using: str, topic: str, found: MessageTimeline, views: Mapping[str, GroupView]
+    ) -> None:
+        self.using, self.topic, self.views = using, topic, views
+        self.partition = found.partition
+        self.offset = found.message.offset if found.message.dead_letter is None else found.message.dead_letter
+        self.lease_ms = conf.lease_ms(topic)
+
+    def read(self) -> dict[str, Facts]:
+        registered = offsets.registrations(self.using, self.topic)
+        groups = [group for group in self.views if group in registered]
+        if not groups:
+            return {}
+        places = store.places(self.using, self.topic, self.partition, self.offset, groups)
+        alive = group_positions.alive(self.using, [(self.topic, group, self.lease_ms) for group in groups])
+        unseen = [group for group in groups if not alive.get((self.topic, group))]
+        last_seen = store.last_seen(self.using, self.topic, unseen) if unseen else {}
+        ahead = self._ahead(
+            groups, {one: max(int(places[one]["acked"]), registered[one].start) for one in groups}
+        )
+        pauses = self._pauses([group for group in groups if registered[group].paused])
+        return {
+            group: self._facts(
+                registered[group], self.views[group], places[group], alive.get((self.topic, group), 0),
+                last_seen.get(group), ahead.get(group), pauses.get(group),
+            )
+            for group in groups
+        }  # fmt: skip
+
+    def _ahead(self, groups: Sequence[str], acked: Mapping[str, int]) -> dict[str, Ahead]:
+        behind = [
+            (group, acked[group]) for group in groups if self.views[group].view.status in (PENDING, WAITING)
+        ]
+        if not behind:
+            return {}
+        return store.ahead(self.using, self.topic, self.partition, self.offset, behind, ROWS)
+
+    def _pauses(self, groups: Sequence[str]) -> dict[str, Action]:
+        if not groups:
+            return {}
+        recent = actions.recent(self.topic, limit=actions.READ, using=self.using)
+        return {group: one for group in groups if (one := last_pause(recent, group)) is not None}
+
+    def _facts(
+        self,
+        registration: Registration,
+        state: GroupView,
+        place: Mapping[str, object],
+        workers: int,
+        last_seen: tuple[str, int] | None,
+        ahead: Ahead | None,
+        pause: Action | None,
+    ) -> Facts:
+        now, renewed, leased = (_ms(place[name]) for name in ("now", "renewed_at", "leased_at"))
+        owner, delivered_at = str(place["owner"]), state.view.delivered_at
+        is_current = (
+            owner == state.view.delivered_to and delivered_at is not None and moment(leased) <= delivered_at
+        )
+        return Facts(
+            now=moment(now),
+            since=moment(registration.changed),
+            resetting=registration.resetting,
+            reads_log=registration.reads_log,
+            pause=pause,
+            workers=workers,
+            last_seen=None if last_seen is None else (last_seen[0], moment(last_seen[1])),
+            owner=owner,
+            leased_at=moment(leased) if owner else None,
+            renewed_at=moment(renewed) if owner else None,
+            is_expired=bool(owner) and renewed <= now - self.lease_ms,
+            is_handed=bool(place["handed"]),
+            is_alone=bool(place["alone"]),
+            is_orphan=not is_current,
+            ahead=ahead,
+        )
+
+
+def last_pause(recent: Sequence[Action], group: str) -> Action | None:
+    """Return the record of a group's pause, if it is the newest pause or resume among the actions of its topic."""
+    for one in recent:
+        if one.group in ("", group) and one.action in ("pause", "resume"):
+            return one if one.action == "pause" else None
+    return None
+
+
+def _ms(value: object) -> int:
+    return int(str(value)) if value is not None else 0

@@ -1,0 +1,48 @@
+"""The verb gc."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+from .. import conf
+from ..inspect import holds, topic_figures
+from ..policy import names
+from ..protocol.retention.garbage_collection import Collector
+from ..service.registration import topic_limit
+from ..stats import topic_list
+from .output import Output
+from .verbs import Options, Verb
+
+
+def _add(parser: ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
+
+
+def collect(options: Options, output: Output) -> None:
+    """Delete the messages that every group is done with and whose retention is over."""
+    using = conf.database(options["database"])
+    for topic in options["topics"]:
+        names.check_topic(topic, topic_limit())
+    rows = []
+    for topic in options["topics"] or sorted(topic_list.known_topics(using)):
+        collector = Collector(using, topic)
+        while not options["dry_run"] and collector.page():
+            pass
+        kept = topic_figures([topic], using=using)[topic].kept
+        first = next(iter(holds(topic, using=using)), None)
+        rows.append(
+            {
+                "topic": topic, "deleted": collector.deleted, "kept": kept,
+                "because": first.reason if first else None, "group": first.group if first else None,
+                "oldest": first.published_at if first else None,
+            }
+        )  # fmt: skip
+    output.table("topics", rows)
+
+
+VERBS = [
+    Verb(
+        "gc", "delete messages that are no longer needed, which workers also do, and show what is kept and why",
+        collect, _add, changes=True, recorded=False,
+    )
+]  # fmt: skip

@@ -1,0 +1,184 @@
+"""Verbs that change messages: redeliver, hold, unhold, delay, hurry, remove, erase, redrive, purge."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from .. import conf, inspect
+from ..service import redrive as services
+from ..service.actions import Author, record
+from ..store.connection import session
+from .output import Output, Refused
+from .selecting import add_filters, add_limit, author_of, filters_of, value
+from .verbs import Options, Verb, confirm, duration, moment
+
+
+def _add(parser: ArgumentParser) -> None:
+    parser.add_argument("topic")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--group", help="the group for which the messages change")
+    which.add_argument("--all-groups", action="store_true", help="for every group of the topic")
+    add_filters(parser)
+    add_limit(parser)
+    parser.add_argument("--all", action="store_true", help="all messages: required without a filter")
+
+
+def _add_redeliver(parser: ArgumentParser) -> None:
+    parser.add_argument("topic")
+    parser.add_argument("--group", required=True, help="the group that gets the messages again")
+    add_filters(parser, "status")
+    add_limit(parser)
+    parser.add_argument("--all", action="store_true", help="all messages: required without a filter")
+
+
+def _add_delay(parser: ArgumentParser) -> None:
+    _add(parser)
+    until = parser.add_mutually_exclusive_group(required=True)
+    until.add_argument("--until", type=moment, help="ISO 8601, UTC unless it has a zone")
+    until.add_argument(
+        "--for", dest="duration", type=duration, metavar="TIME", help="from now, such as 30m or 2h"
+    )
+
+
+def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output], None]:
+    """Return the ``run`` of a verb. ``done``: what happened to the messages."""
+
+    def run(options: Options, output: Output, **more: Any) -> None:
+        filters = filters_of(options)
+        if not filters and not options["all"]:
+            raise Refused("no filter is given: select messages by --key, --id, --status …, or give --all")
+        arguments = {"group": options["group"], "limit": options["limit"], **filters, **more}
+        total = change(options["topic"], dry_run=True, using=options["database"], **arguments)
+        if not options["dry_run"]:
+            if total and "yes" in options:
+                confirm(options, f"{total} messages of topic {options['topic']!r}: {done}?")
+            total = change(options["topic"], **arguments, **author_of(options))
+        output.values(topic=options["topic"], group=options["group"], messages=total)
+        if options["dry_run"]:
+            output.say(f"Dry run: these would be {done}.")
+
+    return run
+
+
+def delay(options: Options, output: Output) -> None:
+    until = options["until"] or datetime.now(UTC) + options["duration"]
+    output.values(until=until)
+
+    def change(topic: str, **arguments: Any) -> int:
+        return inspect.delay(topic, until, **arguments)
+
+    _changes(change, "delayed")(options, output)
+
+
+def _add_erase(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--topic", help="only this topic, with its scheduled messages and dead letters (default: all)"
+    )
+    add_filters(parser, "status", "offset", "kind", "after", "before")
+
+
+def erase(options: Options, output: Output) -> None:
+    arguments = {"topic": options["topic"], **filters_of(options)}
+    found = inspect.erase(**arguments, dry_run=True, using=options["database"])
+    rows = [{"topic": one.topic, "messages": one.found} for one in found]
+    if options["dry_run"] or not found:
+        output.table("found", rows, empty="no messages")
+        return
+    total = sum(one.found for one in found)
+    confirm(
+        options,
+        f"Delete {total} messages of {len(found)} topics, also those that groups have not handled yet?",
+    )
+    done = inspect.erase(**arguments, **author_of(options))
+    columns = ("topic", "found", "deleted", "in_flight", "left")
+    output.table("erased", [{name: getattr(one, name) for name in columns} for one in done])
+    left = sum(one.left for one in done)
+    if left:
+        output.problem(
+            f"{left} messages are left: other transactions have locked them, or they were published meanwhile. Run this"
+            " again; mqueue blockers names the transactions"
+        )
+    else:
+        output.say(
+            "A second search found no message. Archives, and what handlers have stored, are not erased."
+        )
+
+
+def _add_dead_letters(parser: ArgumentParser) -> None:
+    parser.add_argument("topic", help="the original topic, without the suffix of dead letters")
+    parser.add_argument("--group", help="only dead letters of this group")
+    parser.add_argument("--id", action="append", help="only the message with this id; may be repeated")
+    parser.add_argument("--error", help="only this exception, for example ValueError")
+    parser.add_argument("--failed-after", type=moment, help="only those that failed at this time or later")
+    parser.add_argument("--failed-before", type=moment, help="only those that failed before this time")
+    parser.add_argument(
+        "--where", action="append", type=value, default=[], metavar="PATH=VALUE",
+        help="only messages whose payload has this value, for example customer.id=7; may be repeated",
+    )  # fmt: skip
+    add_limit(parser)
+
+
+def _add_redrive(parser: ArgumentParser) -> None:
+    _add_dead_letters(parser)
+    parser.add_argument("--rate", type=float, help="maximum number of messages a second (default: no limit)")
+
+
+def _dead_letters(options: Options) -> dict[str, Any]:
+    found = {name: options[name] for name in ("error", "failed_after", "failed_before") if options[name]}
+    found |= {f"payload__{path.replace('.', '__')}": given for path, given in options["where"]}
+    return {
+        "group": options["group"], "ids": options["id"], "filter": found or None, "limit": options["limit"],
+        "using": options["database"],
+    }  # fmt: skip
+
+
+def redrive(options: Options, output: Output) -> None:
+    _end(options, output, "redrive", rate=options["rate"])
+
+
+def purge(options: Options, output: Output) -> None:
+    _end(options, output, "purge")
+
+
+def _end(options: Options, output: Output, verb: str, **more: Any) -> None:
+    topic, arguments = options["topic"], {**_dead_letters(options), **more}
+    work = services.redrive if verb == "redrive" else services.purge
+    total = work(topic, dry_run=True, **arguments)
+    if total and not options["dry_run"]:
+        if verb == "purge":
+            confirm(options, f"Delete {total} dead letters of topic {topic!r}?")
+        author = Author(options["by"], options["why"])
+        shown = {name: options[name] for name in ("id", "error", "limit") if options[name]}
+        session.run(
+            conf.database(options["database"]),
+            lambda cursor: record(cursor, author, verb, topic, options["group"] or "", found=total, **shown),
+        )
+        total = work(topic, **arguments)
+    output.values(topic=topic, dead_letters=total)
+    if options["dry_run"]:
+        output.say(f"Dry run: these would be {'redriven' if verb == 'redrive' else 'purged'}.")
+
+
+VERBS = [
+    Verb(
+        "redeliver", "deliver messages again that a group is done with",
+        _changes(inspect.redeliver, "delivered again"), _add_redeliver, changes=True,
+    ),
+    Verb("hold", "keep messages back until unhold", _changes(inspect.hold, "held"), _add, changes=True),
+    Verb("unhold", "deliver messages that are held", _changes(inspect.unhold, "released"), _add, changes=True),
+    Verb("delay", "deliver messages no earlier than a time", delay, _add_delay, changes=True),
+    Verb(
+        "hurry", "deliver messages now, before all others of their keys",
+        _changes(inspect.send_to_front, "sent to the front"), _add, changes=True,
+    ),
+    Verb(
+        "remove", "remove messages from a group, so that they are not delivered to it",
+        _changes(inspect.remove, "removed"), _add, changes=True, deletes=True,
+    ),
+    Verb("erase", "delete messages from all topics", erase, _add_erase, changes=True, deletes=True),
+    Verb("redrive", "send dead letters back to their groups", redrive, _add_redrive, changes=True),
+    Verb("purge", "delete dead letters", purge, _add_dead_letters, changes=True, deletes=True),
+]  # fmt: skip

@@ -1,0 +1,210 @@
+"""Verbs that show messages: peek and find."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from shlex import quote
+from typing import Any
+
+from django.db import connections
+
+from .. import conf, inspect
+from ..browse import finding, masking
+from ..drawing import payload_texts
+from ..policy import names
+from ..policy.filters import PAYLOAD, filter_of
+from ..policy.message_query import DEAD, SCHEDULED, Inspected
+from ..policy.names import scheduled_topic
+from ..tasks.job_ids import JobId
+from .output import Output, Refused, shown
+from .selecting import add_filters, filters_of
+from .verbs import Options, Verb, count
+
+NAMED = 20
+"""The maximum number of topics that a sentence names."""
+
+
+def add_masks(parser: ArgumentParser) -> None:
+    parser.add_argument("--unmask", action="store_true", help="show what the topic's MASK hides")
+
+
+def seen(options: Options, message: Inspected) -> Inspected:
+    """Return the message as this operator may see it: without ``--unmask``, as a user of the admin without rights."""
+    return message if options["unmask"] else masking.masked(message)
+
+
+def _payload_limit(options: Options, topics: Iterable[str | None], *, whole: bool) -> int | None:
+    """Return the number of bytes to read of each payload; None: all. A mask needs the whole payload."""
+    if whole and options["unmask"]:
+        return None
+    if whole:
+        return masking.WHOLE
+    is_masked = not options["unmask"] and any(masking.has_mask(topic or "") for topic in topics)
+    return masking.IN_LIST if is_masked else payload_texts.HEAD_BYTES
+
+
+def _add_peek(parser: ArgumentParser) -> None:
+    parser.add_argument("topic")
+    parser.add_argument("--group", help="the status is for this group")
+    add_filters(parser)
+    parser.add_argument(
+        "--limit", type=count, default=20, metavar="N", help="maximum number of messages (default 20)"
+    )
+    parser.add_argument("--start", help="continue a listing: the value of next that it printed")
+    parser.add_argument("--payload", action="store_true", help="print whole payloads and headers")
+    parser.add_argument("--newest-first", action="store_true", help="the newest messages first")
+    add_masks(parser)
+
+
+def peek(options: Options, output: Output) -> None:
+    topic, whole = options["topic"], options["payload"]
+    filters = filters_of(options)
+    content = {name: filters.pop(name) for name in [*filters] if name.startswith(PAYLOAD)}
+    content |= filters.pop("filter", {})
+    # A filter reads only headers and payload, which ``Message`` and ``Inspected`` both have.
+    test: Any = filter_of(content or None)
+    if test is not None and not options["unmask"]:
+        filters["filter"] = lambda message: test(masking.masked(message))  # No filter can find hidden data.
+    elif test is not None:
+        filters["filter"] = test
+    page = inspect.messages(
+        topic, group=options["group"], limit=options["limit"], start=options["start"],
+        newest_first=options["newest_first"], payload_limit=_payload_limit(options, [topic], whole=whole),
+        using=options["database"], **filters,
+    )  # fmt: skip
+    messages = [seen(options, message) for message in page]
+    rows = [_row(message, whole=whole and output.as_json) for message in messages]
+    output.table("messages", rows, on_a_line="payload", wide=("kind", "attempts"))
+    if whole and not output.as_json:
+        for message in messages:
+            output.say(f"\n{message.offset}: {message.id}")
+            if message.headers:
+                output.say(f"headers: {payload_texts.pretty(message.headers)}")
+            output.say(payload_texts.whole(message))
+    if page.next is not None:
+        output.values(next=page.next if output.as_json else None)
+        output.say(f"There may be more messages: use --start {page.next!r}")
+
+
+def _row(message: Inspected, *, whole: bool) -> dict[str, Any]:
+    row = {
+        "offset": message.offset if message.dead_letter is None else message.dead_letter, "key": message.key,
+        "id": message.id, "kind": message.kind, "published": message.published_at,
+    }  # fmt: skip
+    if message.status is not None:
+        row |= {"status": message.status, "attempts": message.attempts}
+    if message.status == SCHEDULED:
+        row["due"] = message.available_at
+    if message.status == DEAD:
+        row["group"] = message.group
+    if message.errors:
+        row["last_error"] = message.errors[-1].error.partition("\n")[0]
+    if whole:
+        return {**row, "headers": message.headers, "payload": _json_payload(message)}
+    return {**row, "payload": payload_texts.on_a_line(message)}
+
+
+def _json_payload(message: Inspected) -> Any:
+    return payload_texts.on_a_line(message) if payload_texts.stored(message) else message.payload
+
+
+def _add_find(parser: ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", help="an id of a message or a job, or an offset")
+    parser.add_argument("--key", help="only messages with this key; without an id, its newest messages")
+    parser.add_argument(
+        "--limit", type=count, default=20, metavar="N", help="maximum number of messages (default 20)"
+    )
+    add_masks(parser)
+
+
+def find(options: Options, output: Output) -> None:
+    id, key, alias = options["id"], options["key"], conf.database(options["database"])
+    if id is None and key is None:
+        raise Refused("give an id, an offset, or --key")
+    if id is not None:
+        names.check_name("id", id, names.ID_MAX)
+    if key is not None:
+        names.check_name("key", key, names.KEY_MAX)
+    found = finding.find(
+        alias, id=id, key=key, places=_job_places(id), limit=options["limit"],
+        payload_limit=_payload_limit(options, ["", *conf.topics()], whole=False) or 0,
+    )  # fmt: skip
+    output.table(
+        "messages",
+        [_found_row(options, one) for one in found.messages],
+        on_a_line="payload",
+        wide=("kind", "group", "published"),
+    )
+    output.values(topics_searched=found.topics if output.as_json else None)
+    if found.messages:
+        first = found.messages[0]
+        output.say(f"See why: manage.py mqueue why {quote(first.stored_in)} {first.row_offset}")
+        return
+    possibilities = list(_possibilities(alias, found, id, key))
+    output.values(possibilities=possibilities if output.as_json else None)
+    for number, text in enumerate(possibilities, 1):
+        output.say(f"{number}. {text}")
+    what = " with ".join(filter(None, [id and f"id or offset {id!r}", key and f"key {key!r}"]))
+    output.problem(f"no message with {what} was found in {len(found.topics)} topics of database {alias!r}")
+
+
+def _job_places(id: str | None) -> list[tuple[str, str]]:
+    """Return the partitions of a job: its id names the queue and the partition."""
+    job = None if id is None else JobId.parse(id)
+    return (
+        [] if job is None else [(topic, job.partition) for topic in (job.topic, scheduled_topic(job.topic))]
+    )
+
+
+def _found_row(options: Options, one: finding.FoundMessage) -> dict[str, Any]:
+    message = seen(options, one.message)
+    where = {DEAD: "dead letter", SCHEDULED: "scheduled"}.get(message.status or "", "log")
+    return {
+        "topic": one.stored_in, "offset": one.row_offset, "where": where, "key": message.key, "id": message.id,
+        "kind": message.kind, "published": message.published_at, "group": message.group or message.target,
+        "payload": payload_texts.on_a_line(message),
+    }  # fmt: skip
+
+
+def _possibilities(alias: str, found: finding.Search, id: str | None, key: str | None) -> Iterator[str]:
+    """Yield sentences that say why a message may be missing from the result."""
+    kept = [f"{topic} {shown(timedelta(milliseconds=conf.retention_ms(topic)))}" for topic in found.topics]
+    yield (
+        "It was deleted. A message is deleted when all groups have finished it and the retention is over: "
+        f"{_listed(kept) or 'there are no topics'}."
+    )
+    if finding.is_publishing(alias, found.topics):
+        yield "It is not committed yet: a transaction that publishes is open now."
+    else:
+        yield "It was never committed, for example because its transaction rolled back. No transaction publishes now."
+    yield f"It is in another database: this search read {alias!r} ({_server(alias)})."
+    if id is not None and key is None:
+        partial = (
+            f" Of these topics, not all keys were searched: {_listed(found.partial)}."
+            if found.partial
+            else ""
+        )
+        yield f"It has a key that was not searched. Give --key to search one key of each topic.{partial}"
+        yield (
+            "Its retry is parked, and the message itself is deleted: list parked retries with mqueue peek TOPIC"
+            " --status scheduled."
+        )
+    yield "It has another name: ids and keys are compared byte by byte. Replies to requests are not searched."
+
+
+def _listed(texts: list[str]) -> str:
+    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return ", ".join(texts[:NAMED]) + more
+
+
+def _server(alias: str) -> str:
+    settings = connections[alias].settings_dict
+    return f"{settings['NAME']} on {settings['HOST'] or 'localhost'}"
+
+
+VERBS = [
+    Verb("peek", "list messages of a topic", peek, _add_peek),
+    Verb("find", "find messages in all topics, by id, key or offset", find, _add_find),
+]

@@ -1,0 +1,79 @@
+"""The verb publish."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from .. import conf
+from ..messages import OutgoingMessage
+from ..service import publish as services
+from ..service.actions import Author, record
+from ..store.connection import session
+from .output import Output, Refused
+from .selecting import value
+from .verbs import Options, Verb, duration, moment
+
+
+def _add(parser: ArgumentParser) -> None:
+    parser.add_argument("topic")
+    parser.add_argument("payload", help="JSON, or - to read it from the standard input")
+    parser.add_argument("--lines", action="store_true", help="with -: each line is a message")
+    parser.add_argument("--bytes", action="store_true", help="the payload is bytes, not JSON")
+    parser.add_argument("--key", help="messages of a key are handled in order")
+    parser.add_argument("--id", help="not with --lines; a second message with this id is not stored")
+    parser.add_argument("--kind", default="", help="a name for the payload's type")
+    parser.add_argument(
+        "--header", action="append", type=value, default=[], metavar="NAME=VALUE", help="may be repeated"
+    )
+    parser.add_argument("--group", help="only for this group")
+    parser.add_argument("--priority", type=int, default=0, help="from -100 to 100; not with --key")
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--delay", type=duration, help="deliver after this time, such as 30m")
+    when.add_argument("--at", type=moment, help="deliver at this time: ISO 8601, UTC unless it has a zone")
+
+
+def publish(options: Options, output: Output) -> None:
+    if options["lines"] and (options["id"] or options["payload"] != "-"):
+        raise Refused("--lines reads messages from the standard input: give - as the payload, and no --id")
+    given = sys.stdin.read() if options["payload"] == "-" else options["payload"]
+    texts = [line for line in given.splitlines() if line.strip()] if options["lines"] else [given]
+    messages = [_message(options, number, text) for number, text in enumerate(texts, 1)]
+    topic, using = options["topic"], conf.database(options["database"])
+    if options["dry_run"]:
+        sizes = [services.check(topic, message) for message in messages]
+        output.values(topic=topic, messages=len(sizes), bytes=sum(sizes))
+        return
+    author = Author(options["by"], options["why"])
+    with transaction.atomic(using=using):
+        published = services.publish_many(topic, messages, using=using)
+        note = partial(record, author=author, action="publish", topic=topic, messages=len(published))
+        session.run(using, note)
+    output.table(
+        "published",
+        [{"offset": one.offset, "id": one.id, "key": one.key, "created": one.created} for one in published],
+    )
+
+
+def _message(options: Options, number: int, text: str) -> OutgoingMessage:
+    payload: Any = text.encode() if options["bytes"] else None
+    if not options["bytes"]:
+        try:
+            payload = json.loads(text)
+        except ValueError as error:
+            place = f"line {number}" if options["lines"] else "the payload"
+            raise Refused(
+                f"{place} is not JSON: {error}. Write texts as '\"text\"', or give --bytes"
+            ) from error
+    return OutgoingMessage(
+        payload, key=options["key"], id=options["id"], kind=options["kind"], headers=dict(options["header"]),
+        delay=options["delay"], at=options["at"], group=options["group"], priority=options["priority"],
+    )  # fmt: skip
+
+
+VERBS = [Verb("publish", "publish messages", publish, _add, changes=True)]

@@ -1,0 +1,68 @@
+"""Options that select messages, and the options for the author of an action."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
+
+from .verbs import Options, count, moment
+
+FILTERS = ("status", "key", "id", "offset", "kind", "after", "before")
+
+
+def value(text: str) -> tuple[str, Any]:
+    """Return the path and the value of ``PATH=VALUE``. The value is JSON, or else a text."""
+    path, equals, given = text.partition("=")
+    path = path.strip().removeprefix("$.")
+    if not equals or not path:
+        raise ArgumentTypeError(f"must be PATH=VALUE, such as customer.id=7, not {text!r}")
+    try:
+        return path, json.loads(given)
+    except ValueError:
+        return path, given
+
+
+def add_filters(parser: ArgumentParser, *leave_out: str) -> None:
+    """Add the options that select messages."""
+    helps: dict[str, tuple[str, dict[str, Any]]] = {
+        "status": ("only messages with this status", {}),
+        "key": ("only messages with this key", {}),
+        "id": ("only the message with this id", {}),
+        "offset": ("only the message at this offset", {"type": count}),
+        "kind": ("only messages of this kind; may be repeated", {"action": "append"}),
+        "after": (
+            "only messages since this time (ISO 8601, UTC unless it has a zone)",
+            {"type": moment},
+        ),
+        "before": ("only messages published before this time", {"type": moment}),
+    }
+    for name, (text, options) in helps.items():
+        if name not in leave_out:
+            parser.add_argument(f"--{name}", help=text, **options)
+    parser.add_argument(
+        "--where", action="append", type=value, default=[], metavar="PATH=VALUE",
+        help="only messages whose payload has this value, for example customer.id=7; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--header", action="append", type=value, default=[], metavar="NAME=VALUE",
+        help="only messages with this header; may be repeated",
+    )  # fmt: skip
+
+
+def add_limit(parser: ArgumentParser) -> None:
+    parser.add_argument("--limit", type=count, help="maximum number of messages (default: no limit)")
+
+
+def filters_of(options: Options) -> dict[str, Any]:
+    """Return the arguments of ``inspect`` that the options select messages with."""
+    found = {name: options[name] for name in FILTERS if options.get(name) is not None}
+    found |= {f"payload__{path.replace('.', '__')}": given for path, given in options["where"]}
+    if options["header"]:
+        found["filter"] = dict(options["header"])
+    return found
+
+
+def author_of(options: Options) -> dict[str, Any]:
+    """Return the arguments ``by``, ``why`` and ``using`` of a service."""
+    return {"by": options["by"], "why": options["why"], "using": options["database"]}

@@ -1,0 +1,142 @@
+"""Verbs about the server: doctor, blockers."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from .. import conf
+from ..doctor import blockers as blocking
+from ..doctor.accounts import ACCOUNTS
+from ..doctor.blockers import Blockers
+from ..doctor.examination import examine
+from ..doctor.findings import ERROR, SEVERITIES, WARNING, Finding
+from ..drawing.printing import on_a_line
+from ..store.server.sessions import Session
+from .output import Output, shown
+from .verbs import Options, Verb, duration
+
+TOPICS_SHOWN = 5
+STATEMENT_MAX = 100
+PERHAPS = "perhaps"
+
+
+def _add_doctor(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--account", choices=ACCOUNTS, default="worker", help="what the account of the settings must be able to do"
+    )  # fmt: skip
+    parser.add_argument(
+        "--fail-on-warning", action="store_true", help="exit status 1 also if there is only a warning"
+    )
+
+
+def doctor(options: Options, output: Output) -> None:
+    examination = examine(conf.database(options["database"]), options["account"])
+    output.table("facts", [{"name": name, "value": value} for name, value in examination.facts.items()])
+    output.entries("findings", [_row(one) for one in examination.findings], _finding)
+    counts = Counter(one.severity for one in examination.findings)
+    output.say("\n" + ", ".join(f"{name}s: {counts[name]}" for name in (ERROR, WARNING)))
+    for severity in (ERROR, WARNING) if options["fail_on_warning"] else (ERROR,):
+        if counts[severity]:
+            output.problem(f"the doctor found {severity}s: {counts[severity]}")
+
+
+def _row(one: Finding) -> dict[str, Any]:
+    return {
+        "severity": one.severity, "about": one.about, "what": one.what, "why": one.why, "repair": one.repair,
+        "check": f"django_mqueue.{one.check}" if one.check else None,
+    }  # fmt: skip
+
+
+def _finding(row: Mapping[str, Any]) -> str:
+    check = f" ({row['check']})" if row["check"] else ""
+    width = max(map(len, SEVERITIES))
+    indent = " " * (width + 2)
+    return (
+        f"{row['severity'].upper():<{width}}  {row['about']}: {row['what']}{check}"
+        f"\n{indent}Why: {row['why']}\n{indent}Repair: {row['repair']}"
+    )
+
+
+def _add_blockers(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--older-than", type=duration, default=timedelta(0), metavar="TIME",
+        help="only transactions that have been open for this time (default: any; for example 30s or 5m)",
+    )  # fmt: skip
+
+
+def blockers(options: Options, output: Output) -> None:
+    found = blocking.find(conf.database(options["database"]), older_than=options["older_than"])
+    empty = "none that this account may see" if found.missing else "none"
+    output.table(
+        "waits", _waits(found), title="Statements that wait for locks on the queue's tables", empty=empty
+    )
+    transactions = _transactions(found)
+    output.table("transactions", transactions, title="Open transactions that published", empty=empty)
+    if any(row["published"] == PERHAPS for row in transactions):
+        output.say(
+            f"{PERHAPS}: the server does not show whether a transaction that has changed rows published."
+        )
+    output.entries("blocking", [_connection(one) for one in found.blocking], _kill)
+    output.entries("missing", [_row(one) for one in found.missing], _finding)
+
+
+def _waits(found: Blockers) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": one.waiting.id, "program": who(one.waiting), "waits": one.waits_for, "for": one.place,
+            "statement": one.waiting.statement[:STATEMENT_MAX],
+            "blocked_by": one.blocking.id if one.blocking else None,
+            "its_program": who(one.blocking) if one.blocking else "not shown by this server",
+        }
+        for one in found.waits
+    ]  # fmt: skip
+
+
+def _transactions(found: Blockers) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": one.session.id, "program": who(one.session), "open": one.open_for,
+            "doing": doing(one.session), "rows_changed": one.changed,
+            "published": "yes" if one.published else PERHAPS,
+            "topics": [*one.topics[:TOPICS_SHOWN], *(["…"] if len(one.topics) > TOPICS_SHOWN else [])],
+        }
+        for one in found.transactions
+    ]  # fmt: skip
+
+
+def _connection(one: Session) -> dict[str, Any]:
+    return {
+        "id": one.id, "user": one.user, "host": one.host, "program": one.program, "pid": one.pid,
+        "doing": doing(one), "kill": f"KILL {one.id};", "effect": blocking.effect_of_kill(one),
+    }  # fmt: skip
+
+
+def _kill(row: Mapping[str, Any]) -> str:
+    pid = f", process {row['pid']}" if row["pid"] else ""
+    name = row["program"] or "a program without a name"
+    return f"{row['kill']}  ends {name}, {row['user']} from {row['host']}{pid}: {row['doing']}.\n    {row['effect']}"
+
+
+def who(one: Session) -> str:
+    """Return the program; without a name, the user, the host, and the process if the server shows it."""
+    pid = f" (process {one.pid})" if one.pid else ""
+    return one.program or f"{one.user or 'not visible'}@{one.host}{pid}"
+
+
+def doing(one: Session) -> str:
+    time = shown(timedelta(seconds=one.seconds))
+    if one.command == "Sleep":
+        return f"idle for {time}"
+    if not one.command:
+        return "not visible to this account"
+    return f"runs for {time}: {on_a_line(one.statement[:STATEMENT_MAX])}"
+
+
+VERBS = [
+    Verb("doctor", "check the server, the settings and the tables", doctor, _add_doctor),
+    Verb("blockers", "show connections that block the queue", blockers, _add_blockers),
+]

@@ -1,0 +1,291 @@
+"""Verbs that show the state of topics and groups: status and top."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from django.db import Error
+from django.utils import timezone
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from .. import conf
+from ..browse.obstacles import last_pause
+from ..drawing.printing import on_a_line
+from ..policy import names
+from ..policy.batching import batches
+from ..service import actions
+from ..service.registration import topic_limit
+from ..stats import numbers, topic_list
+from ..stats.results import Figure, KnownTopic, Rates, Series, total
+from ..stats.summaries import RECENT, Ages, GroupRow, TopicRow, recently, topic_rows, with_rates
+from ..store.connection import session
+from .output import Output, Refused, shown
+from .verbs import Options, Verb, count, duration
+
+AT_ONCE = numbers.PAIRS_MAX // 2
+"""Maximum topics, and groups, of one read: the rates of a topic and of a group are two pairs."""
+NOW = Ages()
+MINUTES = timedelta(minutes=RECENT)
+
+
+def _add_status(parser: ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
+    parser.add_argument(
+        "--no-rates", action="store_true", help="do not read the rates, which are most of the cost"
+    )
+    parser.add_argument(
+        "--fail-if-older-than",
+        type=duration,
+        metavar="DURATION",
+        help="exit status 1 if a group has not finished a message for longer: seconds, or a number with s, m, h or d",
+    )
+    parser.add_argument(
+        "--fail-if-more-than", type=_limit, metavar="N", help="exit status 1 if the lag of a group is above N"
+    )
+    parser.add_argument(
+        "--fail-if-dead", type=count, metavar="N", help="exit status 1 if a topic has N or more dead letters"
+    )
+    parser.add_argument("--fail-on-alarm", action="store_true", help="exit status 1 if there is an alarm")
+
+
+def _limit(text: str) -> int:
+    value = count(text)
+    if value >= numbers.EXACT_MAX:
+        raise ArgumentTypeError(
+            f"must be below {numbers.EXACT_MAX}, not {value}, because messages are counted up to there. Use"
+            " --fail-if-older-than"
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The state of some topics. ``paused``: rows with the records of pauses. ``unknown``: topics that do not exist."""
+
+    topics: list[TopicRow]
+    paused: list[dict[str, Any]]
+    unknown: list[str] = field(default_factory=list)
+
+
+@session.cached_queries()
+def read(alias: str, wanted: Sequence[str], exact: int | None = None, *, rates: bool = True) -> Picture:
+    """Read the state of the wanted topics; of all topics if ``wanted`` is empty."""
+    for topic in wanted:
+        names.check_topic(topic, topic_limit())
+    with session.migration_errors(alias):
+        every = topic_list.known_topics(alias)
+    unknown = [topic for topic in wanted if topic not in every]
+    known = [every[topic] for topic in sorted(set(wanted) or every) if topic in every]
+    rows: dict[str, TopicRow] = {}
+    for some in _parts(known):
+        found = topic_rows(some, NOW, exact=exact, using=alias)
+        for row in with_rates(found, NOW, span=MINUTES, using=alias) if rates else found:
+            topic, first = row.known.topic, rows.get(row.known.topic)
+            groups = [*(first.groups if first else ()), *row.groups]
+            rows[topic] = replace(first or row, known=every[topic], groups=groups)
+    return Picture([*rows.values()], _paused(alias, [*rows.values()]), unknown)
+
+
+def _parts(topics: Sequence[KnownTopic]) -> Iterator[list[KnownTopic]]:
+    """Yield the topics in parts that one call of ``inspect`` can count. A topic with many groups is in several."""
+    part: list[KnownTopic] = []
+    groups = 0
+    for known in topics:
+        for names_ in batches(known.groups, AT_ONCE) if known.groups else [()]:
+            if part and (
+                len(part) == AT_ONCE or groups + len(names_) > AT_ONCE or part[-1].topic == known.topic
+            ):
+                yield part
+                part, groups = [], 0
+            part.append(replace(known, groups=tuple(names_)))
+            groups += len(names_)
+    if part:
+        yield part
+
+
+def _paused(alias: str, rows: Sequence[TopicRow]) -> list[dict[str, Any]]:
+    """Return who paused each paused group, when and why, if that was recorded."""
+    found = []
+    for row in rows:
+        paused = [one.figures.group for one in row.groups if one.figures.paused]
+        recent = actions.recent(row.known.topic, limit=actions.READ, using=alias) if paused else []
+        for group in paused:
+            pause = last_pause(recent, group)
+            at, by, why = (pause.at, pause.by, pause.why) if pause else (None, "not recorded", "")
+            found.append({"topic": row.known.topic, "group": group, "since": at, "by": by, "why": why})
+    return found
+
+
+def lag(row: GroupRow) -> Figure:
+    """Return the number of messages that a group has not finished."""
+    return total([row.figures.pending, row.figures.in_flight, row.figures.waiting])
+
+
+def per_minute(rates: Rates | None, series: Series | None) -> float | None:
+    return None if rates is None or series is None else round(recently(rates, series), 1)
+
+
+def topic_row(row: TopicRow) -> dict[str, Any]:
+    rates = row.rates
+    return {
+        "topic": row.known.topic,
+        "groups": len(row.known.groups),
+        "kept": row.figures.kept,
+        "scheduled": row.figures.scheduled,
+        "dead": row.figures.dead,
+        "published_a_minute": per_minute(rates, rates.published if rates else None),
+        "last_published": row.figures.newest_published_at,
+    }
+
+
+def group_row(row: GroupRow) -> dict[str, Any]:
+    one, rates = row.figures, row.rates
+    return {
+        "topic": one.topic, "group": one.group, "lag": lag(row), "pending": one.pending, "in_flight": one.in_flight,
+        "waiting": one.waiting, "scheduled": one.scheduled, "dead": one.dead, "oldest": one.oldest_age,
+        "finished_a_minute": per_minute(rates, rates.finished if rates else None), "workers": one.workers,
+        "paused": one.paused,
+    }  # fmt: skip
+
+
+def alarm_rows(rows: Sequence[TopicRow]) -> list[dict[str, Any]]:
+    """Return the alarms, bad ones first."""
+    found = []
+    for row in rows:
+        topic = row.known.topic
+        found += [(one.is_bad, topic, "", one.text) for one in row.alarms]
+        found += [
+            (one.is_bad, topic, group.figures.group, one.text) for group in row.groups for one in group.alarms
+        ]
+    return [
+        {"level": "alarm" if is_bad else "note", "topic": topic, "group": group, "text": text}
+        for is_bad, topic, group, text in sorted(found, key=lambda alarm: not alarm[0])
+    ]
+
+
+def show(picture: Picture, output: Output, *, alarms_first: bool = False) -> None:
+    rows = picture.topics
+    if alarms_first:
+        output.table("alarms", alarm_rows(rows))
+    output.table("topics", [topic_row(row) for row in rows])
+    show_groups(picture, output)
+    if not alarms_first:
+        output.table("alarms", alarm_rows(rows))
+    for topic in picture.unknown:
+        output.problem(f"topic {topic!r} is unknown: it has no message and no group")
+
+
+def show_groups(picture: Picture, output: Output) -> None:
+    groups = [group_row(one) for row in picture.topics for one in row.groups]
+    output.table("groups", groups, wide=("paused", "scheduled", "dead"))
+    output.table("paused", picture.paused, title="Paused groups")
+
+
+def status(options: Options, output: Output) -> None:
+    most = options["fail_if_more_than"]
+    exact = None if most is None else min(max(most + 1, 1_000), numbers.EXACT_MAX)
+    picture = read(
+        conf.database(options["database"]), options["topics"], exact, rates=not options["no_rates"]
+    )
+    show(picture, output)
+    for problem in _problems(options, picture.topics):
+        output.problem(problem)
+
+
+def _problems(options: Options, rows: Sequence[TopicRow]) -> Iterator[str]:
+    """Yield the reasons for exit status 1 that the options ask for."""
+    oldest, most, dead = (options[f"fail_if_{name}"] for name in ("older_than", "more_than", "dead"))
+    for row in rows:
+        for group in row.groups:
+            one = group.figures
+            where, found = f"{one.topic}: group {one.group}", lag(group)
+            if oldest is not None and one.oldest_age is not None and one.oldest_age > oldest:
+                age, limit = shown(one.oldest_age), shown(oldest)
+                yield f"{where}: its oldest open message is {age} old, which is over {limit}"
+            if most is not None and found.value > most:
+                yield f"{where}: its lag is {shown(found)}, which is over {most}"
+        if dead is not None and row.figures.dead.value >= dead:
+            number = shown(row.figures.dead)
+            yield f"{row.known.topic}: it has {number} dead letters; the limit is below {dead}"
+    if options["fail_on_alarm"]:
+        for alarm in alarm_rows(rows):
+            if alarm["level"] == "alarm":
+                group_name = f": group {alarm['group']}" if alarm["group"] else ""
+                yield f"{alarm['topic']}{group_name}: {alarm['text']}"
+
+
+def _add_top(parser: ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
+    parser.add_argument(
+        "--interval", type=duration, default=timedelta(seconds=2), metavar="DURATION",
+        help="the time between two frames (default 2 seconds)",
+    )  # fmt: skip
+    parser.add_argument("--count", type=count, metavar="N", help="end after N frames (default: at Ctrl-C)")
+
+
+class _Top:
+    """Reads and shows frames. A frame without an answer of the database shows the error, and the last figures."""
+
+    def __init__(self, options: Options) -> None:
+        self.alias = conf.database(options["database"])
+        self.topics, self.interval = options["topics"], options["interval"]
+        self.lost_at: str | None = None
+        self.last = ""
+
+    def frame(self) -> str:
+        """Return the next frame as text."""
+        clock = f"{timezone.now():%H:%M:%S} UTC"
+        try:
+            picture = read(self.alias, self.topics)
+        except Error as error:
+            session.discard(self.alias)
+            self.lost_at = self.lost_at or clock
+            away = f"The database has not answered since {self.lost_at}: {on_a_line(str(error))}"
+            return "\n".join(filter(None, [away, self.last]))
+        lines: list[str] = []
+        output = Output(lines.append)
+        show(picture, output, alarms_first=True)  # The end may not fit on the screen.
+        self.last = "\n".join([f"At {clock}, every {shown(self.interval)}:", *lines, *output.problems])
+        back = (
+            f"The database answers again. It did not from {self.lost_at} to {clock}." if self.lost_at else ""
+        )
+        self.lost_at = None
+        return "\n".join(filter(None, [back, self.last]))
+
+
+def top(options: Options, output: Output) -> None:
+    if options["json"]:
+        raise Refused("top prints no JSON: use mqueue status --json")
+    frames, pause = _Top(options), threading.Event()
+    number, seconds = 0, options["interval"].total_seconds()
+    try:
+        if options.get("stdout") is None and sys.stdout.isatty():
+            with Live(console=Console(), screen=True, auto_refresh=False) as live:
+                while True:
+                    live.update(Text(frames.frame(), no_wrap=True, overflow="crop"), refresh=True)
+                    number += 1
+                    if number == options["count"]:
+                        return
+                    pause.wait(seconds)
+        while True:
+            output.write(frames.frame())
+            number += 1
+            if number == options["count"]:
+                return
+            pause.wait(seconds)
+    except KeyboardInterrupt:
+        return
+
+
+VERBS = [
+    Verb("status", "show topics and groups, and fail for monitoring", status, _add_status),
+    Verb("top", "show the status again and again", top, _add_top),
+]

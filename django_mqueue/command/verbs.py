@@ -1,0 +1,87 @@
+"""The form of a verb, and the options that verbs share."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from .output import Output, Refused
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of ``manage.py mqueue``.
+
+    ``run``: does the work, and reports to the ``Output``. ``add_arguments``: adds the arguments of the verb.
+    ``changes``: the verb changes something. It then has the option ``--dry-run``. ``recorded``: the change is an
+    operator's action. The verb then has the options ``--by`` and ``--why``.
+    ``deletes``: the verb deletes something. It then asks for confirmation, unless ``--yes`` is given.
+    """
+
+    name: str
+    help: str
+    run: Callable[[Options, Output], None]
+    add_arguments: Callable[[ArgumentParser], None] = lambda parser: None
+    changes: bool = False
+    deletes: bool = False
+    recorded: bool = True
+
+    def add_to(self, parser: ArgumentParser) -> None:
+        """Add the arguments of the verb, and the options that all verbs of its sort have."""
+        self.add_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.add_argument("--database", help='alias of the queue\'s database (default MQUEUE["DATABASE"])')
+        if self.changes:
+            parser.add_argument(
+                "--dry-run", action="store_true", help="change nothing; print what would change"
+            )
+            parser.add_argument(
+                "--by", default="", help="who does it, for the record (default: this process)"
+            )
+            parser.add_argument("--why", default="", help="the reason, for the record")
+        if self.deletes:
+            parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def confirm(options: Options, question: str) -> None:
+    """Ask the operator on the terminal. Raise ``Refused`` if the answer is not "yes" or there is no terminal."""
+    if options["yes"]:
+        return
+    if options["json"] or not sys.stdin.isatty():
+        raise Refused(
+            f"{question} There is no terminal to ask: give --yes to confirm, or --dry-run to look first"
+        )
+    if input(f"{question} Type yes to continue: ").strip().lower() != "yes":
+        raise Refused("not confirmed; nothing was changed")
+
+
+def count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def duration(text: str) -> timedelta:
+    """Return a duration: seconds, or a number with s, m, h or d."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    try:
+        return timedelta(seconds=float(number) * unit)
+    except (ValueError, OverflowError) as error:
+        raise ArgumentTypeError(f"must be seconds, or a number with s, m, h or d, not {text!r}") from error
+
+
+def moment(text: str) -> datetime:
+    """Return a time: ISO 8601, UTC unless it has a zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"must be an ISO 8601 time such as 2026-03-01T08:00, not {text!r}") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

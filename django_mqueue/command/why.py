@@ -1,0 +1,183 @@
+"""The verb why: where a message is for each group, and why it is not delivered."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from datetime import UTC, timedelta
+from shlex import quote
+from typing import Any
+
+from django.utils import timezone
+
+from .. import conf
+from ..browse import explaining, finding, masking, obstacles, reasons, timeline
+from ..browse.explaining import Explanation
+from ..browse.timeline import MessageTimeline
+from ..policy import names
+from ..policy.message_query import Inspected
+from ..policy.names import REPLIES_SUFFIX, key_of
+from ..service.registration import check_group, topic_limit
+from ..tasks.job_ids import GROUP as TASKS
+from ..tasks.job_ids import topic_of
+from ..workers import registry
+from .messages import add_masks, seen
+from .output import Output, Refused, shown
+from .verbs import Options, Verb
+
+GROUPS, GROUPS_OF_ONE = 200, 10_000
+"""The maximum number of groups that are read: to explain all, and to find one."""
+MESSAGES = 10
+"""The maximum number of messages with one id that are explained."""
+TASK_TOPICS = topic_of("")
+"""The beginning of the topics of jobs."""
+
+
+def _add_why(parser: ArgumentParser) -> None:
+    parser.add_argument("topic")
+    parser.add_argument("offset", nargs="?", type=int, help="the offset of the message")
+    parser.add_argument("--id", help="the id of the message, in place of its offset")
+    parser.add_argument("--key", help="with --id: the key of the message")
+    parser.add_argument("--group", help="only for this group")
+    add_masks(parser)
+
+
+def why(options: Options, output: Output) -> None:
+    topic, group, alias = options["topic"], options["group"], conf.database(options["database"])
+    names.check_name("topic", topic, topic_limit())
+    if group is not None:
+        check_group(group)
+    if (options["offset"] is None) == (options["id"] is None):
+        raise Refused("give an offset or --id")
+    documents = []
+    with timezone.override(UTC):
+        for offset in _offsets(alias, options):
+            found = timeline.message_timeline(
+                alias, offset, payload_limit=lambda _: masking.WHOLE,
+                groups=GROUPS if group is None else GROUPS_OF_ONE,
+            )  # fmt: skip
+            if found is None:
+                raise Refused(_no_message(topic, offset))
+            if topic not in (found.topic, found.stored_in):
+                raise Refused(f"offset {offset} is a message of topic {found.stored_in!r}, not of {topic!r}")
+            documents.append(_explained(alias, found, options, output))
+    output.values(messages=documents if output.as_json else None)
+
+
+def _offsets(alias: str, options: Options) -> list[int]:
+    topic, id, key = options["topic"], options["id"], options["key"]
+    if id is None:
+        return [options["offset"]]
+    names.check_name("id", id, names.ID_MAX)
+    found = finding.find(alias, id=id, key=key, topic=topic, limit=MESSAGES, payload_limit=1)
+    offsets = [one.row_offset for one in found.messages if one.message.id == id]
+    if not offsets:
+        raise Refused(
+            f"topic {topic!r} has no message with id {id!r}. Search all topics: mqueue find {quote(id)}"
+        )
+    return offsets
+
+
+def _no_message(topic: str, offset: int) -> str:
+    retention = shown(timedelta(milliseconds=conf.retention_ms(topic)))
+    return (
+        f"there is no message at offset {offset}. It was deleted, because all groups have finished it and the retention"
+        f" ({retention}) is over; or it was never committed; or it is in another database"
+    )
+
+
+def _explained(alias: str, found: MessageTimeline, options: Options, output: Output) -> dict[str, Any]:
+    """Print the explanation of one message. Return it for the JSON document."""
+    message = found.message
+    row_offset = message.offset if message.dead_letter is None else message.dead_letter
+    about = {
+        "topic": found.stored_in, "offset": row_offset, "key": key_of(found.partition), "id": message.id,
+        "kind": message.kind, "published": message.published_at, "target": message.target,
+    }  # fmt: skip
+    if not output.as_json:
+        output.values(**about)
+    rows = []
+    for explanation, status in _explanations(alias, found, options):
+        sentences = [*explanation.state, *explanation.reasons]
+        if not sentences:
+            continue
+        remedy = _remedy(found, explanation, row_offset)
+        rows.append(
+            {
+                "group": explanation.group,
+                **status,
+                "sentences": sentences,
+                "remedy": remedy,
+                "behind": explanation.first,
+            }
+        )
+        output.say("")
+        if explanation.group:
+            output.say(f"Group {explanation.group}:")
+        for sentence in sentences:
+            output.say(f"  {sentence}")
+        if remedy:
+            output.say(f"  > {remedy}")
+    return {**about, "explanations": rows}
+
+
+def _explanations(
+    alias: str, found: MessageTimeline, options: Options
+) -> Iterator[tuple[Explanation, dict[str, Any]]]:
+    """Yield the explanation of the message itself, and of each wanted group, with its status."""
+
+    def shown_as(message: Inspected) -> Inspected:
+        return seen(options, message)
+
+    now, workers = obstacles.topic_facts(alias, found.topic)
+    of_itself = explaining.of_message(found, now, workers, shown_as)
+    yield of_itself, {"status": found.message.status, "outcome": None}
+    facts, wanted = obstacles.facts(alias, found), options["group"]
+    for view in found.group_views:
+        if wanted in (None, view.group):
+            strict = _is_strict(found.stored_in, view.group)
+            explanation = explaining.explain(
+                found, view, facts.get(view.group), strict=strict, shown=shown_as
+            )
+            yield explanation, {"status": view.view.status, "outcome": view.view.outcome}
+    is_log = found.message.status is None and not found.stored_in.endswith(REPLIES_SUFFIX)
+    if is_log and wanted is not None and wanted not in {view.group for view in found.group_views}:
+        text = f"The group is not registered for topic {found.stored_in!r}: it receives nothing."
+        yield Explanation(wanted, (text,), (), reasons.SUBSCRIBE), {"status": None, "outcome": None}
+
+
+def _is_strict(topic: str, group: str) -> bool | None:
+    """Return whether the group's handler is strict; None if this project has no handler for it."""
+    try:
+        registry.autodiscover()
+    except Exception:  # A module of the project may raise anything. The answer is then less precise.
+        return None
+    return next((one.strict for one in registry.handlers() if (one.topic, one.group) == (topic, group)), None)
+
+
+def _remedy(found: MessageTimeline, explanation: Explanation, offset: int) -> str | None:
+    """Return the command that helps; None if nothing is needed."""
+    topic, group = quote(found.stored_in), quote(explanation.group or "GROUP")
+    original, id = quote(found.topic), quote(found.message.id)
+    letter_of = quote(explanation.group or found.message.group or "GROUP")
+    of_group = f"--group {group}" if explanation.group else "--all-groups"
+    worker = f"{found.topic}:{explanation.group}" if explanation.group else found.topic
+    start = f"runconsumer {quote(worker)}"
+    if explanation.group == TASKS and found.topic.startswith(TASK_TOPICS):
+        start = f"runconsumer --tasks {quote(found.topic.removeprefix(TASK_TOPICS))}"
+    commands = {
+        reasons.RESUME: f"mqueue resume {topic} {group}",
+        reasons.START_WORKER: start,
+        reasons.RELEASE: f"mqueue release {topic} {group} --partition {quote(found.partition)}",
+        reasons.REDRIVE: f"mqueue redrive {original} --group {letter_of} --id {id}",
+        reasons.RESET: f"mqueue reset {topic} {group} {offset} --dry-run",
+        reasons.SUBSCRIBE: f"mqueue subscribe {topic} {group}",
+        reasons.UNHOLD: f"mqueue unhold {original} {of_group} --id {id}",
+        reasons.HURRY: f"mqueue hurry {original} {of_group} --id {id}",
+        reasons.LOOK_AT_FIRST: f"mqueue why {topic} {explanation.first} --group {group}",
+    }
+    command = commands.get(explanation.remedy or "")
+    return None if command is None else f"manage.py {command}"
+
+
+VERBS = [Verb("why", "explain where a message is, and why it is not delivered", why, _add_why)]

@@ -1,0 +1,69 @@
+"""Compare the privileges of the account in the settings with docs/how-to/grant-privileges.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
+from ..store.server import privileges
+from ..store.server.variables import Server
+from .findings import ERROR, INFO, Finding
+
+_ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_TABLES = [
+    model._meta.db_table for model in (Message, DeliveryState, PartitionLease, Offset, SubscriberHeartbeat)
+]
+_LOG, _OFFSETS, _HEARTBEATS = _TABLES[0], _TABLES[3], _TABLES[4]
+Needs = Mapping[str, Sequence[str]]
+
+ACCOUNTS: Mapping[str, Needs] = {
+    "publisher": {_LOG: ("INSERT",), _OFFSETS: ("SELECT",)},
+    "scheduler": {_LOG: _ALL, _OFFSETS: ("SELECT",)},
+    "requester": {_LOG: ("SELECT", "INSERT", "DELETE"), _OFFSETS: ("SELECT",)},
+    "worker": dict.fromkeys(_TABLES, _ALL),
+    "viewer": dict.fromkeys(_TABLES, ("SELECT",)),
+    "operator": {**dict.fromkeys(_TABLES, _ALL), _HEARTBEATS: ("SELECT", "DELETE")},
+}
+"""The privileges of each kind of account, by table."""
+
+
+def findings(using: str, server: Server, kind: str) -> Iterator[Finding]:
+    """Yield the privileges that an account of this kind needs and the present account lacks."""
+    if missing := privileges.missing(using, ACCOUNTS[kind]):
+        lacks = "; ".join(f"{', '.join(some)} on {table}" for table, some in missing.items())
+        able = [
+            name for name, needs in ACCOUNTS.items() if name != kind and not privileges.missing(using, needs)
+        ]
+        why = f"A {kind} needs them." + (
+            f" The account has all that a {' or '.join(able)} needs." if able else ""
+        )
+        yield Finding(
+            ERROR, "privileges", f"the account {server.account} lacks {lacks}", why,
+            " ".join(_grant(some, table, server) for table, some in missing.items()),
+        )  # fmt: skip
+    yield from looking(using, server)
+
+
+def looking(using: str, server: Server) -> Iterator[Finding]:
+    """Yield the privileges that ``mqueue blockers`` needs and the account lacks."""
+    if lacks := [PLACES[name] for name, can in privileges.can_look(using).items() if not can]:
+        yield Finding(
+            INFO, "privileges",
+            f"the account {server.account} lacks {' and '.join(f'{one} on {place}' for one, place in lacks)}",
+            "The queue does not need this. mqueue blockers needs it: grant it to the account with which operators run"
+            " that command.",
+            " ".join(_grant([one], place, server) for one, place in lacks),
+        )  # fmt: skip
+
+
+PLACES = {"PROCESS": ("PROCESS", "*.*"), "performance_schema": ("SELECT", "performance_schema.*")}
+
+
+def _grant(some: Sequence[str], place: str, server: Server) -> str:
+    return f"GRANT {', '.join(some)} ON {place} TO {quoted(server.account)};"
+
+
+def quoted(account: str) -> str:
+    """Return an account as SQL writes it: ``'shop'@'%'``."""
+    user, _, host = account.rpartition("@")
+    return "@".join("'" + part.replace("'", "''") + "'" for part in (user, host))

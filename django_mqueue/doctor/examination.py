@@ -1,0 +1,144 @@
+"""Make all checks. A check that fails, for example for lack of a privilege, does not prevent the others."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import DatabaseError, connections
+
+from .. import conf
+from ..exceptions import NotMigrated
+from ..stats import topic_list
+from ..store.connection import encryption, errors
+from ..store.connection.timeouts import without_patience
+from ..store.server import variables as reading
+from ..store.server.variables import Server
+from . import accounts, routes, servers, state, tables, variables
+from .findings import ERROR, INFO, SEVERITIES, Finding
+
+
+@dataclass(frozen=True)
+class Examination:
+    """``facts``: names and values. ``findings``: the most severe first."""
+
+    facts: Mapping[str, str]
+    findings: list[Finding]
+
+
+def examine(using: str, account: str = "worker") -> Examination:
+    """Examine the server and the tables of a database. ``account``: the kind of account that its settings must have.
+
+    Waits for no lock, and changes nothing. Raises ``DatabaseError`` if the server cannot be reached.
+    """
+    connection: Any = connections[using]
+    if connection.vendor != "mysql":
+        return Examination(
+            {"server": connection.display_name}, [servers.other_product(connection.display_name)]
+        )
+    with without_patience(using):
+        return _examine(using, account)
+
+
+def _examine(using: str, account: str) -> Examination:
+    server, cipher = reading.read(using), reading.cipher(using)
+    before, there, after = reading.clock(using)
+    difference = _difference(before, there, after)
+    found = [
+        *_settings(),
+        *servers.findings(server),
+        *variables.findings(server),
+        *variables.further(server),
+        *routes.encryption_findings(using, cipher),
+        *routes.clock_findings(difference),
+        *_tried("proxy", lambda: routes.proxy_findings(reading.route(using))),
+        *_tried("privileges", lambda: accounts.findings(using, server, account)),
+        *_of_tables(using),
+    ]
+    found.sort(key=lambda one: SEVERITIES.index(one.severity))
+    return Examination(_facts(using, server, cipher, difference), found)
+
+
+def _settings() -> list[Finding]:
+    return [
+        Finding(ERROR, "settings", problem, "The queue raises an error when it reads it.", "Correct MQUEUE.", "E001")
+        for problem in conf.problems()
+    ]  # fmt: skip
+
+
+def _of_tables(using: str) -> list[Finding]:
+    found = _tried("migrations", lambda: tables.migrations(using))
+    if all(one.severity == INFO for one in found):
+        found += _tried("tables", lambda: tables.findings(using))
+    if any(one.severity == ERROR for one in found):
+        return found  # The other checks would fail for the same reason.
+    return [*found, *_tried("plans", lambda: _plans(using)), *_tried("state", lambda: state.findings(using))]
+
+
+def _plans(using: str) -> list[Finding]:
+    known = topic_list.known_topics(using)
+    pairs = [(topic, group) for topic, one in known.items() for group in one.groups] or [("-", "-")]
+    return list(tables.plan_findings(using, *pairs[0]))
+
+
+def _tried(about: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return the findings of a check; a note if the account may not make it."""
+    found: list[Finding] = []
+    try:
+        for one in check():
+            found.append(one)
+    except NotMigrated as error:
+        found.append(Finding(ERROR, about, str(error), "The queue cannot work.", "manage.py migrate"))
+    except DatabaseError as error:
+        if errors.is_lost(error):
+            raise
+        found.append(_failed(about, error))
+    return found
+
+
+def _failed(about: str, error: DatabaseError) -> Finding:
+    what = f"a check of {about} failed: {error}"
+    if errors.is_denied(error):
+        why, repair = "The account lacks a privilege.", "Run this with the account of a worker or a viewer."
+        return Finding(INFO, about, what, why, repair)
+    if errors.is_lock_wait(error):
+        why = "An open transaction, or a statement such as ALTER TABLE, keeps others from reading a table."
+        return Finding(ERROR, about, what, why, state.command("blockers"))
+    why, repair = "The queue sends similar statements.", "Look up the error in the server's manual."
+    return Finding(ERROR, about, what, why, repair)
+
+
+def _difference(before: Any, there: Any, after: Any) -> timedelta:
+    """Return how far this machine's clock is ahead of the database's; 0 within the time of the question."""
+    if before > there:
+        return timedelta(seconds=(before - there).total_seconds())
+    return timedelta(seconds=min((after - there).total_seconds(), 0))
+
+
+def _facts(using: str, server: Server, cipher: str, difference: timedelta) -> dict[str, str]:
+    found, settings = server.variables, connections[using].settings_dict
+
+    def seconds(name: str) -> str:
+        return f"{found[name]} s" if name in found else "the server has no such setting"
+
+    return {
+        "server": f"{server.product} {server.text}, {server.comment.strip('()')}",
+        "database": f"{using}: {settings['NAME']} on {settings['HOST'] or 'this machine'}, as {server.account}",
+        "client": f"client library {encryption.client_library()}, Python {platform.python_version()}",
+        "isolation": variables.isolation_of(server),
+        "sql_mode": found.get("sql_mode", ""),
+        "innodb_autoinc_lock_mode": found.get("innodb_autoinc_lock_mode", ""),
+        "max_allowed_packet": found.get("max_allowed_packet", ""),
+        "innodb_flush_log_at_trx_commit": found.get("innodb_flush_log_at_trx_commit", ""),
+        "sync_binlog": f"{found.get('sync_binlog', '')} (log_bin {found.get('log_bin', '')})",
+        "wait_timeout": seconds("wait_timeout"),
+        "innodb_lock_wait_timeout": seconds("innodb_lock_wait_timeout"),
+        "idle_transaction_timeout": seconds("idle_transaction_timeout"),
+        "idle_write_transaction_timeout": seconds("idle_write_transaction_timeout"),
+        "connections": f"{found.get('threads_connected', '?')} of {found.get('max_connections', '?')}",
+        "encryption": cipher or "none",
+        "clock": f"this machine's time minus the database's: {difference.total_seconds():+.3f} s",
+    }  # fmt: skip

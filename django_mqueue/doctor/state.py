@@ -1,0 +1,173 @@
+"""The queue's rows: expired leases, retention blockers, topics without a group, state of unknown groups."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+
+from .. import conf
+from ..drawing import scales
+from ..policy.batching import batches
+from ..stats import retention_blockers, topic_list
+from ..stats.results import Hold, KnownTopic
+from ..store import removal
+from ..store.queries import bounded_counts, group_positions
+from ..store.server import leftovers
+from .findings import INFO, WARNING, Finding
+
+TOPICS_MAX = 200
+"""The maximum number of topics whose retention blockers are read."""
+SHOWN = 10
+"""The maximum number of names in a finding."""
+LATE = timedelta(minutes=10)
+
+_REASONS = {
+    "resetting": "its reset is not finished",
+    "paused": "it is paused",
+    "no_worker": "no worker of it is alive",
+    "waiting": "its oldest message waits for a retry",
+    "in_flight": "a handler has its oldest message",
+    "pending": "it has not received its oldest message yet",
+    "settling": "a transaction that published to the topic, or to another topic of the same gate, may be open",
+}
+
+
+def findings(using: str) -> Iterator[Finding]:
+    known = topic_list.known_topics(using)
+    pairs = {(topic, group) for topic, one in known.items() for group in one.groups}
+    yield from _without_group(using, known.values())
+    yield from _expired_leases(using, sorted(pairs))
+    yield from _blocked_deletion(using, [one.topic for one in known.values() if one.groups])
+    yield from _unknown_groups(using, pairs)
+    yield from _without_messages(using, sorted(pairs))
+
+
+def command(*words: str) -> str:
+    """Return a line for the shell."""
+    return shlex.join(("manage.py", "mqueue", *words))
+
+
+def names(some: Sequence[str]) -> str:
+    more = f" and {len(some) - SHOWN} more" if len(some) > SHOWN else ""
+    return ", ".join(some[:SHOWN]) + more
+
+
+def _without_group(using: str, known: Iterable[KnownTopic]) -> Iterator[Finding]:
+    candidates = [one.topic for one in known if not one.groups]
+    ends = {
+        topic: end for some in batches(candidates) for topic, end in bounded_counts.ends(using, some).items()
+    }
+    if found := sorted(ends):
+        yield Finding(
+            WARNING, "topics", f"topics with messages have no group: {names(found)}",
+            "Nothing consumes these messages, and they are never deleted. The name may be mistyped.",
+            f"Start its worker, or: {command('subscribe', found[0], 'GROUP')}",
+        )  # fmt: skip
+
+
+def _expired_leases(using: str, pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    alive = group_positions.alive(using, [(topic, group, conf.lease_ms(topic)) for topic, group in pairs])
+    for topic, group in pairs:
+        # A live group takes over an expired lease within seconds.
+        for one in leftovers.expired_leases(using, topic, group, 2 * conf.lease_ms(topic)):
+            age = scales.duration(one.silent_ms)
+            what = f"{one.name} has not renewed leases of group {group} on {topic} for {age}: {one.leases}"
+            if alive.get((topic, group)):
+                why = (
+                    "Their messages are not delivered, although workers of the group are alive. An open transaction"
+                    " probably locks the rows of the leases."
+                )
+                yield Finding(WARNING, "leases", what, why, command("blockers"))
+            else:
+                why = (
+                    "The worker has ended without releasing them, and no other worker of the group is alive."
+                )
+                repair = f"Start a worker, which takes them over. Or: {command('unsubscribe', topic, group)}"
+                yield Finding(WARNING, "leases", what, why, repair)
+
+
+def _blocked_deletion(using: str, topics: Sequence[str]) -> Iterator[Finding]:
+    for topic in topics[:TOPICS_MAX]:
+        for hold in retention_blockers.holds(using, topic):
+            if hold.reason != "retention" and hold.overdue > LATE:
+                yield _of_hold(hold)
+                break
+    if len(topics) > TOPICS_MAX:
+        yield Finding(
+            INFO, "deletion", f"deletion was checked for {TOPICS_MAX} of {len(topics)} topics",
+            "There are too many topics for one call.", command("topics"),
+        )  # fmt: skip
+
+
+def _of_hold(hold: Hold) -> Finding:
+    late = scales.duration(hold.overdue / timedelta(milliseconds=1))
+    reason = _REASONS.get(hold.reason)
+    if reason is None or hold.group is None:
+        reason = (
+            "no worker of any group is alive"
+            if hold.reason == "no_collector"
+            else "workers delete too slowly"
+        )
+        what = f"topic {hold.topic} keeps messages {late} past their retention: {reason}"
+    else:
+        what = (
+            f"topic {hold.topic} keeps messages {late} past their retention for group {hold.group}: {reason}"
+        )
+    return Finding(
+        WARNING, "deletion", what,
+        f"The log grows. The oldest message that is kept has the offset {hold.offset}.", _repair_of(hold),
+    )  # fmt: skip
+
+
+def _repair_of(hold: Hold) -> str:
+    group = hold.group or ""
+    match hold.reason:
+        case "paused":
+            return f"{command('resume', hold.topic, group)}, or {command('unsubscribe', hold.topic, group)}"
+        case "no_worker":
+            start = shlex.join(("manage.py", "runconsumer", f"{hold.topic}:{group}"))
+            return f"{start}, or {command('unsubscribe', hold.topic, group)}"
+        case "waiting" | "in_flight" | "pending":
+            return f"{command('why', hold.topic, str(hold.offset))} explains the message."
+        case "settling":
+            return f"{command('blockers')} shows the open transactions."
+        case "resetting" | "no_collector":
+            return "Start a worker of the topic."
+        case _:
+            return "Start more workers, or look for slow statements of the server."
+
+
+def _unknown_groups(using: str, registered: set[tuple[str, str]]) -> Iterator[Finding]:
+    tables: dict[tuple[str, str], list[str]] = {}
+    for table in leftovers.STATE:
+        for pair in leftovers.pairs(using, table):
+            if pair not in registered:
+                tables.setdefault(pair, []).append(table)
+    being_removed = removal.unfinished_among(using, list(tables)) if tables else set()
+    for (topic, group), found in sorted(tables.items()):
+        if (topic, group) in being_removed:
+            continue  # Workers of the topic delete the rest.
+        counts = ", ".join(f"{table} ({_count(using, table, topic, group)})" for table in found)
+        yield Finding(
+            WARNING, "state", f"group {group} is not registered for {topic}, and has rows in {counts}",
+            "A registration was deleted by hand. The rows take space, and would hide messages from a new group of this"
+            " name; subscribe deletes them first.",
+            command("unsubscribe", topic, group),
+        )  # fmt: skip
+
+
+def _count(using: str, table: str, topic: str, group: str) -> str:
+    count = leftovers.count(using, table, topic, group)
+    return f"{count}{'+' if count == leftovers.COUNT_MAX else ''}"
+
+
+def _without_messages(using: str, pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    for topic, group in pairs:
+        if count := leftovers.without_message(using, topic, group):
+            yield Finding(
+                WARNING, "state",
+                f"delivery states of {group} on {topic} without a message: {count} of the first {leftovers.COUNT_MAX}",
+                "Messages were deleted by hand, or one table was restored. The rows take space, and are never deleted.",
+                "Stop the group's workers, and run: " + leftovers.delete_without_message(topic, group),
+            )  # fmt: skip

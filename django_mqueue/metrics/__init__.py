@@ -1,0 +1,35 @@
+"""Metrics for Prometheus. They need the package ``prometheus-client`` (the extra ``prometheus``).
+
+``view`` returns the metrics of the database, for the urls of a project. ``runconsumer --metrics-port`` also returns the
+measurements of its workers. docs/reference/metrics.md lists all metrics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .database import DatabaseCollector as DatabaseCollector
+    from .views import view as view
+
+__all__ = ["DatabaseCollector", "view"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use, because it needs an optional package."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        if name == "view":
+            from .views import view
+
+            return view
+        from .database import DatabaseCollector
+
+        return DatabaseCollector
+    except ModuleNotFoundError as error:
+        if error.name != "prometheus_client":
+            raise
+        raise ImportError(
+            "django_mqueue.metrics needs the package prometheus-client: install the extra django-mqueue[prometheus]"
+        ) from error

@@ -1,0 +1,278 @@
+"""Long redrives and purges that a worker continues: progress, stop, failure, and the log of actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client, override_settings
+
+from django_mqueue import OutgoingMessage, Subscription, publish
+from django_mqueue.admin.dead_letters import background, handing_over
+from django_mqueue.browse import bulk_redrive
+from django_mqueue.consumers import ATTEMPTS
+from django_mqueue.exceptions import Postpone
+from django_mqueue.inspect import topics
+from django_mqueue.models import Message
+from django_mqueue.policy.names import OPERATIONS_TOPIC
+from django_mqueue.service.bulk_work import GROUP
+from django_mqueue.testing import drain
+from django_mqueue.workers import registry
+from tests.support.running import run
+from tests.support.subscribers import QUICK, poll_until
+from tests.support.threads import Background
+
+from .letters import TOPIC, give_up, given, left, outgoing
+from .looking import html_of, listed, text
+from .operating import hidden, staff, told, url_of, written_down
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RIGHTS = ("view_deadletter", "redrive_deadletter", "purge_deadletter")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A step in the browser takes four dead letters, and a step of a worker takes two."""
+    monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
+    monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
+    monkeypatch.setattr(background, "AT_ONCE", 2)
+    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}):
+        yield
+
+
+@pytest.fixture
+def client() -> Client:
+    return staff(*RIGHTS)
+
+
+@contextmanager
+def attended() -> Iterator[None]:
+    """A live subscriber of the group that does the steps. It receives none of them."""
+    with Subscription(OPERATIONS_TOPIC, GROUP):
+        yield
+
+
+def begun(client: Client, page: str = "redrive_matching", **asked: str) -> str:
+    """Start an operation while a worker lives. Return the URL of its progress."""
+    shown = client.post(url_of(page), {"topic": TOPIC, **asked})
+    assert shown.status_code == 200, text(shown.content.decode())
+    with attended():
+        response: Any = client.post(url_of(page), {**hidden(shown.content.decode()), **asked})
+    assert response.status_code == 302
+    return str(response.url)
+
+
+def last() -> str:
+    return written_down()[-1][2]
+
+
+@pytest.mark.parametrize(("page", "verb"), [("redrive_matching", "redriven"), ("purge_matching", "purged")])
+def test_a_worker_does_the_rest(client: Client, page: str, verb: str) -> None:
+    """The browser does the first step. The page of the progress and the log of actions show the worker's steps."""
+    give_up(*outgoing(11))
+    url = begun(client, page, typed=TOPIC)
+    assert len(left()) == 7
+    under_way = f"Under way: 4 dead letters were {verb} so far; 4 were examined: topic orders."
+    assert [entry[2] for entry in written_down()] == [under_way]
+    html = html_of(client, url)
+    assert under_way in text(html)
+    assert "No worker is running" in text(html)
+    assert '<progress max="11" value="4">' in html
+    for other in ("deadletter_list", "deadletter_errors"):
+        assert url in html_of(client, url_of(other), {"topic": TOPIC}).replace("&amp;", "&")
+    with attended():
+        assert "No worker is running" not in text(html_of(client, url))
+    steps = drain(OPERATIONS_TOPIC)
+    assert len(steps) > 3
+    assert left() == []
+    assert [entry[2] for entry in written_down()] == [f"11 dead letters were {verb}: topic orders."]
+    html = html_of(client, url)
+    assert f"11 dead letters were {verb}: topic orders." in text(html)
+    assert "<progress" not in html
+    assert url not in html_of(client, url_of("deadletter_list"), {"topic": TOPIC})
+    if verb == "redriven":
+        assert len(given("billing", 11)) == 11
+
+
+def test_without_a_worker_the_browser_does_all(client: Client) -> None:
+    give_up(*outgoing(5))
+    response: Any = client.post(url_of("redrive_matching"), {"topic": TOPIC})
+    response = client.post(url_of("redrive_matching"), hidden(response.content.decode()))
+    assert response.status_code == 200
+    response = client.post(url_of("redrive_matching"), hidden(response.content.decode()), follow=True)
+    assert told(response) == ["5 dead letters were redriven: topic orders."]
+    assert not Message.objects.filter(topic=OPERATIONS_TOPIC).exists()
+
+
+def test_the_filter_of_the_user_holds_for_the_worker(client: Client) -> None:
+    """Also its time, which is in the time zone of the page."""
+    give_up(*outgoing(9))
+    give_up(*(OutgoingMessage(n, id=f"late-{n}") for n in range(3)), error="KeyError: {n}")
+    begun(client, error="ValueError", after="2020-01-01T00:00:00", path="customer.id", value="1")
+    drain(OPERATIONS_TOPIC)
+    assert last() == (
+        "3 dead letters were redriven: topic orders (error ValueError, failed from 2020-01-01 00:00:00 UTC, payload"
+        " customer.id = a value)."
+    )
+    assert len(left()) == 9
+
+
+def test_a_stop_during_a_step_counts_this_step(client: Client) -> None:
+    give_up(*outgoing(11))
+    url = begun(client)
+    stops: list[Any] = []
+    step = bulk_redrive.step
+
+    def stopped_meanwhile(*arguments: Any, **options: Any) -> bulk_redrive.Progress:
+        done = step(*arguments, **options)
+        if not stops:
+            stops.append(Background(lambda: client.post(url, {"stop": "Stop"}, follow=True)).start().result())
+        return done
+
+    with mock.patch.object(bulk_redrive, "step", stopped_meanwhile):
+        drain(OPERATIONS_TOPIC)
+    assert told(stops[0]) == ["Stopped: 4 dead letters were redriven so far; 4 were examined: topic orders."]
+    assert len(left()) == 5
+    assert last() == "Stopped: 6 dead letters were redriven so far; 6 were examined: topic orders."
+    assert drain(OPERATIONS_TOPIC) == []
+    html = html_of(client, url)
+    assert last() in text(html)
+    assert 'name="stop"' not in html
+    client.post(url, {"stop": "Stop"})
+    assert last().startswith("Stopped: 6")
+
+
+def test_a_stop_before_the_next_step_ends_it(client: Client) -> None:
+    give_up(*outgoing(11))
+    url = begun(client)
+    client.post(url, {"stop": "Stop"})
+    assert len(drain(OPERATIONS_TOPIC)) == 1
+    assert len(left()) == 7
+    assert last() == "Stopped: 4 dead letters were redriven so far; 4 were examined: topic orders."
+
+
+def test_a_worker_that_dies_before_it_writes_the_log_is_no_stop(client: Client) -> None:
+    """The next step takes the entry as it is, and its text has the whole count."""
+    give_up(*outgoing(11))
+    begun(client)
+    write = background._write
+    lost: list[int] = []
+
+    def lost_once(*arguments: Any) -> None:
+        write(*arguments) if lost else lost.append(1)
+
+    with mock.patch.object(background, "_write", lost_once):
+        drain(OPERATIONS_TOPIC)
+    assert lost
+    assert left() == []
+    assert last() == "11 dead letters were redriven: topic orders."
+
+
+def test_a_step_that_fails_is_done_again(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """Its redrives are rolled back with it, so each counts once."""
+    give_up(*outgoing(8))
+    begun(client)
+    step = bulk_redrive.step
+    failed: list[bulk_redrive.Progress] = []
+
+    def fails_once(*arguments: Any, **options: Any) -> bulk_redrive.Progress:
+        done = step(*arguments, **options)
+        if not failed:
+            failed.append(done)
+            raise Postpone
+        return done
+
+    with mock.patch.object(bulk_redrive, "step", fails_once):
+        drain(OPERATIONS_TOPIC)
+    assert last() == "8 dead letters were redriven: topic orders."
+    assert len(given("billing", 8)) == 8
+
+
+def test_a_step_that_always_fails_ends_the_operation(client: Client) -> None:
+    """The log of actions names the error, but not its text, which may have values of payloads."""
+    give_up(*outgoing(8))
+    url = begun(client)
+    with mock.patch.object(bulk_redrive, "step", side_effect=LookupError("card 5105105105105100")):
+        with Subscription(OPERATIONS_TOPIC, GROUP, max_attempts=ATTEMPTS + 2) as subscription:
+            for _ in range(ATTEMPTS):
+                (delivery,) = poll_until(subscription, 1)
+                delivery.nack(error="LookupError: card 5105105105105100")
+        drain(OPERATIONS_TOPIC)
+    assert last() == (
+        "Failed with LookupError: 4 dead letters were redriven so far; 4 were examined: topic orders."
+    )
+    assert last() in text(html_of(client, url))
+
+
+def test_the_rate_holds_for_the_worker(client: Client) -> None:
+    """A step waits until the messages of the previous one have taken their time."""
+    give_up(*outgoing(8))
+    begun(client, rate="2")
+    (message,) = Message.objects.filter(topic=OPERATIONS_TOPIC)
+    work = handing_over.newest("default", message.partition_key)
+    assert work is not None
+    assert (work[0].pause, len(left())) == (1, 6)
+    assert "operations of the admin" in run(OPERATIONS_TOPIC)
+    while last().startswith("Under way"):  # A drain ends while a step waits.
+        run(OPERATIONS_TOPIC)
+    assert last() == "8 dead letters were redriven: topic orders."
+    offsets = Message.objects.filter(topic=OPERATIONS_TOPIC).order_by("offset")
+    times = list(offsets.values_list("published_at", flat=True))
+    assert all(later - before >= 999 for before, later in pairwise(times))
+
+
+def test_the_plan_says_how_long_it_takes(client: Client) -> None:
+    give_up(*outgoing(8))
+    html = html_of(client, url_of("redrive_matching"), {"topic": TOPIC, "rate": "2"})
+    assert "At most 2 messages per second: it takes about 4 s." in text(html)
+    assert "As fast as possible." in text(html_of(client, url_of("redrive_matching"), {"topic": TOPIC}))
+    again = client.post(
+        url_of("redrive_matching"), {**hidden(html), "rate": "4", "again": "Calculate again"}
+    ).content.decode()
+    assert "At most 4 messages per second: it takes about 2 s." in text(again)
+    assert len(left()) == 8
+
+
+def test_a_stop_needs_the_permission_of_the_operation(client: Client) -> None:
+    give_up(*outgoing(8))
+    url = begun(client, "purge_matching", typed=TOPIC)
+    other = staff("view_deadletter", "redrive_deadletter", name="other")
+    html = html_of(other, url)
+    assert "Under way" in text(html)
+    assert 'name="stop"' not in html
+    assert other.post(url, {"stop": "Stop"}).status_code == 403
+    assert last().startswith("Under way")
+    assert staff("view_message", name="blind").get(url).status_code == 403
+    for entry in ("", "x", "999999"):
+        assert client.get(url_of("deadletter_run"), {"entry": entry}).status_code == 404
+
+
+def test_the_page_outlives_the_steps(client: Client) -> None:
+    """Garbage collection deletes them. The log of actions has the result."""
+    give_up(*outgoing(8))
+    url = begun(client)
+    drain(OPERATIONS_TOPIC)
+    Message.objects.filter(topic=OPERATIONS_TOPIC).delete()
+    assert "8 dead letters were redriven: topic orders." in text(html_of(client, url))
+    client.post(url, {"stop": "Stop"})
+    assert last() == "8 dead letters were redriven: topic orders."
+    assert LogEntry.objects.count() == 1
+
+
+def test_the_topic_of_operations_is_the_queues_own(client: Client) -> None:
+    """Nobody can publish to it, lists of topics leave it out, and its payloads are masked: filters may have secrets."""
+    with pytest.raises(ValueError, match="reserved for operations of the admin"):
+        publish(OPERATIONS_TOPIC, {})
+    give_up(*outgoing(8))
+    begun(client)
+    assert OPERATIONS_TOPIC not in [one.topic for one in topics().topics]
+    looker = staff("view_message", name="looker")
+    (row,) = listed(looker, "message", topic=OPERATIONS_TOPIC)
+    assert row["payload_head"] == "masked: a filter may have masked values"
+    assert all(handler.topic != OPERATIONS_TOPIC for handler in registry.handlers())

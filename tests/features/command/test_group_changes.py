@@ -1,0 +1,81 @@
+"""``manage.py mqueue``: subscribe, unsubscribe, reset, pause, resume and release, and the record of these actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+
+from django_mqueue import Subscription, publish, subscribe
+from django_mqueue.service.actions import recent
+
+from .conftest import Run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Json = Callable[..., dict[str, Any]]
+
+
+def test_subscribe_and_unsubscribe(mqueue: Run, mqueue_json: Json) -> None:
+    assert mqueue_json("subscribe", "orders", "billing", "--dry-run")["is_new"] is True
+    assert recent("orders") == []
+    assert mqueue_json("subscribe", "orders", "billing", "--by", "alice", "--why", "a new service")["is_new"]
+    assert "did not change" in mqueue("subscribe", "orders", "billing")
+    with pytest.raises(CommandError, match="give --yes to confirm"):
+        mqueue("unsubscribe", "orders", "billing")
+    assert "unregistered" in mqueue("unsubscribe", "orders", "billing", "--yes", "--by", "bob")
+    found = [(one.action, one.group, one.by, one.why) for one in recent("orders")]
+    assert found == [
+        ("unsubscribe", "billing", "bob", ""),
+        ("subscribe", "billing", "alice", "a new service"),
+    ]
+
+
+def test_reset_shows_its_effect_first(mqueue_json: Json) -> None:
+    subscribe("orders", "billing")
+    for number in range(3):
+        publish("orders", {"order": number}, key="1")
+    document = mqueue_json("reset", "orders", "billing", "latest", "--dry-run")
+    assert [row["messages"] for row in document["effect"]] == [0, 3, 0]
+    mqueue_json("reset", "orders", "billing", "latest", "--yes", "--why", "test data")
+    assert recent("orders", "billing")[0].why == "test data"
+    with Subscription("orders", "billing") as subscription:
+        assert subscription.poll() == []
+
+
+def test_pause_and_resume(mqueue_json: Json) -> None:
+    for group in ("billing", "mail"):
+        subscribe("orders", group)
+    assert mqueue_json("pause", "orders", "--dry-run")["groups_changed"] == 2
+    assert mqueue_json("pause", "orders", "billing", "--by", "alice")["groups_changed"] == 1
+    assert mqueue_json("pause", "orders")["groups_changed"] == 1
+    assert mqueue_json("resume", "orders")["groups_changed"] == 2
+    actions = recent("orders", "billing")[:3]
+    assert [one.action for one in actions] == ["resume", "pause", "pause"]
+    assert actions[2].by == "alice"
+    assert "@" in actions[0].by, "without --by, the process is recorded"
+
+
+def test_release(mqueue_json: Json) -> None:
+    publish("orders", {"order": 1}, key="1")
+    with Subscription("orders", "billing", name="first") as subscription:
+        assert subscription.poll()
+        assert mqueue_json("release", "orders", "billing", "--subscriber", "first", "--dry-run") == {
+            "would_release": [{"partition": "1", "subscriber": "first"}]
+        }
+        document = mqueue_json("release", "orders", "billing", "--partition", "1")
+        assert document["released"] == [{"partition": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("pause", "orders", "nobody"), "not registered"),
+        (("reset", "orders", "nobody", "yesterday"), "earliest, latest, an offset or an ISO 8601 time"),
+        (("release", "orders", "billing"), "partition or a subscriber"),
+    ],
+)
+def test_errors_name_the_cause(mqueue: Run, arguments: tuple[str, ...], text: str) -> None:
+    with pytest.raises(CommandError, match=text):
+        mqueue(*arguments)

@@ -1,0 +1,134 @@
+"""``manage.py mqueue``: the verbs that publish, change and delete messages."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+from django.test import override_settings
+
+from django_mqueue import Subscription, publish, subscribe
+from django_mqueue.inspect import messages
+from django_mqueue.models import Message
+from django_mqueue.service.actions import recent
+from tests.support.subscribers import QUICK, consume_rest, poll_until, settle
+
+from .conftest import Run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Json = Callable[..., dict[str, Any]]
+
+
+def test_publish(mqueue_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert mqueue_json("publish", "orders", '{"order": 1}', "--dry-run") == {
+        "topic": "orders", "messages": 1, "bytes": 11,
+    }  # fmt: skip
+    assert not Message.objects.exists()
+    arguments = ("publish", "orders", '{"order": 1}', "--key", "7", "--id", "a")
+    (one,) = mqueue_json(*arguments, "--header", "from=shop")["published"]
+    assert (one["id"], one["key"], one["created"]) == ("a", "7", True)
+    (again,) = mqueue_json(*arguments)["published"]
+    assert again["created"] is False
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"order": 2}\n\n{"order": 3}\n'))
+    assert len(mqueue_json("publish", "orders", "-", "--lines", "--delay", "10m")["published"]) == 2
+    assert [one.headers["from"] for one in messages("orders")] == ["shop"]
+    assert len(messages("orders", status="scheduled")) == 2
+    assert [one.action for one in recent("orders")] == ["publish"] * 3
+
+
+def test_publish_says_which_line_is_wrong(mqueue: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"order": 2}\norder\n'))
+    with pytest.raises(CommandError, match="line 2 is not JSON"):
+        mqueue("publish", "orders", "-", "--lines")
+    with pytest.raises(CommandError, match="give - as the payload"):
+        mqueue("publish", "orders", "1", "--lines")
+    assert not Message.objects.exists()
+
+
+def test_hold_delay_hurry_and_unhold(mqueue: Run, mqueue_json: Json) -> None:
+    subscribe("orders", "billing")
+    for number in range(4):
+        publish("orders", {"order": {"id": number}})
+    with pytest.raises(CommandError, match="no filter is given"):
+        mqueue("hold", "orders", "--group", "billing")
+    one = ("--group", "billing", "--where")
+    assert mqueue_json("hold", "orders", *one, "$.order.id=1", "--dry-run")["messages"] == 1
+    assert mqueue_json("hold", "orders", *one, "order.id=1", "--why", "wrong price")["messages"] == 1
+    assert mqueue_json("delay", "orders", *one, "order.id=2", "--for", "2h")["messages"] == 1
+    assert mqueue_json("delay", "orders", *one, "order.id=3", "--until", "2999-01-01")["messages"] == 1
+    with Subscription("orders", "billing") as subscription:
+        assert [found.payload["order"]["id"] for found in consume_rest(subscription)] == [0]
+        assert mqueue_json("hurry", "orders", *one, "order.id=3")["messages"] == 1
+        assert [found.payload["order"]["id"] for found in poll_until(subscription, 1)] == [3]
+        assert "Messages: 1" in mqueue("unhold", "orders", "--all-groups", "--all")
+        assert [found.payload["order"]["id"] for found in poll_until(subscription, 1)] == [1]
+    assert [found.action for found in recent("orders")][:5] == [
+        "unhold",
+        "send_to_front",
+        "delay",
+        "delay",
+        "hold",
+    ]
+
+
+def test_redeliver(mqueue_json: Json) -> None:
+    publish("orders", 1, id="a")
+    with Subscription("orders", "billing") as subscription:
+        consume_rest(subscription)
+        settle(subscription)
+        assert mqueue_json("redeliver", "orders", "--group", "billing", "--id", "a")["messages"] == 1
+        assert [found.id for found in poll_until(subscription, 1)] == ["a"]
+
+
+def test_remove_asks(mqueue: Run, mqueue_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    subscribe("orders", "billing")
+    publish("orders", 1)
+    monkeypatch.setattr("sys.stdin", terminal := io.StringIO("no\nyes\n"))
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    with pytest.raises(CommandError, match="not confirmed; nothing was changed"):
+        mqueue("remove", "orders", "--group", "billing", "--all")
+    assert "Messages: 1" in mqueue("remove", "orders", "--group", "billing", "--all", "--by", "alice")
+    assert recent("orders")[0].details["messages"] == 1
+    assert mqueue_json("remove", "orders", "--group", "billing", "--all", "--yes")["messages"] == 0
+
+
+def test_redrive_and_purge(mqueue: Run, mqueue_json: Json) -> None:
+    for number in range(3):
+        publish("orders", {"order": number}, id=str(number))
+    with Subscription("orders", "billing") as subscription:
+        for delivery in poll_until(subscription, 3):
+            delivery.reject("ValueError: no" if delivery.id == "1" else "KeyError: 'price'")
+        assert mqueue_json("redrive", "orders", "--error", "KeyError", "--dry-run")["dead_letters"] == 2
+        assert mqueue_json("redrive", "orders", "--where", "order=0")["dead_letters"] == 1
+        assert [found.id for found in poll_until(subscription, 1)] == ["0"]
+        with pytest.raises(CommandError, match="give --yes"):
+            mqueue("purge", "orders")
+        assert "Dead letters: 2" in mqueue("purge", "orders", "--yes")
+    assert [found.action for found in recent("orders")][:2] == ["purge", "redrive"]
+
+
+def test_erase(mqueue: Run, mqueue_json: Json) -> None:
+    publish("orders", 1, key="ann")
+    publish("mail", 1, key="ann", delay=60)
+    with pytest.raises(CommandError, match="needs a selection"):
+        mqueue("erase")
+    found = mqueue_json("erase", "--key", "ann", "--dry-run")["found"]
+    assert found == [{"topic": "mail_scheduled", "messages": 1}, {"topic": "orders", "messages": 1}]
+    assert "A second search found no message" in mqueue("erase", "--key", "ann", "--yes")
+    assert not Message.objects.filter(partition_key="ann").exists()
+    assert "no messages" in mqueue("erase", "--key", "ann", "--yes")
+
+
+def test_gc(mqueue_json: Json) -> None:
+    with override_settings(MQUEUE={**QUICK, "RETENTION": 0.001, "GC_INTERVAL": 3600}):
+        publish("orders", 1)
+        with Subscription("orders", "billing") as subscription:
+            consume_rest(subscription)
+            settle(subscription)
+        (row,) = mqueue_json("gc", "orders", "--dry-run")["topics"]
+        assert (row["deleted"], row["kept"]) == (0, 1)
+        (row,) = mqueue_json("gc")["topics"]
+        assert (row["topic"], row["deleted"], row["kept"]) == ("orders", 1, 0)
