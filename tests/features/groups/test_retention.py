@@ -112,7 +112,7 @@ def test_a_worker_collects_by_itself_while_it_polls() -> None:
 
         def all_gone() -> bool:
             subscription.poll()
-            return not Message.objects.exists() and not DeliveryState.objects.exists()
+            return not in_log(TOPIC) and not DeliveryState.objects.exists()
 
         wait_until(all_gone, "the log is empty")
         wait_until(
