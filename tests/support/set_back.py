@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import connections, models, transaction
 
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
+from django_mqueue.policy.names import ACTIONS_TOPIC
 
 from .threads import raw_connection
 
@@ -29,7 +30,8 @@ class Earlier:
             )
             self._counter = int(snapshot.execute("SELECT LAST_INSERT_ID()")[0][0])
             snapshot.rollback()
-        self.newest = max((row[0] for row in self.rows[Message]), default=0)
+        self.newest = max((row[0] for row in self.rows[Message] if ACTIONS_TOPIC not in row), default=0)
+        """The last offset, without the records of actions."""
 
     def set_back(self) -> None:
         """Restore the tables while other processes work, as a failover behind a proxy does."""

@@ -99,7 +99,7 @@ QUESTIONS: dict[str, Callable[[str, int], Any]] = {
 
 NUMBERS: dict[str, Callable[[str], Any]] = {
     "group figures": lambda topic: group_figures([(topic, "g")]),
-    "topic figures": lambda topic: topic_figures([topic]),
+    "topic figures": lambda topic: topic_figures([topic], exact=OPEN),
     "rates": lambda topic: rates([(topic, "g"), (topic, None)], span=timedelta(days=1)),
     "latency": lambda topic: latency(topic, "g", span=timedelta(days=1)).steps,
     "lag": lambda topic: lag(topic, "g").partitions,

@@ -100,7 +100,7 @@ def test_topics_that_look_alike_are_different_topics() -> None:
             assert [(d.topic, d.payload) for d in consume(subscription, 1)] == [(topic, topic)]
             settle_and_collect(subscription)
         assert in_log(topic) == []
-    assert Message.objects.count() == len(ALIKE) - 6
+    assert Message.objects.filter(topic__in=ALIKE).count() == len(ALIKE) - 6
 
 
 def test_groups_that_look_alike_are_different_groups() -> None:

@@ -183,7 +183,7 @@ def test_what_was_due_while_no_worker_ran(catch_up: str, ran: list[int], calls: 
         work()
         make_due(due(-3))
         work()
-        while DeliveryState.objects.filter(acked=False).exists():  # A firing waits whose previous one was running.
+        while DeliveryState.objects.filter(acked=False).exists():  # Its previous firing was running.
             wait_is_over()
             work()
         assert len(jobs.seen) == calls
