@@ -153,7 +153,7 @@ def jobs(figures: Mapping[str, Figures]) -> str:
         "enqueued in bulk/s": "enqueued in bulk per second, with history",
         "results found/s": "results per second, with history",
     }
-    names = [peer.name for peer in PEERS if peer.has_results and peer.name in figures]
+    names = [peer.name for peer in PEERS if {*columns.values()} & figures.get(peer.name, {}).keys()]
     rows = [[name, *_columns(figures[name], tuple(columns.values()))] for name in names]
     return table(["With a million finished jobs", *columns], rows)
 

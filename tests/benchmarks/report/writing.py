@@ -35,7 +35,7 @@ def write(results: Results, directory: Path) -> None:
         curves = [f"![{name[:-4]}](../benchmarks/{name})" for name in images if name.startswith("by-")]
         replace(
             ROOT / "docs" / "explanation" / "scaling.md",
-            "\n\n".join([tables.curves(results) or "Not measured yet.", *curves]),
+            "\n\n".join([tables.curves(results).strip() or "Not measured yet.", *curves]),
         )
         replace(ROOT / "README.md", f"{INTRODUCTION}\n\n{tables.overview(results)}")
 
