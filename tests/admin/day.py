@@ -120,7 +120,7 @@ def make(hours: int = 24, seed: int = 20_261_121) -> None:
     Offset.objects.filter(consumer_group="", topic__gt="", partition_key="").update(offset_acked=newest)
     for group in GROUPS:
         if group.paused:
-            pause(group.topic, group.name)
+            pause(group.topic, group.name, by="ada", why="the audit service is moving")
 
 
 def alive() -> None:
