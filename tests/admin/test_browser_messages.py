@@ -135,4 +135,4 @@ class TestMessagesInABrowser(BrowserCase):
         assert len(page.all("#result_list tbody tr")) == 100
         with override_settings(MQUEUE={"MASK": "no.such.mask"}):
             page.open("/admin/django_mqueue/message/?topic=nobody")
-            assert "No message matches." in page.text_of("#mqueue-main")
+            assert "There is no topic nobody." in page.text_of("#mqueue-main")
