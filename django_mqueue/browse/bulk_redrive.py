@@ -15,6 +15,7 @@ from typing import Any
 from ..exceptions import MQueueError
 from ..policy.batching import batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery
+from ..service.actions import BulkRecord
 from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterRow, DeadLetterSelection
 from ..store.connection import session
 from ..store.queries import message_pages
@@ -62,12 +63,16 @@ def step(
     *,
     redrives: bool,
     limit: int = STEP_DEAD_LETTERS,
+    record: BulkRecord | None = None,
 ) -> Progress:
     """Redrive or purge the next selected dead letters above the offset ``above``, up to and including ``up_to``.
 
     The step ends when it has moved about ``limit`` or read ``STEP_ROWS`` dead letters, or after ``STEP`` seconds.
+    ``record``: of the operation, with the changes of the previous steps.
     """
-    selection = DeadLetterSelection(using, query.topic, query.dead_topic, query.group, query.fits, redrives)
+    selection = DeadLetterSelection(
+        using, query.topic, query.dead_topic, query.group, query.fits, redrives, record=record
+    )
     begun = time.monotonic()
     moved = locked = unregistered = examined = 0
     redriven: list[tuple[str, str]] = []
@@ -84,12 +89,16 @@ def step(
                 redriven += [(one.partition, one.id) for one in done.redriven]
                 if time.monotonic() - begun >= STEP and page[-1] < part.found[-1].offset:
                     return Progress(moved, locked, unregistered, examined, page[-1], redriven)
-            if moved >= limit or examined >= STEP_ROWS or time.monotonic() - begun >= STEP:
+            if position is not None and (
+                moved >= limit or examined >= STEP_ROWS or time.monotonic() - begun >= STEP
+            ):
                 return Progress(moved, locked, unregistered, examined, position, redriven)
+    if record is not None:
+        record.end(using)
     return Progress(moved, locked, unregistered, examined, None, redriven)
 
 
-def edit(using: str, dead_letter: DeadLetterRow, edited: Any) -> int | None:
+def edit(using: str, dead_letter: DeadLetterRow, edited: Any, record: BulkRecord | None = None) -> int | None:
     """Redrive one dead letter with another payload, or with an ``Edited``. Return the offset of the message.
 
     None: the message is no longer in the log.
@@ -100,7 +109,9 @@ def edit(using: str, dead_letter: DeadLetterRow, edited: Any) -> int | None:
     row, offset = dead_letter.row, int(dead_letter.row["offset"])
     query = DeadLetterQuery(row["original_topic"], dead_letter.topic, offsets=frozenset({offset}))
 
-    selection = _Unchanged(using, query.topic, query.dead_topic, None, query.fits, True, lambda _: edited)
+    selection = _Unchanged(
+        using, query.topic, query.dead_topic, None, query.fits, True, lambda _: edited, record
+    )
     selection.seen = fingerprint(dead_letter)
     with session.migration_errors(using):
         result = selection.batch([offset])

@@ -27,6 +27,7 @@ from ..store.connection import session
 from ..store.dead_letters import DeadLetterSearch, Redriven
 from ..store.message_rows import message_fields
 from . import message_views
+from .actions import BulkRecord
 from .registration import check_group, topic_limit
 from .subscription import check_count
 
@@ -135,7 +136,10 @@ class Batch:
 
 @dataclass
 class DeadLetterSelection:
-    """Dead letters to redrive (``redrives``) or to purge. ``edit``: returns the new content of a redriven message."""
+    """Dead letters to redrive (``redrives``) or to purge.
+
+    ``edit``: returns the new content of a redriven message. ``record``: None if the action is not an operator's.
+    """
 
     using: str
     topic: str
@@ -144,6 +148,7 @@ class DeadLetterSelection:
     fits: Callable[[Message], bool]
     redrives: bool
     edit: Edit | None = None
+    record: BulkRecord | None = None
 
     def run(
         self, ids: Collection[str] | None, limit: int | None, *, dry_run: bool, rate: float | None = None
@@ -183,6 +188,8 @@ class DeadLetterSelection:
         """Redrive or purge these dead letters: at most ``left``, in one transaction."""
         work = partial(self._move, page=page, left=left, dry_run=dry_run)
         batch, moved = session.run(self.using, work)
+        if self.record is not None:
+            self.record.committed(batch.moved)
         if self.redrives and not dry_run:
             events.redriven(self.using, self.topic, [dead_letter.row for dead_letter in moved])
             if moved:
@@ -220,6 +227,8 @@ class DeadLetterSelection:
                 dead_letters.append_redriven(cursor, self.topic, redriven)
             consumers = sorted(garbage.starts(cursor, self.dead_topic))
             garbage.delete(cursor, self.dead_topic, consumers, [one.row["offset"] for one in moved])
+            if self.record is not None:
+                self.record.batch(cursor, len(moved))
         return Batch(len(moved), len(page) - len(free), len(matching) - len(moved), redriven), moved
 
     def _redriven(self, dead_letter: DeadLetterRow) -> Redriven:

@@ -250,10 +250,10 @@ def test_two_who_change_the_same_letter(client: Client, monkeypatch: pytest.Monk
     other = staff(*RIGHTS, name="other")
     edit = bulk_redrive.edit
 
-    def late(using: str, read: Any, payload: Any) -> None:
+    def late(*arguments: Any) -> None:
         monkeypatch.setattr(bulk_redrive, "edit", edit)
         Background(lambda: sent(other, {**form, "payload": "3"})).start().result()
-        edit(using, read, payload)
+        edit(*arguments)
 
     monkeypatch.setattr(bulk_redrive, "edit", late)
     response = client.post(url_of("edit_deadletter"), plan)

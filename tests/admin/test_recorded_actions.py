@@ -6,9 +6,11 @@ import pytest
 from django.test import Client
 
 from django_mqueue import subscribe
+from django_mqueue.browse import bulk_redrive
 from django_mqueue.service.actions import recent
 from django_mqueue.service.group_positions import pause, reset, resume
 
+from .letters import give_up, left, outgoing
 from .looking import html_of, text
 from .operating import confirm, hidden, staff, url_of, written_down
 from .test_actions import BILLING, auditor
@@ -33,6 +35,49 @@ def test_a_reason_is_in_the_log_and_in_the_record() -> None:
     assert recent("orders")[0].by == "operator"
     ((_, _, message),) = written_down()
     assert message == "Group billing on topic orders is paused. Reason: the bank is <b>down</b>"
+
+
+@pytest.mark.parametrize(("verb", "count"), [("redrive", 5), ("purge", 5), ("purge", 4)])
+def test_a_redrive_and_a_purge_are_recorded(verb: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation of several transactions has a second record with its total, also if it takes several requests."""
+    monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
+    monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
+    give_up(*outgoing(count))
+    operator = staff("view_deadletter", f"{verb}_deadletter")
+    shown = operator.get(url_of(f"{verb}_matching"), {"topic": "orders"}).content.decode()
+    given = {**hidden(shown), "typed": "orders", "reason": "the bank is up"}
+    given = hidden(operator.post(url_of(f"{verb}_matching"), given).content.decode())
+    operator.post(url_of(f"{verb}_matching"), {**given, "typed": "orders"})
+    assert left() == []
+    found = [one for one in recent("orders") if one.action != "subscribe"]
+    assert [(one.by, one.why, one.via) for one in found] == 2 * [("operator", "the bank is up", "admin")]
+    assert [(one.action, one.details) for one in found] == [
+        (verb, {"messages_in_all": count, "selected": "topic orders"}),
+        (verb, {"messages": 2, "selected": "topic orders"}),
+    ]
+
+
+def test_an_edited_redrive_is_recorded() -> None:
+    (dead_letter,) = give_up(*outgoing(1))
+    operator = staff("view_deadletter", "redrive_deadletter", "edit_deadletter")
+    shown = operator.get(url_of("edit_deadletter"), {"offset": dead_letter.offset}).content.decode()
+    given = {
+        **hidden(shown),
+        "how": "json",
+        "payload": "7",
+        "headers": "{}",
+        "confirmed": "yes",
+        "reason": "typing error",
+    }
+    operator.post(url_of("edit_deadletter"), given)
+    action = recent("orders")[0]
+    assert (action.action, action.group, action.by, action.why) == (
+        "redrive",
+        "billing",
+        "operator",
+        "typing error",
+    )
+    assert action.details == {"messages": 1, "id": "order-0", "edited": True}
 
 
 def test_each_action_is_shown_once() -> None:

@@ -16,6 +16,7 @@ from ...messages import Edited
 from ...models import DeadLetter
 from ...policy import encoding
 from ...policy.requests import visible as visible_headers
+from ...service.actions import Author, BulkRecord
 from ...service.redrive import DeadLetterRow
 from ..base.forms import parse_offset
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
@@ -154,7 +155,11 @@ class EditDeadLetter(Operation):
         dead_letter = self._unchanged(data)
         edited = Edited(data["content"], data["headers"])
         body = self._content(dead_letter, data).body
-        offset = bulk_redrive.edit(conf.database(), dead_letter, edited)
+        author, row = Author(self.user_name, self.reason), dead_letter.row
+        record = BulkRecord(
+            author, "redrive", row["original_topic"], row["failed_group"], id=row["original_id"], edited=True
+        )
+        offset = bulk_redrive.edit(conf.database(), dead_letter, edited, record)
         text = CHANGED[body != bytes(dead_letter.row["payload"]), edited.headers != _headers(dead_letter)]
         return Result(
             f"{text % _names(dead_letter)} {successor(offset)}".rstrip(),

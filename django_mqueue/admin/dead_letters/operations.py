@@ -23,6 +23,7 @@ from ...browse import bulk_redrive, dead_letters
 from ...models import DeadLetter
 from ...policy.dead_letter_filter import DeadLetterQuery
 from ...service import bulk_work
+from ...service.actions import Author, BulkRecord
 from ..base.display import Text, duration
 from ..base.operations import Data, Operation, Plan, Result, Subject
 from ..base.urls import allowed_url, page_url
@@ -157,8 +158,9 @@ class DeadLetterOperation(Operation):
         redriven: Sequence[tuple[str, str]] = ()
         if limit and run.position is not None:
             step = bulk_redrive.step(
-                conf.database(), query, run.position, run.up_to, redrives=self.redrives, limit=limit
-            )
+                conf.database(), query, run.position, run.up_to, redrives=self.redrives, limit=limit,
+                record=self.record(Author(self.user_name, self.reason), run, data),
+            )  # fmt: skip
             run.add(step)
             run.step_at = now
             redriven = step.redriven
@@ -167,6 +169,15 @@ class DeadLetterOperation(Operation):
         count, total = run.progress
         more = run.position is not None
         return Result(self.message(run, data), more=more, count=count, total=total, carried=asdict(run))
+
+    def record(self, author: Author, run: Run, data: Data) -> BulkRecord:
+        """Return the record of the operation. It has the changes of the previous steps."""
+        action, group = "redrive" if self.redrives else "purge", data.get("group") or ""
+        selected = words(data, run.ids, logged=True)
+        record = BulkRecord(author, action, data["topic"], group, selected=selected)
+        if run.moved:
+            record.changes += [run.moved, 0]  # Two, because the total is recorded after more than one transaction.
+        return record
 
     def _redriven(self, message: str, topic: str, redriven: tuple[str, str]) -> Result:
         """Return the result of the redrive of one dead letter. It leads to the new message."""
