@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 from unittest import mock
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.db import transaction
 from django.test import Client, override_settings
+from django.utils import timezone
 
 from django_mqueue import OutgoingMessage, Subscription, publish
 from django_mqueue.admin.dead_letters import background, handing_over
@@ -20,6 +24,7 @@ from django_mqueue.exceptions import Postpone
 from django_mqueue.inspect import topics
 from django_mqueue.models import Message
 from django_mqueue.policy.names import OPERATIONS_TOPIC
+from django_mqueue.service import actions
 from django_mqueue.service.bulk_work import GROUP
 from django_mqueue.testing import drain
 from django_mqueue.workers import registry
@@ -123,10 +128,8 @@ def test_the_filter_of_the_user_holds_for_the_worker(client: Client) -> None:
     assert len(left()) == 9
 
 
-def test_a_stop_during_a_step_counts_this_step(client: Client) -> None:
-    give_up(*outgoing(11))
-    url = begun(client)
-    stops: list[Any] = []
+def _stopping(client: Client, url: str, stops: list[Any]) -> Callable[..., bulk_redrive.Progress]:
+    """Return a ``step`` during which the user stops the operation, once."""
     step = bulk_redrive.step
 
     def stopped_meanwhile(*arguments: Any, **options: Any) -> bulk_redrive.Progress:
@@ -135,7 +138,14 @@ def test_a_stop_during_a_step_counts_this_step(client: Client) -> None:
             stops.append(Background(lambda: client.post(url, {"stop": "Stop"}, follow=True)).start().result())
         return done
 
-    with mock.patch.object(bulk_redrive, "step", stopped_meanwhile):
+    return stopped_meanwhile
+
+
+def test_a_stop_during_a_step_counts_this_step(client: Client) -> None:
+    give_up(*outgoing(11))
+    url = begun(client)
+    stops: list[Any] = []
+    with mock.patch.object(bulk_redrive, "step", _stopping(client, url, stops)):
         drain(OPERATIONS_TOPIC)
     assert told(stops[0]) == ["Stopped: 4 dead letters were redriven so far; 4 were examined: topic orders."]
     assert len(left()) == 5
@@ -172,6 +182,85 @@ def test_a_worker_that_dies_before_it_writes_the_log_is_no_stop(client: Client) 
     assert lost
     assert left() == []
     assert last() == "11 dead letters were redriven: topic orders."
+
+
+class _Hooks(list[Callable[[], None]]):
+    """Replaces ``transaction`` of the module. It keeps the hooks of commits: all of them, or the first."""
+
+    def __init__(self, *, only_first: bool = False) -> None:
+        super().__init__()
+        self.only_first = only_first
+
+    def on_commit(self, hook: Callable[[], None], using: str) -> None:
+        if self and self.only_first:
+            transaction.on_commit(hook, using=using)
+        else:
+            self.append(hook)
+
+
+def test_each_worker_dies_before_it_writes_the_log(client: Client) -> None:
+    """Also the one that does the last step."""
+    give_up(*outgoing(11))
+    begun(client)
+    with mock.patch.object(background, "transaction", _Hooks()):
+        drain(OPERATIONS_TOPIC)
+    assert left() == []
+    assert last() == "11 dead letters were redriven: topic orders."
+
+
+def test_a_worker_dies_during_a_stop(client: Client) -> None:
+    """The text has the count of the step that ran during the stop."""
+    give_up(*outgoing(11))
+    url = begun(client)
+    with (
+        mock.patch.object(background, "transaction", _Hooks()),
+        mock.patch.object(bulk_redrive, "step", _stopping(client, url, [])),
+    ):
+        drain(OPERATIONS_TOPIC)
+    assert len(left()) == 5
+    assert last() == "Stopped: 6 dead letters were redriven so far; 6 were examined: topic orders."
+
+
+def test_a_worker_writes_the_log_late(client: Client) -> None:
+    """Another worker has done the other steps meanwhile. It is no stop."""
+    give_up(*outgoing(11))
+    begun(client)
+    hooks = _Hooks(only_first=True)
+    with mock.patch.object(background, "transaction", hooks):
+        drain(OPERATIONS_TOPIC)
+    hooks[0]()
+    assert last() == "11 dead letters were redriven: topic orders."
+
+
+def test_the_user_loses_the_permission(client: Client) -> None:
+    give_up(*outgoing(11))
+    begun(client)
+    User.objects.get().user_permissions.clear()
+    drain(OPERATIONS_TOPIC)
+    assert len(left()) == 7
+    assert last() == (
+        "Stopped, because the user no longer has the permission: 4 dead letters were redriven so far; 4 were examined:"
+        " topic orders."
+    )
+
+
+def test_the_user_is_deleted(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """Django deletes the entry with its user. The record of actions stays."""
+    give_up(*outgoing(11))
+    begun(client)
+    User.objects.get().delete()
+    drain(OPERATIONS_TOPIC)
+    assert len(left()) == 7
+    assert "operation of the admin ended" in caplog.text
+    assert (actions.recent(TOPIC)[0].action, actions.recent(TOPIC)[0].by) == ("redrive", "operator")
+
+
+def test_a_time_in_a_time_zone_without_a_name(client: Client) -> None:
+    give_up(*outgoing(11))
+    with timezone.override(timezone.get_fixed_timezone(600)):
+        begun(client, after=f"{timezone.localtime() - timedelta(minutes=5):%Y-%m-%dT%H:%M:%S}")
+    drain(OPERATIONS_TOPIC)
+    assert left() == []
 
 
 def test_a_step_that_fails_is_done_again(client: Client, caplog: pytest.LogCaptureFixture) -> None:
@@ -263,6 +352,10 @@ def test_the_page_outlives_the_steps(client: Client) -> None:
     client.post(url, {"stop": "Stop"})
     assert last() == "8 dead letters were redriven: topic orders."
     assert LogEntry.objects.count() == 1
+    other = staff("view_deadletter", name="other")
+    assert other.get(url).status_code == 404
+    User.objects.get(username="other").user_permissions.add(Permission.objects.get(codename="view_logentry"))
+    assert other.get(url).status_code == 200
 
 
 def test_the_topic_of_operations_is_the_queues_own(client: Client) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -24,18 +27,21 @@ from ...policy.durations import moment_ms
 from ...policy.message_query import DEAD
 from ...protocol.delivery import Delivery
 from ...service import bulk_work
+from ...service.actions import ADMIN, BY_MAX, Author
 from ...service.redrive import AT_ONCE
 from ...store.queries.group_rows import now_ms
 from ..base.display import Text, printable
 from ..base.forms import parse_offset
 from ..base.operations import Data, with_reason
-from ..base.urls import may_open, page_url
+from ..base.urls import APP, PERMISSIONS, may_open, page_url
 from ..base.views import QueueView
 from . import handing_over
 from .filters import list_url, query_of
 from .handing_over import Work
 from .operations import DeadLetterOperation, PurgeMatching, PurgeSelected, RedriveMatching, RedriveSelected
 from .run import Run
+
+logger = logging.getLogger("django_mqueue")
 
 OPERATIONS: dict[str, type[DeadLetterOperation]] = {
     one.url_name: one for one in (RedriveSelected, RedriveMatching, PurgeSelected, PurgeMatching)
@@ -47,39 +53,59 @@ STOP_TRIES = 20
 def do_step(delivery: Delivery, *, is_last_attempt: bool) -> None:
     """Do one step of a redrive or a purge, and store the message of the next step.
 
-    The operation ends if its entry in the log of actions has changed, because a user has stopped it. The entry may be
-    in another database, so it is written after the commit. If the process dies before that, the next step writes it.
+    The entry in the log of actions may be in another database, so its text is written after the commit. If the process
+    dies before that, the next message writes it. So the last step also stores a message.
     """
     work = Work(**delivery.payload)
     using = delivery.status.acknowledger.context.using
-    entry = LogEntry.objects.filter(pk=work.entry).first()
-    if entry is None or entry.change_message not in work.logs:
+    entry = LogEntry.objects.select_related("user").filter(pk=work.entry).first()
+    if entry is None:  # Django deletes it with its user.
+        logger.warning(
+            "operation of the admin ended: its entry %s in the log of actions is deleted", work.entry
+        )
+        return
+    run = Run(**work.carried)
+    if run.position is None or entry.change_message not in work.logs:
+        _write(work)
         return
     due = moment_ms("published_at", delivery.published_at) + int(work.pause * 1000)
     if (wait := due - now_ms(using)) > 0:
         raise Postpone(wait / 1000)
-    before = entry.change_message
-    # In the language and the time zone of the user who started the operation.
-    with translation.override(work.language), timezone.override(work.zone):
+    moved = run.moved
+    with _language(work):
         operation, data = _opened(work)
-        run = Run(**work.carried)
-        moved = run.moved
-        if is_last_attempt:
-            error = delivery.last_error.partition(":")[0]  # The rest may have values of masked payloads.
-            values = {"message": operation.message(run, data), "error": error}
-            text = stopped = _("Failed with %(error)s: %(message)s") % values
+        text = _end(delivery, entry, work, operation.message(run, data), is_last_attempt=is_last_attempt)
+        if text:
+            run.position = None
         else:
-            run.add(_step(using, operation, data, run))
-            values = {"message": operation.message(run, data)}
-            text, stopped = operation.message(run, data), _("Stopped: %(message)s") % values
+            author = Author(entry.user.get_username()[:BY_MAX], work.reason, ADMIN)
+            run.add(_step(using, operation, data, run, author))
+            text = operation.message(run, data)
             if run.position is not None:
-                text = _("Under way: %(message)s") % values
-        text, stopped = (printable(with_reason(one, work.reason)) for one in (text, stopped))
-    if run.position is not None and not is_last_attempt:
-        pause = (run.moved - moved) / data["rate"] if data.get("rate") else 0
-        following = replace(work, logs=[before, text], carried=asdict(run), pause=pause)
-        bulk_work.send(using, delivery.key or "", asdict(following))
-    transaction.on_commit(partial(_write, work.entry, before, text, stopped), using=using)
+                text = _("Under way: %(message)s") % {"message": text}
+        text = printable(with_reason(text, work.reason))
+    pause = (run.moved - moved) / data["rate"] if data.get("rate") else 0
+    logs = [entry.change_message, text]
+    following = replace(work, logs=logs, stop=_stopped(work), carried=asdict(run), pause=pause)
+    bulk_work.send(using, delivery.key or "", asdict(following))
+    transaction.on_commit(partial(_write, following), using=using)
+
+
+def _end(delivery: Delivery, entry: LogEntry, work: Work, message: str, *, is_last_attempt: bool) -> str:
+    """Return the text for the log of actions if the operation ends without this step, else ""."""
+    if not entry.user.has_perms([f"{APP}.{one}" for one in PERMISSIONS[work.operation]]):
+        return _("Stopped, because the user no longer has the permission: %(message)s") % {"message": message}
+    if not is_last_attempt:
+        return ""
+    error = delivery.last_error.partition(":")[0]  # The rest may have values of masked payloads.
+    return _("Failed with %(error)s: %(message)s") % {"message": message, "error": error}
+
+
+@contextmanager
+def _language(work: Work) -> Iterator[None]:
+    """Use the language and the time zone of the user who started the operation."""
+    with translation.override(work.language), timezone.override(work.zone):
+        yield
 
 
 def _opened(work: Work) -> tuple[DeadLetterOperation, Data]:
@@ -90,17 +116,35 @@ def _opened(work: Work) -> tuple[DeadLetterOperation, Data]:
     return operation, form.cleaned_data
 
 
-def _step(using: str, operation: DeadLetterOperation, data: Data, run: Run) -> bulk_redrive.Progress:
+def _step(
+    using: str, operation: DeadLetterOperation, data: Data, run: Run, author: Author
+) -> bulk_redrive.Progress:
     limit = min(AT_ONCE, data.get("rate") or AT_ONCE)
-    query, above = query_of(data), run.position or 0
-    return bulk_redrive.step(using, query, above, run.up_to, redrives=operation.redrives, limit=limit)
+    return bulk_redrive.step(
+        using, query_of(data), run.position or 0, run.up_to, redrives=operation.redrives, limit=limit,
+        record=operation.record(author, run, data),
+    )  # fmt: skip
 
 
-def _write(entry: int, before: str, text: str, stopped: str) -> None:
-    """Write the result of a step into the log of actions. ``stopped``: the text if a user has stopped it meanwhile."""
-    entries = LogEntry.objects.filter(pk=entry)
-    if not entries.filter(change_message=before).update(change_message=text):
-        entries.update(change_message=stopped)
+def _write(work: Work) -> None:
+    """Write the result of the previous step into the log of actions, if neither a user nor a later step has changed it.
+
+    If a user has stopped the operation during that step, the text gets the count of the step.
+    """
+    entries = LogEntry.objects.filter(pk=work.entry)
+    if not entries.filter(change_message=work.logs[0]).update(change_message=work.logs[-1]) and work.stop:
+        entries.filter(change_message=work.stop).update(change_message=_stopped(work))
+
+
+def _stopped(work: Work) -> str:
+    """Return the text for the log of actions if a user stops the operation before the step."""
+    with _language(work):
+        return printable(with_reason(_stop_message(work), work.reason))
+
+
+def _stop_message(work: Work) -> str:
+    operation, data = _opened(work)
+    return _("Stopped: %(message)s") % {"message": operation.message(Run(**work.carried), data)}
 
 
 class RunPage(QueueView):
@@ -144,19 +188,30 @@ class RunPage(QueueView):
             work = found[0]
             if not may_open(request, work.operation):
                 raise PermissionDenied
-            operation, data = _opened(work)
-            message = operation.message(Run(**work.carried), data)
-            stopped = printable(_("Stopped: %(message)s") % {"message": message})
+            if Run(**work.carried).position is None:  # The last step is done.
+                break
             entries = LogEntry.objects.filter(pk=entry.pk, change_message=entry.change_message)
-            if entries.update(change_message=printable(with_reason(stopped, work.reason))):
-                messages.warning(request, stopped)
+            if entries.update(change_message=_stopped(work)):
+                messages.warning(request, printable(_stop_message(work)))
                 break
         return HttpResponseRedirect(page_url(request, self.url_name, entry=entry.pk))
 
     def _found(self) -> tuple[LogEntry, tuple[Work, str | None] | None]:
-        """Return the entry in the log of actions, and the newest step with its message's status if it still exists."""
+        """Return the entry in the log of actions, and the newest step with its message's status if it still exists.
+
+        An entry without steps is only for its user, and for users who may see the log of actions.
+        """
         number = parse_offset(self.request.GET.get("entry", ""))
         entry = LogEntry.objects.filter(pk=number).select_related("content_type").first() if number else None
-        if entry is None or entry.content_type is None or entry.content_type.model != "deadletter":
+        found = handing_over.newest(conf.database(), str(number)) if entry else None
+        is_own = (
+            found or (entry and entry.user_id == self.request.user.pk) or may_open(self.request, "actions")
+        )
+        if (
+            entry is None
+            or entry.content_type is None
+            or entry.content_type.model != "deadletter"
+            or not is_own
+        ):
             raise Http404(_("There is no such operation."))
-        return entry, handing_over.newest(conf.database(), str(number))
+        return entry, found

@@ -21,6 +21,7 @@ from ...policy.errors import is_class
 from ...policy.filters import PAYLOAD, filter_of, payload_path
 from ...service.registration import topic_limit
 from ..base import choices
+from ..base.display import local_time
 from ..base.forms import Moment, name_field, parse_offset
 from ..base.operations import Data
 from ..base.urls import page_url
@@ -146,7 +147,7 @@ def words(data: Data, ids: str = "", *, logged: bool = False) -> str:
         if logged and is_text and value:
             value = _("a text")
         elif isinstance(value, datetime):
-            value = f"{value:%Y-%m-%d %H:%M:%S %Z}"
+            value = local_time(value)
         if value:
             parts.append(text % {"value": value})
     if data.get("path"):

@@ -25,9 +25,9 @@ class Work:
 
     ``operation``: the page of the operation. ``form``: the confirmed form. ``carried``: the state after the previous
     step (``Run``). ``entry``: the primary key of the entry in the log of actions. ``logs``: the texts that the entry
-    may have; another text means that a user has stopped the operation. ``pause``: seconds from the previous step to
-    this one. ``reason``: of the user who started the operation, or "". ``language`` and ``zone``: of this user; None
-    for the default.
+    may have: before and after the result of the previous step is written. ``stop``: the text that a user writes who
+    stops the operation during the previous step. ``pause``: seconds from the previous step to this one. ``reason``: of
+    the user who started the operation, or "". ``language`` and ``zone``: of this user; None for the default.
     """
 
     operation: str
@@ -35,6 +35,7 @@ class Work:
     carried: Mapping[str, Any]
     entry: int
     logs: Sequence[str]
+    stop: str = ""
     pause: float = 0
     reason: str = ""
     language: str | None = None

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, cast
 
 from django import forms
@@ -192,7 +192,7 @@ class DeadLetterOperation(Operation):
         data = cast("QueryDict", form.data)
         work = handing_over.Work(
             self.url_name,
-            {name: data.getlist(name) for name in form.fields if name in data},
+            {name: _unambiguous(form, name, data.getlist(name)) for name in form.fields if name in data},
             dict(result.carried),
             entry.pk,
             [entry.change_message],
@@ -229,6 +229,12 @@ class DeadLetterOperation(Operation):
         if data.get("offsets") and not (run.moved or run.unregistered or run.locked):
             sentences.append(_("The selected dead letters no longer exist."))
         return " ".join(sentences)
+
+
+def _unambiguous(form: forms.Form, name: str, values: list[str]) -> list[str]:
+    """Return the values of a field. A time has its offset from UTC, because a worker has another time zone."""
+    value = form.cleaned_data.get(name)
+    return [value.isoformat()] if isinstance(value, datetime) else values
 
 
 class _SelectedOperation(DeadLetterOperation):
