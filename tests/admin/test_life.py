@@ -194,6 +194,17 @@ def test_for_a_group_that_the_page_does_not_list(client: Client, monkeypatch: py
 
 
 @with_workers
+def test_a_page_refreshes_if_it_does_not_list_all_groups(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that is not listed may not be done with the message."""
+    monkeypatch.setattr(timeline, "GROUPS", 1)
+    response = client.get(f"{page(one_of_each()['done'])}?fragment=1")
+    assert "There are more groups." in text(response.content.decode())
+    assert response.headers["X-MQueue-Fragment"] == "message_change"
+
+
+@with_workers
 def test_odd_names(client: Client) -> None:
     for odd in ODD_KEYS:
         subscribe(odd[:100], odd[:128])

@@ -10,12 +10,15 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import Permission, User
-from django.test import Client
+from django.test import Client, override_settings
 from django.urls import reverse
+from django.utils import translation
 
 from django_mqueue.admin.base.urls import NAVIGATION, PERMISSIONS
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
+from tests.support.subscribers import QUICK
 
+from .letters import give_up
 from .looking import html_of, text
 from .operating import staff, url_of
 from .rows import PAGES, list_url
@@ -63,6 +66,23 @@ def test_no_permission_for_a_row(page: str) -> None:
         response = client.get(url)
         assert response.status_code == 403
         assert is_styled(response), url
+
+
+def test_a_page_refuses_after_it_has_read_the_message() -> None:
+    """The topic has a mask, and the user may not see its hidden parts."""
+    (dead_letter,) = give_up({"card": 1})
+    client = staff("view_deadletter", "redrive_deadletter", "edit_deadletter")
+    with override_settings(MQUEUE={**QUICK, "MASK": lambda message: message}):
+        response = client.get(url_of("edit_deadletter"), {"offset": dead_letter.offset})
+    assert response.status_code == 403
+    assert is_styled(response)
+
+
+def test_a_dead_letter_without_an_offset(admin_client: Client) -> None:
+    with translation.override("de"):
+        response = admin_client.get(url_of("deadletter"))
+    assert response.status_code == 404
+    assert "identified" not in text(response.content.decode())
 
 
 def test_strangers_still_come_to_the_login() -> None:

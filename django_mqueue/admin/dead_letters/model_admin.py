@@ -213,7 +213,7 @@ class DeadLetterPage(QueueView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         offset = parse_offset(self.request.GET.get("offset", ""))
         if offset is None:
-            raise Http404("A dead letter is identified by its offset.")
+            raise Http404(_("Dead letters are identified by the numbers of their rows"))
         dead_letter = dead_letters.one(conf.database(), offset)
         if dead_letter is None:
             self.title = _("Dead letter %(id)s") % {"id": offset}

@@ -71,7 +71,7 @@ class MessagePage(QueueView):
             has_no_receiver=not found.more_groups and not any(one.is_for for one in found.group_views),
             topic_url=allowed_url(request, "topic", topic=found.topic) if has_topic_page else None,
         )
-        if not is_scheduled and all(_is_over(one) for one in found.group_views):
+        if not is_scheduled and not found.more_groups and all(_is_over(one) for one in found.group_views):
             del context["refresh_url"]
         return self.render_to_response(context)
 
