@@ -38,7 +38,7 @@ def neighbours(using: str, query: DeadLetterQuery, offset: int) -> tuple[int | N
 
     None: there is none, or the search ended at its limits.
     """
-    chunk = 2 if query.is_group_or_all else None
+    chunk = 2 if query.is_all else None
     previous = None
     with session.migration_errors(using):
         for step in bounded_walk(using, query, (offset, END), SEARCH_ROWS, newest_first=False, chunk=chunk):

@@ -100,7 +100,7 @@ def page(using: str, query: DeadLetterQuery, below: int = END, *, limit: int = 5
     """
     found: list[DeadLetterSummary] = []
     examined, next_offset = 0, None
-    chunk = limit + 1 if query.is_group_or_all else None
+    chunk = limit + 1 if query.is_all else None
     with session.migration_errors(using):
         for step in bounded_walk(using, query, (0, below), SEARCH_ROWS, chunk=chunk):
             found += step.found

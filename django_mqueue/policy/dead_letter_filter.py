@@ -105,6 +105,10 @@ class DeadLetterQuery:
     exact: bool = False
 
     @property
+    def is_all(self) -> bool:
+        return self.is_group_or_all and self.group is None
+
+    @property
     def is_group_or_all(self) -> bool:
         """Return whether an index is enough to count the dead letters: at most the group is given."""
         return self == DeadLetterQuery(self.topic, self.dead_topic, self.group)

@@ -13,10 +13,12 @@ import pytest
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, redrive, unsubscribe
+from django_mqueue.browse import dead_letters
 from django_mqueue.drawing.payload_texts import BODY_CHARACTERS
 from django_mqueue.models import Message
 from django_mqueue.policy.dead_letter_filter import DeadLetterQuery
 from django_mqueue.policy.encoding import JsonText
+from tests.support.many import insert_dead_letters
 from tests.support.subscribers import QUICK, poll_until
 
 from .letters import DEAD, TOPIC, give_up, ids, outgoing, table
@@ -206,10 +208,23 @@ def test_the_neighbours_of_a_dead_letter(client: Client) -> None:
     assert f"offset={letters[3].pk}" in html.partition("error=ValueError&amp;")[2]
 
 
+def test_the_neighbours_of_one_group_among_many_of_another(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first statement of each search finds them, however slow the server is."""
+    monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0)
+    first = give_up("first")[0]
+    insert_dead_letters(TOPIC, "shipping", 100)
+    last = give_up("last")[0]
+    for letter, other in ((first, last), (last, first)):
+        html = html_of(
+            client, url_of("deadletter"), {"offset": str(letter.pk), "topic": TOPIC, "group": "billing"}
+        )
+        assert re.findall(r'offset=(\d+)" rel="(?:prev|next)"', html) == [str(other.pk)]
+
+
 def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page states how many dead letters it has read, and the next page continues there."""
-    from django_mqueue.browse import dead_letters
-
     give_up(*outgoing(10))
     monkeypatch.setattr(dead_letters, "CHUNK", 2)
     monkeypatch.setattr(dead_letters, "SEARCH_ROWS", 4)
