@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from .. import conf
 from ..drawing.payload_texts import Withheld as Withheld
 from ..policy.message_query import Cut, FailedAttempt, Inspected
-from ..policy.names import OPERATIONS_TOPIC
+from ..policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -23,7 +23,9 @@ logger = logging.getLogger("django_mqueue")
 
 FAILED = _("masked: the mask failed")
 TOO_LONG = _("masked: too long to be masked here")
-INTERNAL = _("masked: a filter may have masked values")
+INTERNAL = _("masked: a record of the queue")
+OWN_TOPICS = frozenset({ACTIONS_TOPIC, OPERATIONS_TOPIC})
+"""Their messages have reasons of operators, and filters that may have masked values."""
 WHOLE = 4 * 1_048_576
 """Maximum bytes of a payload that is read whole in order to mask it, for one message."""
 IN_LIST = 16_384
@@ -37,7 +39,7 @@ def masked(message: Inspected) -> Inspected:
     suffix of its dead-letter topic. If a mask fails, or returns a value that cannot be shown, all three are hidden.
     """
     topics = {conf.original_topic(topic) for topic in (message.original_topic, message.topic) if topic}
-    if OPERATIONS_TOPIC in topics:
+    if OWN_TOPICS & topics:
         return _hidden(message, INTERNAL)
     try:
         masks = {
@@ -56,7 +58,7 @@ def masked(message: Inspected) -> Inspected:
 def has_mask(topic: str) -> bool:
     """Return whether the topic's messages are masked for users without the permission ``unmask_message``."""
     try:
-        return topic == OPERATIONS_TOPIC or conf.mask(topic) is not None
+        return topic in OWN_TOPICS or conf.mask(topic) is not None
     except Exception:  # The mask cannot be loaded: ``masked`` hides everything.
         return True
 

@@ -7,6 +7,8 @@ from django.test import Client
 
 from django_mqueue import subscribe
 from django_mqueue.browse import bulk_redrive
+from django_mqueue.models import Message
+from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.service.actions import recent
 from django_mqueue.service.group_positions import pause, reset, resume
 
@@ -35,6 +37,18 @@ def test_a_reason_is_in_the_log_and_in_the_record() -> None:
     assert recent("orders")[0].by == "operator"
     ((_, _, message),) = written_down()
     assert message == "Group billing on topic orders is paused. Reason: the bank is <b>down</b>"
+
+
+def test_lists_of_messages_show_no_reasons() -> None:
+    """They show the records, and need another permission than the actions."""
+    subscribe("orders", "billing", by="setup", why="zz-secret")
+    offset = Message.objects.get(topic=ACTIONS_TOPIC).offset
+    client = staff("view_message")
+    urls = [f"{url_of('message_changelist')}?{query}" for query in ("derived=on", f"topic={ACTIONS_TOPIC}")]
+    for url in (*urls, url_of("message_change", offset)):
+        html = html_of(client, url)
+        assert "masked: a record of the queue" in html
+        assert "zz-secret" not in html
 
 
 @pytest.mark.parametrize(("verb", "count"), [("redrive", 5), ("purge", 5), ("purge", 4)])

@@ -203,9 +203,7 @@ class PublishMessage(Operation):
             groups = groups_of(conf.database(), topic, GROUPS)
         undo = _("The message is stored in the topic. This cannot be undone.")
         if data["delay"] or data["at"]:
-            undo = _(
-                "The message is stored in the topic. Until it is due, it can be cancelled, but not in the admin."
-            )
+            undo = _("The message is stored in the topic. Until it is due, it can be cancelled.")
         means = [undo, _receivers(groups), *_when(data, [paused for _name, paused in groups])]
         if outgoing.key is None:
             means.append(_("It has no key: no order is guaranteed."))
