@@ -221,6 +221,25 @@ def test_a_worker_dies_during_a_stop(client: Client) -> None:
     assert last() == "Stopped: 6 dead letters were redriven so far; 6 were examined: topic orders."
 
 
+def test_the_message_after_the_last_step(client: Client) -> None:
+    """It may still wait, but nothing is under way, and there is nothing to stop."""
+    give_up(*outgoing(11))
+    url = begun(client)
+    with Subscription(OPERATIONS_TOPIC, GROUP) as subscription:
+        while last().startswith("Under way"):
+            (delivery,) = poll_until(subscription, 1)
+            with delivery.atomic():
+                background.do_step(delivery, is_last_attempt=False)
+    html = html_of(client, url)
+    assert last() in text(html)
+    assert "<progress" not in html
+    assert 'name="stop"' not in html
+    assert url not in html_of(client, url_of("deadletter_list"), {"topic": TOPIC})
+    client.post(url, {"stop": "Stop"})
+    drain(OPERATIONS_TOPIC)
+    assert last() == "11 dead letters were redriven: topic orders."
+
+
 def test_a_worker_writes_the_log_late(client: Client) -> None:
     """Another worker has done the other steps meanwhile. It is no stop."""
     give_up(*outgoing(11))
@@ -367,5 +386,5 @@ def test_the_topic_of_operations_is_the_queues_own(client: Client) -> None:
     assert OPERATIONS_TOPIC not in [one.topic for one in topics().topics]
     looker = staff("view_message", name="looker")
     (row,) = listed(looker, "message", topic=OPERATIONS_TOPIC)
-    assert row["payload_head"] == "masked: a filter may have masked values"
+    assert row["payload_head"] == "masked: a record of the queue"
     assert all(handler.topic != OPERATIONS_TOPIC for handler in registry.handlers())

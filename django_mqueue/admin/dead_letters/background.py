@@ -64,13 +64,13 @@ def do_step(delivery: Delivery, *, is_last_attempt: bool) -> None:
             "operation of the admin ended: its entry %s in the log of actions is deleted", work.entry
         )
         return
-    run = Run(**work.carried)
-    if run.position is None or entry.change_message not in work.logs:
+    if work.is_last or entry.change_message not in work.logs:
         _write(work)
         return
     due = moment_ms("published_at", delivery.published_at) + int(work.pause * 1000)
     if (wait := due - now_ms(using)) > 0:
         raise Postpone(wait / 1000)
+    run = Run(**work.carried)
     moved = run.moved
     with _language(work):
         operation, data = _opened(work)
@@ -168,14 +168,15 @@ class RunPage(QueueView):
         operation, data = _opened(work)
         self.title = operation.title
         count, total = Run(**work.carried).progress
-        is_under_way = status in handing_over.UNDER_WAY and entry.change_message in work.logs
+        open_texts = work.logs[:1] if work.is_last else work.logs
+        is_under_way = status in handing_over.UNDER_WAY and entry.change_message in open_texts
         return {
             "is_under_way": is_under_way,
             "has_failed": status == DEAD,
             "is_attended": not is_under_way or handing_over.is_attended(conf.database()),
             "count": count,
             "total": total,
-            "may_stop": may_open(self.request, work.operation),
+            "may_stop": not work.is_last and may_open(self.request, work.operation),
             "back": list_url(self.request, data, data.get("was", "")),
         }
 
@@ -188,7 +189,7 @@ class RunPage(QueueView):
             work = found[0]
             if not may_open(request, work.operation):
                 raise PermissionDenied
-            if Run(**work.carried).position is None:  # The last step is done.
+            if work.is_last:
                 break
             entries = LogEntry.objects.filter(pk=entry.pk, change_message=entry.change_message)
             if entries.update(change_message=_stopped(work)):

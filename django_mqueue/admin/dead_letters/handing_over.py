@@ -41,6 +41,11 @@ class Work:
     language: str | None = None
     zone: str | None = None
 
+    @property
+    def is_last(self) -> bool:
+        """Return whether no step follows: the message only writes the result of the last step."""
+        return self.carried["position"] is None
+
 
 def is_attended(using: str) -> bool:
     """Return whether a live worker does the steps of operations."""
@@ -60,7 +65,9 @@ def under_way(using: str, topic: str) -> list[Work]:
     for message in _messages(using, limit=READ):
         if message.status in UNDER_WAY and message.key not in found:
             found[message.key] = Work(**message.payload)
-    return [work for work in found.values() if list(work.form.get("topic", ())) == [topic]]
+    return [
+        work for work in found.values() if list(work.form.get("topic", ())) == [topic] and not work.is_last
+    ]
 
 
 def _messages(using: str, **query: Any) -> list[Inspected]:

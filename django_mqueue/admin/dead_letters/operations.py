@@ -176,7 +176,8 @@ class DeadLetterOperation(Operation):
         selected = words(data, run.ids, logged=True)
         record = BulkRecord(author, action, data["topic"], group, selected=selected)
         if run.moved:
-            record.changes += [run.moved, 0]  # Two, because the total is recorded after more than one transaction.
+            # Two, because the total is recorded after more than one transaction.
+            record.changes += [run.moved, 0]
         return record
 
     def _redriven(self, message: str, topic: str, redriven: tuple[str, str]) -> Result:
