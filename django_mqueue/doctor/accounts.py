@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
+from ..store.connection.session import migration_errors
 from ..store.server import privileges
 from ..store.server.variables import Server
 from .findings import ERROR, INFO, Finding
@@ -29,7 +30,9 @@ ACCOUNTS: Mapping[str, Needs] = {
 
 def findings(using: str, server: Server, kind: str) -> Iterator[Finding]:
     """Yield the privileges that an account of this kind needs and the present account lacks."""
-    if missing := privileges.missing(using, ACCOUNTS[kind]):
+    with migration_errors(using):
+        missing = privileges.missing(using, ACCOUNTS[kind])
+    if missing:
         lacks = "; ".join(f"{', '.join(some)} on {table}" for table, some in missing.items())
         able = [
             name for name, needs in ACCOUNTS.items() if name != kind and not privileges.missing(using, needs)

@@ -39,12 +39,13 @@ def examine(using: str, account: str = "worker") -> Examination:
         return Examination(
             {"server": connection.display_name}, [servers.other_product(connection.display_name)]
         )
+    server = reading.read(using)  # Before this session gets another lock wait timeout.
     with without_patience(using):
-        return _examine(using, account)
+        return _examine(using, account, server)
 
 
-def _examine(using: str, account: str) -> Examination:
-    server, cipher = reading.read(using), reading.cipher(using)
+def _examine(using: str, account: str, server: Server) -> Examination:
+    cipher = reading.cipher(using)
     before, there, after = reading.clock(using)
     difference = _difference(before, there, after)
     found = [

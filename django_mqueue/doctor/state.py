@@ -9,6 +9,7 @@ from datetime import timedelta
 from .. import conf
 from ..drawing import scales
 from ..policy.batching import batches
+from ..policy.names import OPERATIONS_TOPIC
 from ..stats import retention_blockers, topic_list
 from ..stats.results import Hold, KnownTopic
 from ..store import removal
@@ -142,7 +143,7 @@ def _unknown_groups(using: str, registered: set[tuple[str, str]]) -> Iterator[Fi
     tables: dict[tuple[str, str], list[str]] = {}
     for table in leftovers.STATE:
         for pair in leftovers.pairs(using, table):
-            if pair not in registered:
+            if pair not in registered and pair[0] != OPERATIONS_TOPIC:  # Known topics do not include it.
                 tables.setdefault(pair, []).append(table)
     being_removed = removal.unfinished_among(using, list(tables)) if tables else set()
     for (topic, group), found in sorted(tables.items()):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.test import override_settings
 
@@ -56,6 +57,21 @@ def test_a_sound_queue(mqueue_json: Json, failing: Failing) -> None:
     assert re.search(r"[+-]\d+\.\d{3} s", facts["clock"])
     assert facts["encryption"] == "none", "the tests use a socket"
     assert failing("doctor", "--fail-on-warning")[1] == "the doctor found warnings: 1"
+
+
+def test_the_group_that_does_the_operations_of_the_admin(mqueue_json: Json) -> None:
+    """Each worker without names of handlers registers it. The lists of topics leave it out."""
+    call_command("runconsumer", "mqueue_operations", drain=True, verbosity=0)
+    assert about(mqueue_json("doctor"), "state") == []
+
+
+def test_the_time_that_other_sessions_wait_for_locks(mqueue_json: Json) -> None:
+    """The doctor itself waits for a second at most."""
+    with with_session(innodb_lock_wait_timeout=3600):
+        document = mqueue_json("doctor")
+    facts = {row["name"]: row["value"] for row in document["facts"]}
+    assert facts["innodb_lock_wait_timeout"] == "3600 s"
+    assert "innodb_lock_wait_timeout is 3600 s" in [one["what"] for one in about(document, "timeouts")]
 
 
 def test_the_text_has_what_why_and_repair(mqueue: Run) -> None:

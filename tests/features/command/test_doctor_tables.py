@@ -99,6 +99,16 @@ def test_migrations_that_are_not_applied(own: OwnServer, failing: Failing, mqueu
     assert about(mqueue_json("doctor", "--database", own.alias), "migrations") == []
 
 
+def test_a_table_that_is_missing(own: OwnServer, failing: Failing) -> None:
+    with connections[own.alias].cursor() as cursor:
+        cursor.execute("RENAME TABLE queue_partition_leases TO renamed")
+        document, _ = failing("doctor", "--database", own.alias)
+        cursor.execute("RENAME TABLE renamed TO queue_partition_leases")
+    (found,) = [one for one in about(document, "privileges") if one["severity"] == "error"]
+    assert "tables in database 'doctored' are missing" in found["what"]
+    assert found["repair"].startswith("manage.py migrate")
+
+
 def test_a_read_only_server(own: OwnServer, failing: Failing) -> None:
     with connections[own.alias].cursor() as cursor:
         cursor.execute("SET GLOBAL read_only = 1")
