@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from unittest.mock import ANY
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.utils import timezone
 
@@ -71,7 +72,8 @@ def assert_enqueued(task: Task[..., Any], *args: Any, count: int = 1, **kwargs: 
     """Fail unless ``count`` jobs of the task have these arguments. Return their results.
 
     Without ``args`` and ``kwargs``, any arguments count. The queue and the priority of ``task`` do not matter. It looks
-    at all jobs that the queue still has, also at those that have run. Raises ``AssertionError`` that lists the jobs.
+    at all jobs that the queue still has, also at those that have run. Raises ``AssertionError`` that lists the jobs,
+    and ``ImproperlyConfigured`` if there are none and the task does not use ``MQueueBackend``.
     """
     from ..tasks.compat import task_backends  # On Django 5.2 it needs the package django-tasks.
     from ..tasks.results import BACKEND
@@ -84,6 +86,8 @@ def assert_enqueued(task: Task[..., Any], *args: Any, count: int = 1, **kwargs: 
         if not (args or kwargs) or all(message.payload[name] == value for name, value in wanted.items())
     ]
     if len(found) != count:
+        if not there:
+            _check_backend(task)
         shown = "any arguments" if not (args or kwargs) else _call(wanted)
         lines = [f"  {_call(message.payload)}" for message in there]
         raise AssertionError(
@@ -95,7 +99,11 @@ def assert_enqueued(task: Task[..., Any], *args: Any, count: int = 1, **kwargs: 
 
 
 def perform_job(task: Task[..., Any], *args: Any, **kwargs: Any) -> TaskResult[Any]:
-    """Enqueue a job, run the jobs of its queue as ``drain`` does, and return its result."""
+    """Enqueue a job, run the jobs of its queue as ``drain`` does, and return its result.
+
+    Raises ``ImproperlyConfigured`` if the task does not use ``MQueueBackend``.
+    """
+    _check_backend(task)
     with transaction.atomic(using=conf.database()):
         result = task.enqueue(*args, **kwargs)
     drain(f"tasks.{task.queue_name}")
@@ -121,6 +129,17 @@ def _all(topic: str, using: str | None) -> list[Message | ScheduledMessage]:
     """Return the messages in the log, and then the scheduled ones. Dead letters are never scheduled."""
     has_dead_letters = topic.endswith(tuple(conf.dead_letter_suffixes()))
     return [*published(topic, using=using), *(() if has_dead_letters else scheduled(topic, using=using))]
+
+
+def _check_backend(task: Task[..., Any]) -> None:
+    from ..tasks.backend import MQueueBackend
+    from ..tasks.compat import task_backends
+
+    if not isinstance(backend := task_backends[task.backend], MQueueBackend):
+        raise ImproperlyConfigured(
+            f"the backend {task.backend!r} of {task.module_path} is {type(backend).__name__}, not MQueueBackend: set it"
+            " in TASKS"
+        )
 
 
 def _jobs() -> list[Message | ScheduledMessage]:

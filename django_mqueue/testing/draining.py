@@ -183,12 +183,13 @@ class _Drain:
         with _savepoint(self.using):
             found = verdicts(Job(handler, together))
         for delivery, verdict in found.items():
-            if verdict.verb not in ("ack", "postpone"):
-                logger.warning(
-                    "attempt failed: %s: %s@%s attempt %s, %s: %s",
-                    handler.name, delivery.topic, delivery.offset, delivery.attempt, verdict.verb, verdict.error,
-                )  # fmt: skip
             verdict.settle(delivery)
+            if verdict.verb not in ("ack", "postpone"):
+                dead = delivery.status.dead_lettered
+                logger.warning(
+                    "attempt failed: %s: %s@%s attempt %s, %s: %s", handler.name, delivery.topic, delivery.offset,
+                    delivery.attempt, "dead-lettered" if dead else f"again in {verdict.delay:.3g} s", verdict.error,
+                )  # fmt: skip
 
 
 class _Outbox(EventQueue):

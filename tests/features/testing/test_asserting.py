@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from django.utils import timezone
 
 from django_mqueue import Message, Postpone, publish
 from django_mqueue.tasks import enqueue_group
+from django_mqueue.tasks.compat import BaseTaskBackend
 from django_mqueue.testing import assert_enqueued, assert_published, drain, make_message, perform_job
 from tests.features.tasks import jobs
 from tests.features.tasks.conftest import tasks
@@ -97,6 +99,15 @@ def test_a_job_is_performed() -> None:
     assert_enqueued(jobs.fail, "no")
 
 
+def test_a_task_of_another_backend_is_refused() -> None:
+    dummy = BaseTaskBackend.__module__.replace("base", "dummy.DummyBackend")
+    with override_settings(TASKS={"default": {**tasks()["default"], "BACKEND": dummy, "OPTIONS": {}}}):
+        jobs.add.enqueue(1, 2)
+        for check in (assert_enqueued, perform_job):
+            with pytest.raises(ImproperlyConfigured, match=r"'default' of .*jobs\.add is DummyBackend"):
+                check(jobs.add, 1, 2)
+
+
 def test_a_message_for_a_handler() -> None:
     message = make_message({"at": (1, 2)}, topic="orders", key="ada", attempt=2)
     assert (message.payload, message.topic, message.key, message.attempt) == (
@@ -132,3 +143,15 @@ def test_a_postponement_is_not_logged_as_a_failure(caplog: pytest.LogCaptureFixt
     with registered("t", postpone):
         assert len(drain()) == 1
     assert "attempt failed" not in caplog.text
+
+
+def test_a_failure_is_logged_as_a_worker_logs_it(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(message: Message) -> None:
+        raise ValueError("no")
+
+    publish("t", 1)
+    with registered("t", fail, max_attempts=2, retry=[5]):
+        drain(until=timedelta(minutes=1))
+    first, second = (line for line in caplog.messages if line.startswith("attempt failed"))
+    assert "attempt 1, again in 5 s: ValueError: no" in first
+    assert "attempt 2, dead-lettered: ValueError: no" in second
