@@ -276,3 +276,12 @@ def test_verbs_on_spark_and_their_options_are_all_there() -> None:
         assert {option for option in own if option.startswith("--")} - told <= {"--help", "--password"}, (
             verb.name
         )
+
+
+def test_all_migrations_are_in_the_table_of_changes() -> None:
+    text = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
+    listed = [
+        number for row in re.findall(r"^\| (\d{4}.*?) \|", text, re.MULTILINE) for number in row.split(", ")
+    ]
+    there = (ROOT / "django_mqueue" / "migrations").glob("0*.py")
+    assert sorted(listed) == sorted(path.name[:4] for path in there)
