@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, TypeVar
@@ -15,6 +15,7 @@ from ..store.connection import errors
 from ..store.connection.timeouts import without_patience
 from ..store.server import locks, sessions
 from ..store.server import variables as reading
+from ..store.server.locks import OpenTransaction
 from ..store.server.sessions import Session
 from . import accounts, variables
 from .findings import Finding
@@ -76,6 +77,9 @@ def find(using: str, *, older_than: timedelta = timedelta(0)) -> Blockers:
 def _find(using: str, older_than: timedelta) -> Blockers:
     server = reading.read(using)
     missing = [*accounts.looking(using, server), *variables.performance_schema(server)]
+    lock_waits = _allowed(lambda: locks.lock_waits(using)) or ()
+    transactions = _allowed(lambda: locks.open_transactions(using)) or ()
+    # Read last: the sessions of all these waits and transactions exist now.
     known = _Known(sessions.sessions(using))
     metadata = _allowed(lambda: locks.metadata_blockers(using))
     waits = [
@@ -83,10 +87,10 @@ def _find(using: str, older_than: timedelta) -> Blockers:
             known[one.waiting], known[one.blocking] if one.blocking else None, timedelta(seconds=one.seconds),
             f"{one.table}.{one.index_name} ({one.record})" if one.index_name else one.table,
         )
-        for one in _allowed(lambda: locks.lock_waits(using)) or ()
+        for one in lock_waits
     ]  # fmt: skip
     waits += _metadata_waits(known, metadata)
-    return Blockers(waits, _transactions(using, known, older_than), missing)
+    return Blockers(waits, _transactions(using, known, transactions, older_than), missing)
 
 
 class _Known(dict[int, Session]):
@@ -119,11 +123,13 @@ def _metadata_waits(known: _Known, blockers: Mapping[int, list[tuple[int, str]]]
     return sorted(found, key=lambda one: -one.waits_for)
 
 
-def _transactions(using: str, known: _Known, older_than: timedelta) -> list[Transaction]:
+def _transactions(
+    using: str, known: _Known, transactions: Iterable[OpenTransaction], older_than: timedelta
+) -> list[Transaction]:
     held = _allowed(lambda: locks.gates_held(using))
     names = (_allowed(lambda: topic_list.known_topics(using)) if held else None) or {}
     found = []
-    for one in _allowed(lambda: locks.open_transactions(using)) or ():
+    for one in transactions:
         its_gates = None if held is None else held.get(one.session, set())
         # A publish has changed a row at least.
         if its_gates == set() or not one.changed or timedelta(seconds=one.seconds) < older_than:

@@ -18,7 +18,7 @@ from ..store.connection.timeouts import without_patience
 from ..store.server import variables as reading
 from ..store.server.variables import Server
 from . import accounts, routes, servers, state, tables, variables
-from .findings import ERROR, INFO, SEVERITIES, Finding
+from .findings import ERROR, INFO, SEVERITIES, Finding, command_line
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def _examine(using: str, account: str, server: Server) -> Examination:
         *variables.further(server),
         *routes.encryption_findings(using, cipher),
         *routes.clock_findings(difference),
-        *_tried("proxy", lambda: routes.proxy_findings(reading.route(using))),
-        *_tried("privileges", lambda: accounts.findings(using, server, account)),
+        *_tried(using, "proxy", lambda: routes.proxy_findings(reading.route(using))),
+        *_tried(using, "privileges", lambda: accounts.findings(using, server, account)),
         *_of_tables(using),
     ]
     found.sort(key=lambda one: SEVERITIES.index(one.severity))
@@ -71,12 +71,16 @@ def _settings() -> list[Finding]:
 
 
 def _of_tables(using: str) -> list[Finding]:
-    found = _tried("migrations", lambda: tables.migrations(using))
+    found = _tried(using, "migrations", lambda: tables.migrations(using))
     if all(one.severity == INFO for one in found):
-        found += _tried("tables", lambda: tables.findings(using))
+        found += _tried(using, "tables", lambda: tables.findings(using))
     if any(one.severity == ERROR for one in found):
         return found  # The other checks would fail for the same reason.
-    return [*found, *_tried("plans", lambda: _plans(using)), *_tried("state", lambda: state.findings(using))]
+    return [
+        *found,
+        *_tried(using, "plans", lambda: _plans(using)),
+        *_tried(using, "state", lambda: state.findings(using)),
+    ]
 
 
 def _plans(using: str) -> list[Finding]:
@@ -85,29 +89,33 @@ def _plans(using: str) -> list[Finding]:
     return list(tables.plan_findings(using, *pairs[0]))
 
 
-def _tried(about: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def _tried(using: str, about: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """Return the findings of a check; a note if the account may not make it."""
     found: list[Finding] = []
     try:
         for one in check():
             found.append(one)
     except NotMigrated as error:
-        found.append(Finding(ERROR, about, str(error), "The queue cannot work.", "manage.py migrate"))
+        found.append(
+            Finding(
+                ERROR, about, str(error), "The queue cannot work.", f"manage.py migrate --database {using}"
+            )
+        )
     except DatabaseError as error:
         if errors.is_lost(error):
             raise
-        found.append(_failed(about, error))
+        found.append(_failed(using, about, error))
     return found
 
 
-def _failed(about: str, error: DatabaseError) -> Finding:
+def _failed(using: str, about: str, error: DatabaseError) -> Finding:
     what = f"a check of {about} failed: {error}"
     if errors.is_denied(error):
         why, repair = "The account lacks a privilege.", "Run this with the account of a worker or a viewer."
         return Finding(INFO, about, what, why, repair)
     if errors.is_lock_wait(error):
         why = "An open transaction, or a statement such as ALTER TABLE, keeps others from reading a table."
-        return Finding(ERROR, about, what, why, state.command("blockers"))
+        return Finding(ERROR, about, what, why, command_line(using, "mqueue", "blockers"))
     why, repair = "The queue sends similar statements.", "Look up the error in the server's manual."
     return Finding(ERROR, about, what, why, repair)
 

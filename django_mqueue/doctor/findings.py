@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+
+from .. import conf
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -23,3 +26,9 @@ class Finding:
     why: str
     repair: str
     check: str = ""
+
+
+def command_line(using: str, *words: str) -> str:
+    """Return a command of ``manage.py`` for the shell. It names the database if this is not the default one."""
+    option = () if using == conf.database() else ("--database", using)
+    return shlex.join(("manage.py", *words, *option))

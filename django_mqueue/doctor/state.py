@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from .. import conf
 from ..drawing import scales
 from ..policy.batching import batches
-from ..policy.names import OPERATIONS_TOPIC
 from ..stats import retention_blockers, topic_list
 from ..stats.results import Hold, KnownTopic
 from ..store import removal
-from ..store.queries import bounded_counts, group_positions
+from ..store.queries import bounded_counts, group_positions, topic_index
 from ..store.server import leftovers
-from .findings import INFO, WARNING, Finding
+from .findings import INFO, WARNING, Finding, command_line
 
 TOPICS_MAX = 200
 """The maximum number of topics whose retention blockers are read."""
@@ -44,11 +42,6 @@ def findings(using: str) -> Iterator[Finding]:
     yield from _without_messages(using, sorted(pairs))
 
 
-def command(*words: str) -> str:
-    """Return a line for the shell."""
-    return shlex.join(("manage.py", "mqueue", *words))
-
-
 def names(some: Sequence[str]) -> str:
     more = f" and {len(some) - SHOWN} more" if len(some) > SHOWN else ""
     return ", ".join(some[:SHOWN]) + more
@@ -63,7 +56,7 @@ def _without_group(using: str, known: Iterable[KnownTopic]) -> Iterator[Finding]
         yield Finding(
             WARNING, "topics", f"topics with messages have no group: {names(found)}",
             "Nothing consumes these messages, and they are never deleted. The name may be mistyped.",
-            f"Start its worker, or: {command('subscribe', found[0], 'GROUP')}",
+            f"Start its worker, or: {command_line(using, 'mqueue', 'subscribe', found[0], 'GROUP')}",
         )  # fmt: skip
 
 
@@ -79,12 +72,13 @@ def _expired_leases(using: str, pairs: Sequence[tuple[str, str]]) -> Iterator[Fi
                     "Their messages are not delivered, although workers of the group are alive. An open transaction"
                     " probably locks the rows of the leases."
                 )
-                yield Finding(WARNING, "leases", what, why, command("blockers"))
+                yield Finding(WARNING, "leases", what, why, command_line(using, "mqueue", "blockers"))
             else:
                 why = (
                     "The worker has ended without releasing them, and no other worker of the group is alive."
                 )
-                repair = f"Start a worker, which takes them over. Or: {command('unsubscribe', topic, group)}"
+                leave = command_line(using, "mqueue", "unsubscribe", topic, group)
+                repair = f"Start a worker, which takes them over. Or: {leave}"
                 yield Finding(WARNING, "leases", what, why, repair)
 
 
@@ -92,16 +86,16 @@ def _blocked_deletion(using: str, topics: Sequence[str]) -> Iterator[Finding]:
     for topic in topics[:TOPICS_MAX]:
         for hold in retention_blockers.holds(using, topic):
             if hold.reason != "retention" and hold.overdue > LATE:
-                yield _of_hold(hold)
+                yield _of_hold(using, hold)
                 break
     if len(topics) > TOPICS_MAX:
         yield Finding(
             INFO, "deletion", f"deletion was checked for {TOPICS_MAX} of {len(topics)} topics",
-            "There are too many topics for one call.", command("topics"),
+            "There are too many topics for one call.", command_line(using, "mqueue", "topics"),
         )  # fmt: skip
 
 
-def _of_hold(hold: Hold) -> Finding:
+def _of_hold(using: str, hold: Hold) -> Finding:
     late = scales.duration(hold.overdue / timedelta(milliseconds=1))
     reason = _REASONS.get(hold.reason)
     if reason is None or hold.group is None:
@@ -117,22 +111,22 @@ def _of_hold(hold: Hold) -> Finding:
         )
     return Finding(
         WARNING, "deletion", what,
-        f"The log grows. The oldest message that is kept has the offset {hold.offset}.", _repair_of(hold),
+        f"The log grows. The oldest message that is kept has the offset {hold.offset}.", _repair_of(using, hold),
     )  # fmt: skip
 
 
-def _repair_of(hold: Hold) -> str:
-    group = hold.group or ""
+def _repair_of(using: str, hold: Hold) -> str:
+    topic, group = hold.topic, hold.group or ""
+    leave = command_line(using, "mqueue", "unsubscribe", topic, group)
     match hold.reason:
         case "paused":
-            return f"{command('resume', hold.topic, group)}, or {command('unsubscribe', hold.topic, group)}"
+            return f"{command_line(using, 'mqueue', 'resume', topic, group)}, or {leave}"
         case "no_worker":
-            start = shlex.join(("manage.py", "runconsumer", f"{hold.topic}:{group}"))
-            return f"{start}, or {command('unsubscribe', hold.topic, group)}"
+            return f"{command_line(using, 'runconsumer', f'{topic}:{group}')}, or {leave}"
         case "waiting" | "in_flight" | "pending":
-            return f"{command('why', hold.topic, str(hold.offset))} explains the message."
+            return f"{command_line(using, 'mqueue', 'why', topic, str(hold.offset))} explains the message."
         case "settling":
-            return f"{command('blockers')} shows the open transactions."
+            return f"{command_line(using, 'mqueue', 'blockers')} shows the open transactions."
         case "resetting" | "no_collector":
             return "Start a worker of the topic."
         case _:
@@ -143,24 +137,31 @@ def _unknown_groups(using: str, registered: set[tuple[str, str]]) -> Iterator[Fi
     tables: dict[tuple[str, str], list[str]] = {}
     for table in leftovers.STATE:
         for pair in leftovers.pairs(using, table):
-            if pair not in registered and pair[0] != OPERATIONS_TOPIC:  # Known topics do not include it.
+            if pair not in registered:
                 tables.setdefault(pair, []).append(table)
+    # Known topics do not include mqueue_operations, and groups may have subscribed meanwhile.
+    for some in batches(sorted({topic for topic, _ in tables})):
+        for pair in topic_index.registered(using, some):
+            tables.pop(pair, None)
     being_removed = removal.unfinished_among(using, list(tables)) if tables else set()
     for (topic, group), found in sorted(tables.items()):
         if (topic, group) in being_removed:
             continue  # Workers of the topic delete the rest.
-        counts = ", ".join(f"{table} ({_count(using, table, topic, group)})" for table in found)
-        yield Finding(
-            WARNING, "state", f"group {group} is not registered for {topic}, and has rows in {counts}",
-            "A registration was deleted by hand. The rows take space, and would hide messages from a new group of this"
-            " name; subscribe deletes them first.",
-            command("unsubscribe", topic, group),
-        )  # fmt: skip
+        counts = {table: count for table in found if (count := leftovers.count(using, table, topic, group))}
+        if counts:
+            yield _of_unknown_group(using, topic, group, counts)
 
 
-def _count(using: str, table: str, topic: str, group: str) -> str:
-    count = leftovers.count(using, table, topic, group)
-    return f"{count}{'+' if count == leftovers.COUNT_MAX else ''}"
+def _of_unknown_group(using: str, topic: str, group: str, counts: Mapping[str, int]) -> Finding:
+    rows = ", ".join(
+        f"{table} ({count}{'+' if count == leftovers.COUNT_MAX else ''})" for table, count in counts.items()
+    )
+    return Finding(
+        WARNING, "state", f"group {group} is not registered for {topic}, and has rows in {rows}",
+        "A registration was deleted by hand. The rows take space, and would hide messages from a new group of this"
+        " name; subscribe deletes them first.",
+        command_line(using, "mqueue", "unsubscribe", topic, group),
+    )  # fmt: skip
 
 
 def _without_messages(using: str, pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from .. import conf
 from ..models import BINARY, DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
+from ..store.connection.session import migration_errors
 from ..store.gates import GATES, SLOTS
 from ..store.server import plans, privileges, tables
 from .findings import ERROR, INFO, WARNING, Finding
@@ -21,7 +22,9 @@ LABELS = ("django_mqueue", "mqueue_worklists")
 
 def migrations(using: str) -> list[Finding]:
     """Return the finding about migrations that are not applied."""
-    if privileges.missing(using, {MigrationRecorder.Migration._meta.db_table: ["SELECT"]}):
+    with migration_errors(using):
+        lacks = privileges.missing(using, {MigrationRecorder.Migration._meta.db_table: ["SELECT"]})
+    if lacks:
         return [
             Finding(
                 INFO, "migrations", "the account may not see which migrations are applied",
@@ -108,13 +111,18 @@ def _collations(using: str, model: type[models.Model]) -> Iterator[Finding]:
     for field in model._meta.local_concrete_fields:
         column = str(field.column)
         if getattr(field, "db_collation", None) == BINARY and found.get(column, BINARY) != BINARY:
-            definition = f"{field.db_type(connections[using])} CHARACTER SET utf8mb4 COLLATE {BINARY}"
-            null = "" if field.null else " NOT NULL"
             yield Finding(
                 ERROR, "collations", f"the collation of {table}.{column} is {found[column]}",
                 "Names that differ only in case or accents would be one topic, group, key or id.",
-                f"ALTER TABLE {table} MODIFY `{column}` {definition}{null};",
+                f"ALTER TABLE {table} MODIFY `{column}` {_definition(using, model, field)};",
             )  # fmt: skip
+
+
+def _definition(using: str, model: type[models.Model], field: Any) -> str:
+    """Return the definition of a column in SQL, also with its default."""
+    with connections[using].schema_editor(collect_sql=True, atomic=False) as editor:
+        sql, params = editor.column_sql(model, field)
+        return str(sql) % tuple(map(editor.quote_value, params or ()))
 
 
 def _gates(using: str) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from django_mqueue.doctor import tables
 from django_mqueue.doctor.accounts import ACCOUNTS
 from django_mqueue.models import Message, Offset, PartitionLease
 from django_mqueue.store.gates import ensure
-from django_mqueue.store.server import plans
+from django_mqueue.store.server import leftovers, plans
 from tests.factories import DeliveryStateFactory, LeaseFactory, OffsetFactory
 from tests.servers import kind_of_run
 from tests.support.accounts import acting_as, documented
@@ -233,6 +233,19 @@ def test_state_of_a_group_that_does_not_exist(mqueue_json: Json, mqueue: Run) ->
     )
     assert found["repair"] == """manage.py mqueue unsubscribe orders 'it'"'"'s gone'"""
     mqueue("unsubscribe", "orders", "it's gone", "--yes")
+    assert about(mqueue_json("doctor"), "state") == []
+
+
+def test_a_group_that_subscribes_meanwhile(mqueue_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repair of a group that is not registered would remove it."""
+    pairs = leftovers.pairs
+
+    def after_a_subscription(using: str, table: str) -> Iterator[tuple[str, str]]:
+        if subscribe("orders", "billing"):
+            LeaseFactory(topic="orders")
+        return pairs(using, table)
+
+    monkeypatch.setattr(leftovers, "pairs", after_a_subscription)
     assert about(mqueue_json("doctor"), "state") == []
 
 

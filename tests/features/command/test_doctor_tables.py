@@ -77,6 +77,22 @@ def test_a_collation_that_ignores_case(own: OwnServer, failing: Failing, mqueue_
     assert about(mqueue_json("doctor", "--database", own.alias), "collations") == []
 
 
+def test_the_repair_of_a_collation_keeps_the_default(
+    own: OwnServer, failing: Failing, mqueue_json: Json
+) -> None:
+    """A statement that leaves out the column would fail otherwise."""
+    with connections[own.alias].cursor() as cursor:
+        cursor.execute(
+            "ALTER TABLE queue_subscriber_heartbeats MODIFY session_lock VARCHAR(64)"
+            " CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL DEFAULT ''"
+        )
+    repaired(own.alias, the(failing("doctor", "--database", own.alias)[0], "collations")["repair"])
+    assert about(mqueue_json("doctor", "--database", own.alias), "collations") == []
+    with connections[own.alias].cursor() as cursor:
+        cursor.execute("SHOW COLUMNS FROM queue_subscriber_heartbeats LIKE 'session_lock'")
+        assert cursor.fetchone()[4] in ("", "''")
+
+
 def test_an_engine_without_transactions(own: OwnServer, failing: Failing, mqueue_json: Json) -> None:
     with connections[own.alias].cursor() as cursor:
         cursor.execute("ALTER TABLE queue_subscriber_heartbeats ENGINE = MEMORY")
@@ -107,6 +123,18 @@ def test_a_table_that_is_missing(own: OwnServer, failing: Failing) -> None:
     (found,) = [one for one in about(document, "privileges") if one["severity"] == "error"]
     assert "tables in database 'doctored' are missing" in found["what"]
     assert found["repair"].startswith("manage.py migrate")
+
+
+def test_a_database_without_tables(own: OwnServer, failing: Failing) -> None:
+    names = ("django_migrations", "queue_messages")
+    with connections[own.alias].cursor() as cursor:
+        cursor.execute("RENAME TABLE " + ", ".join(f"{name} TO away_{name}" for name in names))
+        try:
+            document, _ = failing("doctor", "--database", own.alias)
+        finally:
+            cursor.execute("RENAME TABLE " + ", ".join(f"away_{name} TO {name}" for name in names))
+    assert the(document, "migrations")["repair"] == "manage.py migrate --database doctored"
+    assert not [one for one in document["findings"] if "failed" in one["what"]]
 
 
 def test_a_read_only_server(own: OwnServer, failing: Failing) -> None:
@@ -147,7 +175,7 @@ def test_a_table_that_is_locked_does_not_stop_the_doctor(own: OwnServer, failing
         document, _ = failing("doctor", "--database", own.alias)
         holder.execute("UNLOCK TABLES")
     (found, *_) = [one for one in document["findings"] if "failed" in one["what"]]
-    assert found["repair"] == "manage.py mqueue blockers"
+    assert found["repair"] == "manage.py mqueue blockers --database doctored"
 
 
 def test_a_server_that_is_down(own: OwnServer, mqueue: Run) -> None:
