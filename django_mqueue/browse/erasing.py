@@ -66,9 +66,9 @@ def erase(
     No group gets the messages after that, also those that it was not done with. If a handler has one, its ack raises
     ``StaleDelivery``; the writes of an atomic handler are rolled back.
 
-    Afterwards a second search counts what is ``left``: another transaction had locked it, or it was published
-    meanwhile. Returns one ``ErasedTopic`` for each topic with such messages. Replies, archives, and what handlers have
-    stored are not erased.
+    When all topics are done, a second search counts what is ``left``: another transaction had locked it, or it was
+    published, scheduled, redriven or dead-lettered meanwhile. Returns one ``ErasedTopic`` for each topic with such
+    messages. Replies, archives, and what handlers have stored are not erased.
 
     Each transaction deletes a few hundred messages, so an interrupted call can be repeated. Raises ``TypeError`` or
     ``ValueError``.
@@ -80,10 +80,12 @@ def erase(
     with session.migration_errors(alias):
         topics = sorted(topic_list.known_topics(alias)) if topic is None else [topic]
         queries = [message_query(one, filters, topic_limit=topic_limit()) for one in topics]
-        done = [
-            _erase_part(alias, part, author, dry_run=dry_run) for query in queries for part in _parts(query)
-        ]
-    return [one for one in done if one.found]
+        parts = [part for query in queries for part in _parts(query)]
+        done = [_erase_part(alias, part, author, dry_run=dry_run) for part in parts]
+        if not dry_run:  # A message may have moved to a part that was erased before.
+            left = [sum(map(len, _batches(alias, part.query))) for part in parts]
+            done = [replace(one, left=count) for one, count in zip(done, left, strict=True)]
+    return [one for one in done if one.found or one.left]
 
 
 def _parts(query: MessageQuery) -> Iterator[_Part]:
@@ -97,17 +99,16 @@ def _parts(query: MessageQuery) -> Iterator[_Part]:
 def _erase_part(using: str, part: _Part, author: Author, *, dry_run: bool) -> ErasedTopic:
     found = deleted = in_flight = 0
     bulk = BulkRecord(author, "erase", part.query.topic, stored_in=part.stored_in)
-    for batch in _batches(using, part.query):
-        found += len(batch)
-        if not dry_run:
-            gone, running = session.run(
-                using, partial(_erase_batch, topic=part.stored_in, batch=batch, bulk=bulk)
-            )
-            bulk.committed(gone)
-            deleted, in_flight = deleted + gone, in_flight + running
-    bulk.end(using)
-    left = 0 if dry_run or not found else sum(map(len, _batches(using, part.query)))
-    return ErasedTopic(part.stored_in, found, deleted, in_flight, left)
+    with bulk.total(using):
+        for batch in _batches(using, part.query):
+            found += len(batch)
+            if not dry_run:
+                gone, running = session.run(
+                    using, partial(_erase_batch, topic=part.stored_in, batch=batch, bulk=bulk)
+                )
+                bulk.committed(gone)
+                deleted, in_flight = deleted + gone, in_flight + running
+    return ErasedTopic(part.stored_in, found, deleted, in_flight)
 
 
 def _batches(using: str, query: MessageQuery) -> Iterator[list[Found]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -153,7 +154,7 @@ def move(
     ``record``: None if the action is not an operator's.
     """
     total = 0
-    with session.migration_errors(using):
+    with session.migration_errors(using), nullcontext() if record is None else record.total(using):
         statuses = [each for each in operation.statuses if each != DEAD] if status is None else [status]
         for group, each in _parts(using, query, statuses):
             left = None if limit is None else limit - total
@@ -161,8 +162,6 @@ def move(
             total += one.run(left, dry_run)
             if total == limit:
                 break
-        if record is not None:
-            record.end(using)
     return total
 
 

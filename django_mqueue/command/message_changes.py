@@ -7,12 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from .. import conf, inspect
+from .. import inspect
 from ..service import redrive as services
-from ..service.actions import Author, record
-from ..store.connection import session
+from ..service.actions import Author, BulkRecord
 from .output import Output, Refused
-from .selecting import add_filters, add_limit, author_of, filters_of, value
+from .selecting import add_filters, add_limit, author_of, filters_of, payload_filters, value
 from .verbs import Options, Verb, confirm, duration, moment
 
 
@@ -51,9 +50,12 @@ def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output
         if not filters and not options["all"]:
             raise Refused("no filter is given: select messages by --key, --id, --status …, or give --all")
         arguments = {"group": options["group"], "limit": options["limit"], **filters, **more}
-        total = change(options["topic"], dry_run=True, using=options["database"], **arguments)
-        if not options["dry_run"]:
-            if total and "yes" in options:
+        asks = not options.get("yes", True)
+        total = 1
+        if options["dry_run"] or asks:
+            total = change(options["topic"], dry_run=True, using=options["database"], **arguments)
+        if total and not options["dry_run"]:
+            if asks:
                 confirm(options, f"{total} messages of topic {options['topic']!r}: {done}?")
             total = change(options["topic"], **arguments, **author_of(options))
         output.values(topic=options["topic"], group=options["group"], messages=total)
@@ -82,28 +84,34 @@ def _add_erase(parser: ArgumentParser) -> None:
 
 def erase(options: Options, output: Output) -> None:
     arguments = {"topic": options["topic"], **filters_of(options)}
-    found = inspect.erase(**arguments, dry_run=True, using=options["database"])
-    rows = [{"topic": one.topic, "messages": one.found} for one in found]
-    if options["dry_run"] or not found:
-        output.table("found", rows, empty="no messages")
-        return
-    total = sum(one.found for one in found)
-    confirm(
-        options,
-        f"Delete {total} messages of {len(found)} topics, also those that groups have not handled yet?",
-    )
+    if options["dry_run"] or not options["yes"]:
+        found = inspect.erase(**arguments, dry_run=True, using=options["database"])
+        if options["dry_run"]:
+            rows = [{"topic": one.topic, "messages": one.found} for one in found]
+            output.table("found", rows, empty="no messages")
+            return
+        if not found:
+            output.table("erased", [], empty="no messages")
+            return
+        total = sum(one.found for one in found)
+        confirm(
+            options,
+            f"Delete {total} messages of {len(found)} topics, also those that groups have not handled yet?",
+        )
     done = inspect.erase(**arguments, **author_of(options))
     columns = ("topic", "found", "deleted", "in_flight", "left")
-    output.table("erased", [{name: getattr(one, name) for name in columns} for one in done])
+    rows = [{name: getattr(one, name) for name in columns} for one in done]
+    output.table("erased", rows, empty="no messages")
     left = sum(one.left for one in done)
     if left:
         output.problem(
-            f"{left} messages are left: other transactions have locked them, or they were published meanwhile. Run this"
-            " again; mqueue blockers names the transactions"
+            f"{left} messages are left: other transactions have locked them, or they were published or moved meanwhile."
+            " Run this again; mqueue blockers names the transactions"
         )
     else:
         output.say(
-            "A second search found no message. Archives, and what handlers have stored, are not erased."
+            "A second search found no message. Archives, the records of operators' actions, and what handlers have"
+            " stored are not erased."
         )
 
 
@@ -126,15 +134,6 @@ def _add_redrive(parser: ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, help="maximum number of messages a second (default: no limit)")
 
 
-def _dead_letters(options: Options) -> dict[str, Any]:
-    found = {name: options[name] for name in ("error", "failed_after", "failed_before") if options[name]}
-    found |= {f"payload__{path.replace('.', '__')}": given for path, given in options["where"]}
-    return {
-        "group": options["group"], "ids": options["id"], "filter": found or None, "limit": options["limit"],
-        "using": options["database"],
-    }  # fmt: skip
-
-
 def redrive(options: Options, output: Output) -> None:
     _end(options, output, "redrive", rate=options["rate"])
 
@@ -143,20 +142,25 @@ def purge(options: Options, output: Output) -> None:
     _end(options, output, "purge")
 
 
-def _end(options: Options, output: Output, verb: str, **more: Any) -> None:
-    topic, arguments = options["topic"], {**_dead_letters(options), **more}
-    work = services.redrive if verb == "redrive" else services.purge
-    total = work(topic, dry_run=True, **arguments)
+def _end(options: Options, output: Output, verb: str, rate: float | None = None) -> None:
+    topic, group, ids, limit = options["topic"], options["group"], options["id"], options["limit"]
+    filters = {name: options[name] for name in ("error", "failed_after", "failed_before") if options[name]}
+    paths = payload_filters(options)
+    selection = services.selection(
+        topic, group, {**filters, **paths} or None, options["database"], redrives=verb == "redrive"
+    )
+    asks = not options.get("yes", True)
+    total = 1
+    if options["dry_run"] or asks:
+        total = selection.run(ids, limit, dry_run=True)
     if total and not options["dry_run"]:
-        if verb == "purge":
+        if asks:
             confirm(options, f"Delete {total} dead letters of topic {topic!r}?")
-        author = Author(options["by"], options["why"])
-        shown = {name: options[name] for name in ("id", "error", "limit") if options[name]}
-        session.run(
-            conf.database(options["database"]),
-            lambda cursor: record(cursor, author, verb, topic, options["group"] or "", found=total, **shown),
-        )
-        total = work(topic, **arguments)
+        selection.record = BulkRecord(
+            Author(options["by"], options["why"]), verb, topic, group or "", limit=limit, id=ids,
+            filters={**{name: str(given) for name, given in filters.items()}, **dict.fromkeys(paths, "…")} or None,
+        )  # fmt: skip
+        total = selection.run(ids, limit, dry_run=False, rate=rate)
     output.values(topic=topic, dead_letters=total)
     if options["dry_run"]:
         output.say(f"Dry run: these would be {'redriven' if verb == 'redrive' else 'purged'}.")

@@ -41,8 +41,9 @@ def _add(parser: ArgumentParser) -> None:
 def publish(options: Options, output: Output) -> None:
     if options["lines"] and (options["id"] or options["payload"] != "-"):
         raise Refused("--lines reads messages from the standard input: give - as the payload, and no --id")
-    given = sys.stdin.read() if options["payload"] == "-" else options["payload"]
-    texts = [line for line in given.splitlines() if line.strip()] if options["lines"] else [given]
+    given = _stdin(options) if options["payload"] == "-" else options["payload"]
+    # Not splitlines: JSON may contain other line separators.
+    texts = [line for line in given.split("\n") if line.strip()] if options["lines"] else [given]
     messages = [_message(options, number, text) for number, text in enumerate(texts, 1)]
     topic, using = options["topic"], conf.database(options["database"])
     if options["dry_run"]:
@@ -52,16 +53,24 @@ def publish(options: Options, output: Output) -> None:
     author = Author(options["by"], options["why"])
     with transaction.atomic(using=using):
         published = services.publish_many(topic, messages, using=using)
-        note = partial(record, author=author, action="publish", topic=topic, messages=len(published))
-        session.run(using, note)
+        if stored := sum(one.created for one in published):
+            note = partial(record, author=author, action="publish", topic=topic, messages=stored)
+            session.run(using, note)
     output.table(
         "published",
         [{"offset": one.offset, "id": one.id, "key": one.key, "created": one.created} for one in published],
     )
 
 
+def _stdin(options: Options) -> str:
+    """Return the standard input. Bytes that are not UTF-8 become surrogates, which ``_message`` encodes again."""
+    if options["bytes"]:
+        return sys.stdin.buffer.read().decode(errors="surrogateescape")
+    return sys.stdin.read()
+
+
 def _message(options: Options, number: int, text: str) -> OutgoingMessage:
-    payload: Any = text.encode() if options["bytes"] else None
+    payload: Any = text.encode(errors="surrogateescape") if options["bytes"] else None
     if not options["bytes"]:
         try:
             payload = json.loads(text)

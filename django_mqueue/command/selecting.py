@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Sequence
 from typing import Any
 
+from ..policy.filters import payload_path
+from .output import Refused
 from .verbs import Options, count, moment
 
 FILTERS = ("status", "key", "id", "offset", "kind", "after", "before")
@@ -14,7 +17,7 @@ FILTERS = ("status", "key", "id", "offset", "kind", "after", "before")
 def value(text: str) -> tuple[str, Any]:
     """Return the path and the value of ``PATH=VALUE``. The value is JSON, or else a text."""
     path, equals, given = text.partition("=")
-    path = path.strip().removeprefix("$.")
+    path = path.strip()
     if not equals or not path:
         raise ArgumentTypeError(f"must be PATH=VALUE, such as customer.id=7, not {text!r}")
     try:
@@ -57,9 +60,23 @@ def add_limit(parser: ArgumentParser) -> None:
 def filters_of(options: Options) -> dict[str, Any]:
     """Return the arguments of ``inspect`` that the options select messages with."""
     found = {name: options[name] for name in FILTERS if options.get(name) is not None}
-    found |= {f"payload__{path.replace('.', '__')}": given for path, given in options["where"]}
+    found |= payload_filters(options)
     if options["header"]:
-        found["filter"] = dict(options["header"])
+        found["filter"] = unique("--header", options["header"])
+    return found
+
+
+def payload_filters(options: Options) -> dict[str, Any]:
+    """Return the filters of the option ``--where``."""
+    return unique("--where", [(payload_path(path), given) for path, given in options["where"]])
+
+
+def unique(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dict. Raise ``Refused`` if a name has two values, because all must match."""
+    found = dict(given)
+    if len(found) < len(given):
+        twice = next(name for name in found if sum(name == other for other, _ in given) > 1)
+        raise Refused(f"{option} gives {twice!r} twice. A message must match all values: give each name once")
     return found
 
 

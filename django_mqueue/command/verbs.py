@@ -41,6 +41,7 @@ class Verb:
             parser.add_argument(
                 "--dry-run", action="store_true", help="change nothing; print what would change"
             )
+        if self.changes and self.recorded:
             parser.add_argument(
                 "--by", default="", help="who does it, for the record (default: this process)"
             )
@@ -53,11 +54,15 @@ def confirm(options: Options, question: str) -> None:
     """Ask the operator on the terminal. Raise ``Refused`` if the answer is not "yes" or there is no terminal."""
     if options["yes"]:
         return
-    if options["json"] or not sys.stdin.isatty():
+    if options["json"] or sys.stdin is None or not sys.stdin.isatty():
         raise Refused(
             f"{question} There is no terminal to ask: give --yes to confirm, or --dry-run to look first"
         )
-    if input(f"{question} Type yes to continue: ").strip().lower() != "yes":
+    try:
+        answer = input(f"{question} Type yes to continue: ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() != "yes":
         raise Refused("not confirmed; nothing was changed")
 
 
@@ -73,9 +78,12 @@ def duration(text: str) -> timedelta:
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
     try:
-        return timedelta(seconds=float(number) * unit)
+        found = timedelta(seconds=float(number) * unit)
     except (ValueError, OverflowError) as error:
         raise ArgumentTypeError(f"must be seconds, or a number with s, m, h or d, not {text!r}") from error
+    if found < timedelta(0):
+        raise ArgumentTypeError(f"must not be negative: {text!r}")
+    return found
 
 
 def moment(text: str) -> datetime:

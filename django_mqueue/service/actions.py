@@ -12,12 +12,13 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from django.db import Error
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
@@ -127,6 +128,17 @@ class BulkRecord:
         """Note that the transaction has committed."""
         if changed:
             self.changes.append(changed)
+
+    @contextmanager
+    def total(self, using: str) -> Iterator[None]:
+        """Record the total at the end of this block, also if an error or Ctrl-C ends it."""
+        try:
+            yield
+        except BaseException:
+            with suppress(Error):
+                self.end(using)
+            raise
+        self.end(using)
 
     def end(self, using: str) -> None:
         """Record the total, if there was more than one transaction."""

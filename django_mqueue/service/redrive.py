@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
@@ -76,10 +77,8 @@ def redrive(
         raise TypeError(
             f"edit must be a callable that takes the dead letter and returns its new payload, not {edit!r}"
         )
-    if rate is not None and not rate > 0:
-        raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")
-    selection = _selection(topic, group, filter, using, redrives=True, edit=edit)
-    return selection.run(ids, limit, dry_run=dry_run, rate=rate)
+    dead = selection(topic, group, filter, using, redrives=True, edit=edit)
+    return dead.run(ids, limit, dry_run=dry_run, rate=rate)
 
 
 def purge(
@@ -97,11 +96,10 @@ def purge(
     It takes the parameters of ``redrive``, except ``edit`` and ``rate``. The groups of the dead letters need not be
     registered. Raises ``TypeError`` or ``ValueError`` for invalid arguments.
     """
-    selection = _selection(topic, group, filter, using, redrives=False)
-    return selection.run(ids, limit, dry_run=dry_run)
+    return selection(topic, group, filter, using, redrives=False).run(ids, limit, dry_run=dry_run)
 
 
-def _selection(
+def selection(
     topic: str,
     group: str | None,
     filter: Filter | None,
@@ -110,6 +108,7 @@ def _selection(
     redrives: bool,
     edit: Edit | None = None,
 ) -> DeadLetterSelection:
+    """Check the arguments of ``redrive`` or ``purge``, and return the dead letters that they select."""
     names.check_topic(topic, topic_limit())
     if group is not None:
         check_group(group)
@@ -154,13 +153,16 @@ class DeadLetterSelection:
         self, ids: Collection[str] | None, limit: int | None, *, dry_run: bool, rate: float | None = None
     ) -> int:
         """Redrive or purge the dead letters, the oldest first. Return how many."""
+        if rate is not None and not rate > 0:
+            raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")
         if isinstance(ids, str):
             raise TypeError(f"ids must be a collection of ids, not the one str {ids!r}")
         if ids is not None:
             ids = sorted({names.check_name("id", one, names.ID_MAX) for one in ids})
         if limit is not None:
             check_count("limit", limit)
-        with session.migration_errors(self.using):
+        record = nullcontext() if self.record is None else self.record.total(self.using)
+        with session.migration_errors(self.using), record:
             groups = dead_letters.groups(self.using, self.dead_topic)
             if self.redrives:
                 registered = offsets.registrations(self.using, self.topic).keys()
@@ -218,7 +220,7 @@ class DeadLetterSelection:
         matching = moved = [dead_letter for dead_letter in found if self.matches(dead_letter)][:left]
         if matching and self.redrives:
             groups = {dead_letter.row["failed_group"] for dead_letter in matching}
-            registered = offsets.registered_among(cursor, self.topic, groups, locking=True)
+            registered = offsets.registered_among(cursor, self.topic, groups, locking=not dry_run)
             moved = [dead_letter for dead_letter in matching if dead_letter.row["failed_group"] in registered]
         redriven: list[Redriven] = []
         if moved and not dry_run:

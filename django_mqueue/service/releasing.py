@@ -84,7 +84,9 @@ def release(
     Raises ``NotRegistered``, and ``TypeError`` or ``ValueError`` for invalid arguments.
     """
     alias = conf.database(using)
-    record = BulkRecord(Author(by, why), "release", topic, group, partition=partition, subscriber=subscriber)
+    record = BulkRecord(
+        Author(by, why), "release", topic, group, partition=partition, subscriber=subscriber, holder=holder
+    )
     left = _find(topic, group, partition, subscriber, holder, alias)
 
     def set_free(cursor: CursorWrapper, some: Sequence[leases.Seen]) -> list[leases.Seen]:

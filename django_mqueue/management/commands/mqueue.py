@@ -7,7 +7,7 @@ from typing import Any
 
 from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError
+from django.db import Error, connections
 from django.utils import translation
 
 from ...command.all_verbs import VERBS
@@ -31,22 +31,29 @@ class Command(BaseCommand):
             worklist.add_argument("rest", nargs="*")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        run = self._worklist if options["part"] == "worklist" else self._verb
-        if problems := run(options):
+        if options["part"] != "worklist":
+            self._verb(options)
+        elif problems := self._worklist(options):
             raise CommandError("\n".join(problems))
 
-    def _verb(self, options: dict[str, Any]) -> list[str]:
-        """Run a verb. Return the reasons for exit status 1."""
+    def _verb(self, options: dict[str, Any]) -> None:
+        """Run a verb. Raise ``CommandError`` with the reasons for exit status 1, after the output."""
         output = Output(self.stdout.write, as_json=options["json"])
+        cause: Exception | None = None
         try:
+            if options["database"] is not None and options["database"] not in connections:
+                raise Refused(f"--database {options['database']!r} is no entry of DATABASES")
             with translation.override(None):  # One language for people and monitoring.
                 VERBS[options["part"]].run(options, output)
-        except (Refused, MQueueError, TypeError, ValueError) as problem:
-            raise CommandError(str(problem)) from problem
-        except DatabaseError as problem:
-            raise CommandError(f"the database refused: {problem}") from problem
+        except (Refused, MQueueError, TypeError, ValueError, OverflowError) as error:
+            output.problem(str(error))
+            cause = error
+        except Error as error:
+            output.problem(f"the database refused: {error}")
+            cause = error
         output.end()
-        return output.problems
+        if output.problems:
+            raise CommandError("\n".join(output.problems)) from cause
 
     def _worklist(self, options: dict[str, Any]) -> list[str]:
         if not apps.is_installed("django_mqueue.worklists"):

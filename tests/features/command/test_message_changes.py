@@ -10,11 +10,13 @@ import pytest
 from django.core.management import CommandError
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish, subscribe
+from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
+from django_mqueue.browse import operations
 from django_mqueue.inspect import messages
 from django_mqueue.models import Message
 from django_mqueue.service.actions import recent
 from tests.support.subscribers import QUICK, consume_rest, poll_until, settle
+from tests.support.transactions import HeldTransaction
 
 from .conftest import Run
 
@@ -36,7 +38,7 @@ def test_publish(mqueue_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(mqueue_json("publish", "orders", "-", "--lines", "--delay", "10m")["published"]) == 2
     assert [one.headers["from"] for one in messages("orders")] == ["shop"]
     assert len(messages("orders", status="scheduled")) == 2
-    assert [one.action for one in recent("orders")] == ["publish"] * 3
+    assert [one.action for one in recent("orders")] == ["publish"] * 2, "a duplicate is not stored"
 
 
 def test_publish_says_which_line_is_wrong(mqueue: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +48,28 @@ def test_publish_says_which_line_is_wrong(mqueue: Run, monkeypatch: pytest.Monke
     with pytest.raises(CommandError, match="give - as the payload"):
         mqueue("publish", "orders", "1", "--lines")
     assert not Message.objects.exists()
+
+
+def test_publish_reads_lines_as_they_are(mqueue_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO('"one\u2028line"\n"two"\n'))
+    mqueue_json("publish", "orders", "-", "--lines", "--key", "k")
+    assert [one.payload for one in messages("orders")] == ["one\u2028line", "two"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\r\n\x00")))
+    mqueue_json("publish", "files", "-", "--bytes")
+    assert [one.payload for one in messages("files")] == [b"\xff\r\n\x00"]
+
+
+def test_a_name_with_two_values_is_refused(mqueue: Run) -> None:
+    """A message must match all values. The last one alone would select other messages."""
+    publish("orders", {"customer": {"id": 7}}, key="k", headers={"region": "eu"})
+    for name, first, second in (
+        ("--where", "customer.id=7", "$.customer.id=8"),
+        ("--header", "region=eu", "region=us"),
+    ):
+        with pytest.raises(CommandError, match=f"{name} gives .* twice"):
+            mqueue("erase", name, first, name, second, "--yes")
+    assert "Messages: 1" not in mqueue("peek", "orders", "--where", "customer.id=8")
+    assert Message.objects.filter(topic="orders").count() == 1
 
 
 def test_hold_delay_hurry_and_unhold(mqueue: Run, mqueue_json: Json) -> None:
@@ -110,6 +134,42 @@ def test_redrive_and_purge(mqueue: Run, mqueue_json: Json) -> None:
     assert [found.action for found in recent("orders")][:2] == ["purge", "redrive"]
 
 
+def test_the_record_of_a_redrive_is_part_of_its_transactions(mqueue_json: Json) -> None:
+    publish("orders", {"order": 0}, key="k")
+    with Subscription("orders", "billing") as subscription:
+        poll_until(subscription, 1)[0].reject("KeyError: 'price'")
+    options = ("--yes", "--where", "order=0", "--failed-after", "2026-01-01", "--by", "alice")
+    letter = Message.objects.filter(topic="orders_dlq").select_for_update()
+    with HeldTransaction(lambda: list(letter)):
+        assert mqueue_json("purge", "orders", *options)["dead_letters"] == 0
+    assert "purge" not in [one.action for one in recent("orders")], "nothing was purged"
+    assert mqueue_json("purge", "orders", *options)["dead_letters"] == 1
+    (newest, *_) = recent("orders")
+    assert (newest.action, newest.by, newest.details["messages"]) == ("purge", "alice", 1)
+    assert newest.details["filters"] == {
+        "failed_after": "2026-01-01 00:00:00+00:00", "payload__order": "…",
+    }  # fmt: skip
+
+
+def test_an_interrupted_action_is_recorded_with_its_total(
+    mqueue: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe("orders", "billing")
+    publish_many("orders", [OutgoingMessage(n, key="k") for n in range(1_100)])
+    change, calls = operations._Move._change, []
+
+    def interrupted(self: Any, cursor: Any, *, batch: Any) -> int:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return change(self, cursor, batch=batch)
+
+    monkeypatch.setattr(operations._Move, "_change", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mqueue("hold", "orders", "--group", "billing", "--all")
+    assert recent("orders")[0].details["messages_in_all"] == 1_000
+
+
 def test_erase(mqueue: Run, mqueue_json: Json) -> None:
     publish("orders", 1, key="ann")
     publish("mail", 1, key="ann", delay=60)
@@ -120,6 +180,7 @@ def test_erase(mqueue: Run, mqueue_json: Json) -> None:
     assert "A second search found no message" in mqueue("erase", "--key", "ann", "--yes")
     assert not Message.objects.filter(partition_key="ann").exists()
     assert "no messages" in mqueue("erase", "--key", "ann", "--yes")
+    assert mqueue_json("erase", "--key", "ann") == {"erased": []}
 
 
 def test_gc(mqueue_json: Json) -> None:
@@ -132,3 +193,5 @@ def test_gc(mqueue_json: Json) -> None:
         assert (row["deleted"], row["kept"]) == (0, 1)
         (row,) = mqueue_json("gc")["topics"]
         assert (row["topic"], row["deleted"], row["kept"]) == ("orders", 1, 0)
+    with pytest.raises(CommandError, match="unrecognized arguments: --why"):
+        mqueue_json("gc", "--why", "it is not recorded")

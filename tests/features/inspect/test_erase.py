@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from django.test import override_settings
 
-from django_mqueue import StaleDelivery, Subscription, publish, subscribe
-from django_mqueue.inspect import ErasedTopic, erase, messages
+from django_mqueue import StaleDelivery, Subscription, publish, redrive, subscribe
+from django_mqueue.inspect import ErasedTopic, Inspected, erase, messages
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.service.actions import recent
 from tests.support.subscribers import QUICK, consume_rest, in_log, poll_until, settle_and_collect
@@ -107,6 +107,22 @@ def test_what_is_locked_is_reported_as_left() -> None:
     with HeldTransaction(lambda: list(Message.objects.select_for_update().filter(offset=offsets[0]))):
         assert erase(key="k") == [ErasedTopic(TOPIC, 2, 1, left=1)]
     assert erase(key="k") == [ErasedTopic(TOPIC, 1, 1)]
+
+
+def test_a_message_that_moves_meanwhile_is_reported_as_left() -> None:
+    """The search of the log is over when a dead letter moves there."""
+    with Subscription(TOPIC, GROUP) as subscription:
+        published("ann")
+        poll_until(subscription, 1)[0].reject("no")
+    publish(TOPIC, "later", delay=60)
+
+    def is_ann(message: Inspected) -> bool:
+        if message.payload == "later":
+            redrive(TOPIC)
+        return bool(message.payload == "ann")
+
+    assert erase(filter=is_ann) == [ErasedTopic(TOPIC, 1, 1, left=1)]
+    assert erase(filter=is_ann) == [ErasedTopic(TOPIC, 1, 1)]
 
 
 def test_positions_of_the_key_go_with_its_last_message() -> None:

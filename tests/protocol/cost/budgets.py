@@ -234,7 +234,7 @@ def _(scene: Scene) -> Call:
     return lambda: redeliver(scene.topic, group=scene.group, key="k", id="one")
 
 
-@budget("inspect.erase", statements=14, commits=1)
+@budget("inspect.erase", statements=16, commits=1)
 def _(scene: Scene) -> Call:
     scene.delivery()
     return lambda: erase(topic=scene.topic, key="k")
