@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from django.db import DatabaseError
+
 from .. import conf
+from ..policy.batching import batches
 from ..policy.message_query import DEAD, SCHEDULED, Inspected
 from ..policy.names import ACTIONS_TOPIC, REPLIES_SUFFIX, SCHEDULED_SUFFIX, spread_partition
 from ..service import message_views
 from ..stats.topic_list import dead_letters_of
 from ..store import dead_letters, gates
-from ..store.connection import session
+from ..store.connection import errors, session
 from ..store.queries import message_pages, one_message, skip_scan, topic_index
 from ..store.queries import search as store
 from ..store.queries.search import Hit, Place
 from ..store.scheduling.parked_retries import PARKED
 
 PARTITIONS_MAX, PARTITIONS_OF_ALL = 1_000, 50_000
-"""Maximum partitions that a search by id without a key reads: of each topic, and of all topics together."""
+"""Maximum partitions that a search by id without a key reads: of each topic, and of all topics together. A search in
+one topic reads up to ``PARTITIONS_OF_ALL``."""
 PARTITIONS_MIN = 64
 RETRIES = 10
 """Maximum parked retries of one message that are found in each topic."""
@@ -80,25 +84,32 @@ def find(
         if id is None:
             hits = store.newest_of_key(using, stored, key or "", limit)
         else:
-            known, partial = _places(using, others, id, key)
+            known, partial = _places(
+                using, others, id, key, PARTITIONS_MAX if topic is None else PARTITIONS_OF_ALL
+            )
             hits = store.by_id(using, [*known, *places], id) + _copies(using, id, key, others, dead)
             if key is None and id.isdecimal() and id.isascii() and len(id) < 19:
                 hits += _at_offset(using, int(id), set(stored))
-        found = _read(using, sorted(set(hits), reverse=True)[: limit * 2], payload_limit)
-    if key is not None:
-        found = [one for one in found if one.message.key == key]
+        found: list[FoundMessage] = []
+        for some in batches(sorted(set(hits), reverse=True), limit * 2):
+            found += [one for one in _read(using, some, payload_limit) if key in (None, one.message.key)]
+            if len(found) >= limit:
+                break
     searched = sorted({conf.original_topic(name) for name in stored})
     return Search(found[:limit], searched, partial)
 
 
-def _places(using: str, topics: Sequence[str], id: str, key: str | None) -> tuple[list[Place], list[str]]:
+def _places(
+    using: str, topics: Sequence[str], id: str, key: str | None, most: int
+) -> tuple[list[Place], list[str]]:
     """Return the partitions in which the id may be, and the topics of which not all partitions are returned.
 
-    The partition of a message without a key follows from its id, and from ``SPREAD`` at the time of its publish.
+    ``most``: the maximum number of partitions of each topic. The partition of a message without a key follows from its
+    id, and from ``SPREAD`` at the time of its publish.
     """
     if key is not None:
         return [(topic, key) for topic in topics], []
-    limit = max(PARTITIONS_MIN, min(PARTITIONS_MAX, PARTITIONS_OF_ALL // max(len(topics), 1)))
+    limit = max(PARTITIONS_MIN, min(most, PARTITIONS_OF_ALL // max(len(topics), 1)))
     names = skip_scan.first_partitions(using, topics, limit + 1)
     places, partial = [], []
     for topic in topics:
@@ -152,12 +163,17 @@ def _read(using: str, hits: Sequence[Hit], payload_limit: int) -> list[FoundMess
     return found
 
 
-def is_publishing(using: str, topics: Iterable[str]) -> bool:
+def is_publishing(using: str, topics: Iterable[str]) -> bool | None:
     """Return whether a transaction is open that has published to one of the topics, or to one of the same gates.
 
-    It locks the gate's slots that are free, for a moment.
+    It locks the gate's slots that are free, for a moment. None: this account or this server does not allow that.
     """
     every = {slot for gate in {gates.gate_of(topic) for topic in topics} for slot in gates.slots(gate)}
     if not every:
         return False
-    return session.run(using, lambda cursor: gates.free_slots(cursor, every)) != every
+    try:
+        return session.run(using, lambda cursor: gates.free_slots(cursor, every)) != every
+    except DatabaseError as error:
+        if errors.is_denied(error) or errors.is_read_only(error):
+            return None
+        raise

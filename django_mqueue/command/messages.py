@@ -12,16 +12,20 @@ from django.db import connections
 
 from .. import conf, inspect
 from ..browse import finding, masking
+from ..doctor.findings import command_line
 from ..drawing import payload_texts
 from ..policy import names
 from ..policy.filters import PAYLOAD, filter_of
 from ..policy.message_query import DEAD, SCHEDULED, Inspected
 from ..policy.names import scheduled_topic
+from ..service.subscription import check_count
 from ..tasks.job_ids import JobId
 from .output import Output, Refused, shown
 from .selecting import add_filters, filters_of
 from .verbs import Options, Verb, count
 
+FOUND_MAX = 1_000
+"""The maximum of ``--limit`` of the verb find, whose payloads are all in memory."""
 NAMED = 20
 """The maximum number of topics that a sentence names."""
 
@@ -85,7 +89,7 @@ def peek(options: Options, output: Output) -> None:
             output.say(payload_texts.whole(message))
     if page.next is not None:
         output.values(next=page.next if output.as_json else None)
-        output.say(f"There may be more messages: use --start {page.next!r}")
+        output.say(f"There may be more messages: use --start {quote(page.next)}")
 
 
 def _row(message: Inspected, *, whole: bool) -> dict[str, Any]:
@@ -127,8 +131,9 @@ def find(options: Options, output: Output) -> None:
         names.check_name("id", id, names.ID_MAX)
     if key is not None:
         names.check_name("key", key, names.KEY_MAX)
+    check_count("limit", options["limit"], FOUND_MAX)
     found = finding.find(
-        alias, id=id, key=key, places=_job_places(id), limit=options["limit"],
+        alias, id=id, key=key, places=job_places(id), limit=options["limit"],
         payload_limit=_payload_limit(options, ["", *conf.topics()], whole=False) or 0,
     )  # fmt: skip
     output.table(
@@ -140,7 +145,8 @@ def find(options: Options, output: Output) -> None:
     output.values(topics_searched=found.topics if output.as_json else None)
     if found.messages:
         first = found.messages[0]
-        output.say(f"See why: manage.py mqueue why {quote(first.stored_in)} {first.row_offset}")
+        why = command_line(alias, "mqueue", "why", first.stored_in, str(first.row_offset))
+        output.say(f"See why: {why}")
         return
     possibilities = list(_possibilities(alias, found, id, key))
     output.values(possibilities=possibilities if output.as_json else None)
@@ -150,7 +156,7 @@ def find(options: Options, output: Output) -> None:
     output.problem(f"no message with {what} was found in {len(found.topics)} topics of database {alias!r}")
 
 
-def _job_places(id: str | None) -> list[tuple[str, str]]:
+def job_places(id: str | None) -> list[tuple[str, str]]:
     """Return the partitions of a job: its id names the queue and the partition."""
     job = None if id is None else JobId.parse(id)
     return (
@@ -175,7 +181,13 @@ def _possibilities(alias: str, found: finding.Search, id: str | None, key: str |
         "It was deleted. A message is deleted when all groups have finished it and the retention is over: "
         f"{_listed(kept) or 'there are no topics'}."
     )
-    if finding.is_publishing(alias, found.topics):
+    is_publishing = finding.is_publishing(alias, found.topics)
+    if is_publishing is None:
+        yield (
+            "It is not committed yet, or it was never committed, for example because its transaction rolled back."
+            " Whether a transaction publishes now is unknown: this account may only read."
+        )
+    elif is_publishing:
         yield "It is not committed yet: a transaction that publishes is open now."
     else:
         yield "It was never committed, for example because its transaction rolled back. No transaction publishes now."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from datetime import UTC, timedelta
-from shlex import quote
 from typing import Any
 
 from django.utils import timezone
@@ -14,6 +13,7 @@ from .. import conf
 from ..browse import explaining, finding, masking, obstacles, reasons, timeline
 from ..browse.explaining import Explanation
 from ..browse.timeline import MessageTimeline
+from ..doctor.findings import command_line
 from ..policy import names
 from ..policy.message_query import Inspected
 from ..policy.names import REPLIES_SUFFIX, key_of
@@ -21,7 +21,7 @@ from ..service.registration import check_group, topic_limit
 from ..tasks.job_ids import GROUP as TASKS
 from ..tasks.job_ids import topic_of
 from ..workers import registry
-from .messages import add_masks, seen
+from .messages import add_masks, job_places, seen
 from .output import Output, Refused, shown
 from .verbs import Options, Verb
 
@@ -69,12 +69,17 @@ def _offsets(alias: str, options: Options) -> list[int]:
     if id is None:
         return [options["offset"]]
     names.check_name("id", id, names.ID_MAX)
-    found = finding.find(alias, id=id, key=key, topic=topic, limit=MESSAGES, payload_limit=1)
+    found = finding.find(
+        alias, id=id, key=key, topic=topic, places=job_places(id), limit=MESSAGES, payload_limit=1
+    )
     offsets = [one.row_offset for one in found.messages if one.message.id == id]
-    if not offsets:
+    if not offsets and found.partial:
         raise Refused(
-            f"topic {topic!r} has no message with id {id!r}. Search all topics: mqueue find {quote(id)}"
+            f"topic {topic!r} has more keys than were searched, and no message with id {id!r} among them. Give --key"
         )
+    if not offsets:
+        search = command_line(alias, "mqueue", "find", id)
+        raise Refused(f"topic {topic!r} has no message with id {id!r}. Search all topics: {search}")
     return offsets
 
 
@@ -101,7 +106,7 @@ def _explained(alias: str, found: MessageTimeline, options: Options, output: Out
         sentences = [*explanation.state, *explanation.reasons]
         if not sentences:
             continue
-        remedy = _remedy(found, explanation, row_offset)
+        remedy = _remedy(alias, found, explanation, row_offset)
         rows.append(
             {
                 "group": explanation.group,
@@ -155,29 +160,30 @@ def _is_strict(topic: str, group: str) -> bool | None:
     return next((one.strict for one in registry.handlers() if (one.topic, one.group) == (topic, group)), None)
 
 
-def _remedy(found: MessageTimeline, explanation: Explanation, offset: int) -> str | None:
+def _remedy(alias: str, found: MessageTimeline, explanation: Explanation, offset: int) -> str | None:
     """Return the command that helps; None if nothing is needed."""
-    topic, group = quote(found.stored_in), quote(explanation.group or "GROUP")
-    original, id = quote(found.topic), quote(found.message.id)
-    letter_of = quote(explanation.group or found.message.group or "GROUP")
-    of_group = f"--group {group}" if explanation.group else "--all-groups"
-    worker = f"{found.topic}:{explanation.group}" if explanation.group else found.topic
-    start = f"runconsumer {quote(worker)}"
-    if explanation.group == TASKS and found.topic.startswith(TASK_TOPICS):
-        start = f"runconsumer --tasks {quote(found.topic.removeprefix(TASK_TOPICS))}"
-    commands = {
-        reasons.RESUME: f"mqueue resume {topic} {group}",
+    topic, group, original, id = found.stored_in, explanation.group or "GROUP", found.topic, found.message.id
+    letter_of = explanation.group or found.message.group or "GROUP"
+    of_group = ("--group", group) if explanation.group else ("--all-groups",)
+    start: tuple[str, ...] = (
+        "runconsumer",
+        f"{original}:{explanation.group}" if explanation.group else original,
+    )
+    if explanation.group == TASKS and original.startswith(TASK_TOPICS):
+        start = ("runconsumer", "--tasks", original.removeprefix(TASK_TOPICS))
+    commands: dict[str, tuple[str, ...]] = {
+        reasons.RESUME: ("mqueue", "resume", topic, group),
         reasons.START_WORKER: start,
-        reasons.RELEASE: f"mqueue release {topic} {group} --partition {quote(found.partition)}",
-        reasons.REDRIVE: f"mqueue redrive {original} --group {letter_of} --id {id}",
-        reasons.RESET: f"mqueue reset {topic} {group} {offset} --dry-run",
-        reasons.SUBSCRIBE: f"mqueue subscribe {topic} {group}",
-        reasons.UNHOLD: f"mqueue unhold {original} {of_group} --id {id}",
-        reasons.HURRY: f"mqueue hurry {original} {of_group} --id {id}",
-        reasons.LOOK_AT_FIRST: f"mqueue why {topic} {explanation.first} --group {group}",
+        reasons.RELEASE: ("mqueue", "release", topic, group, "--partition", found.partition),
+        reasons.REDRIVE: ("mqueue", "redrive", original, "--group", letter_of, "--id", id),
+        reasons.RESET: ("mqueue", "reset", topic, group, str(offset), "--dry-run"),
+        reasons.SUBSCRIBE: ("mqueue", "subscribe", topic, group),
+        reasons.UNHOLD: ("mqueue", "unhold", original, *of_group, "--id", id),
+        reasons.HURRY: ("mqueue", "hurry", original, *of_group, "--id", id),
+        reasons.LOOK_AT_FIRST: ("mqueue", "why", topic, str(explanation.first), "--group", group),
     }
     command = commands.get(explanation.remedy or "")
-    return None if command is None else f"manage.py {command}"
+    return None if command is None else command_line(alias, *command)
 
 
 VERBS = [Verb("why", "explain where a message is, and why it is not delivered", why, _add_why)]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Literal
 
+from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
@@ -16,7 +17,7 @@ from ..policy.durations import moment_ms
 from ..protocol.retention import removing
 from ..protocol.settling import Settler
 from ..store import garbage, log, offsets
-from ..store.connection import session
+from ..store.connection import errors, session
 from .actions import Author, record
 
 Start = Literal["earliest", "latest"] | datetime | int
@@ -159,15 +160,28 @@ def start_above(using: str, topic: str, start: Start, settle_for: float | None =
     """
     if start == "earliest":
         return 0, 0
-    settler = Settler(using, topic)
-    deadline = time.monotonic() + (SETTLE_FOR if settle_for is None else settle_for)
-    goal = log.newest(using, topic)
-    while settler.advance() < goal and time.monotonic() < deadline and not session.in_transaction(using):
-        time.sleep(0.02)
-    settled = settler.settled
+    settled = _settled(using, topic, SETTLE_FOR if settle_for is None else settle_for)
     if isinstance(start, datetime):
         return start_before(using, topic, moment_ms("start", start), settled), settled
     return (settled if isinstance(start, str) else max(start - 1, 0)), settled
+
+
+def _settled(using: str, topic: str, settle_for: float) -> int:
+    """Settle the log for up to ``settle_for`` seconds. Return the settled offset.
+
+    An account that may only read, for a preview, gets the offset up to which others have settled.
+    """
+    settler = Settler(using, topic)
+    deadline = time.monotonic() + settle_for
+    goal = log.newest(using, topic)
+    try:
+        while settler.advance() < goal and time.monotonic() < deadline and not session.in_transaction(using):
+            time.sleep(0.02)
+    except DatabaseError as error:
+        if errors.is_denied(error) or errors.is_read_only(error):
+            return offsets.settled(using, topic)
+        raise
+    return settler.settled
 
 
 CLOCK_SPREAD = timedelta(hours=1) // timedelta(milliseconds=1)

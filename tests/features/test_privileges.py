@@ -216,7 +216,8 @@ def look() -> None:
     inspect.rates([("orders", "billing")])
     inspect.latency("orders", "billing")
     inspect.lag("orders", "billing")
-    inspect.preview_reset("orders", "billing", "earliest")
+    for to in ("earliest", "latest"):
+        inspect.preview_reset("orders", "billing", to)
     for status in ("pending", "in_flight", "waiting", "done", "dead", "scheduled"):
         inspect.messages("orders", group="billing", status=status)
     assert list(inspect.messages("orders"))

@@ -16,6 +16,8 @@ from django_mqueue import OutgoingMessage, Subscription, pause, publish, publish
 from django_mqueue.inspect import Inspected
 from django_mqueue.models import Message, PartitionLease
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
+from tests.servers import kind_of_run
+from tests.support.accounts import acting_as
 from tests.support.statements import Cost, counted
 from tests.support.subscribers import QUICK, poll_until
 from tests.support.transactions import HeldTransaction
@@ -208,6 +210,31 @@ def test_an_empty_answer_names_the_possibilities(mqueue: Run) -> None:
         texts = nothing_found(mqueue, "held")
         assert texts[1] == "It is not committed yet: a transaction that publishes is open now."
     assert not [text for text in nothing_found(mqueue, "--key", "nosuch") if "Give --key" in text]
+
+
+def test_an_account_that_may_only_read_finds_messages(mqueue: Run, mqueue_json: Json) -> None:
+    """On MySQL, it may not lock rows. So it cannot tell whether a transaction publishes."""
+    publish(TOPIC, 1, id="a")
+    with acting_as("viewer"):
+        assert ids(mqueue_json("find", "a")) == ["a"]
+        texts = nothing_found(mqueue, "nosuch")
+    if kind_of_run() == "mysql":
+        assert texts[1].startswith("It is not committed yet, or it was never committed")
+        assert texts[1].endswith("is unknown: this account may only read.")
+    else:
+        assert texts[1].endswith("No transaction publishes now.")
+
+
+def test_copies_of_other_keys_do_not_hide_a_message(mqueue_json: Json) -> None:
+    """An id is unique only within its key."""
+    with Subscription(TOPIC, GROUP) as subscription:
+        publish_many(TOPIC, [OutgoingMessage(n, id="1", key=key) for n, key in enumerate("abcd")])
+        for delivery in poll_until(subscription, 4):
+            delivery.reject("no")
+    Message.objects.filter(topic=f"{TOPIC}_dlq", partition_key="a").delete()
+    assert redrive(TOPIC, group=GROUP) == 3
+    (row,) = mqueue_json("find", "1", "--key", "a", "--limit", 1)["messages"]
+    assert row["key"] == "a"
 
 
 def test_leases_and_expired_leases(mqueue: Run, mqueue_json: Json) -> None:

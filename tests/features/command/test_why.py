@@ -22,6 +22,7 @@ from django_mqueue import (
     redrive,
     subscribe,
 )
+from django_mqueue.browse import finding
 from django_mqueue.inspect import Inspected, hold, remove
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each, scheduled
@@ -260,12 +261,34 @@ def test_messages_that_are_not_there(mqueue: Run) -> None:
     with pytest.raises(CommandError, match=f"offset {offset} is a message of topic 'orders', not of 'audit'"):
         mqueue("why", "audit", offset)
     with pytest.raises(
-        CommandError, match=r"topic 'audit' has no message with id 'a'. Search all topics: mqueue find"
+        CommandError,
+        match=r"topic 'audit' has no message with id 'a'. Search all topics: manage.py mqueue find",
     ):
         mqueue("why", "audit", "--id", "a")
     with pytest.raises(CommandError, match="give an offset or --id"):
         mqueue("why", TOPIC)
     assert "Id: a" in mqueue("why", TOPIC, "--id", "a")
+
+
+def test_more_keys_than_are_searched(mqueue: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id without its key is searched in a limited number of keys. This is not the same as "no message"."""
+    publish_many(TOPIC, [OutgoingMessage(n, id=f"id-{n}", key=f"key-{n:03d}") for n in range(70)])
+    assert "Id: id-69" in mqueue("why", TOPIC, "--id", "id-69")
+    monkeypatch.setattr(finding, "PARTITIONS_OF_ALL", 10)
+    with pytest.raises(
+        CommandError, match="has more keys than were searched, and no message with id 'id-69'"
+    ):
+        mqueue("why", TOPIC, "--id", "id-69")
+    assert "Id: id-69" in mqueue("why", TOPIC, "--id", "id-69", "--key", "key-069")
+
+
+def test_commands_name_the_database_if_it_is_not_the_default_one(why: Why) -> None:
+    offset = publish(TOPIC, 1, key="k").offset
+    subscribe(TOPIC, GROUP)
+    with override_settings(MQUEUE={"DATABASE": "other"}):
+        assert why(offset, "--database", "default")[GROUP][1] == (
+            "manage.py runconsumer orders:billing --database default"
+        )
 
 
 def mask(message: Inspected) -> Inspected:
