@@ -6,10 +6,13 @@ from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from .. import conf
+from ..exceptions import GroupActive
 from ..inspect import Stretch, group_figures, preview_reset
 from ..service import group_positions, registration, releasing
+from ..service.actions import Author
 from ..service.registration import Start
 from ..stats import topic_list
+from ..store import offsets
 from .output import Output
 from .selecting import author_of
 from .verbs import Options, Verb, confirm, moment
@@ -95,9 +98,16 @@ def reset(options: Options, output: Output) -> None:
     ]
     output.table("effect", rows)
     if options["dry_run"]:
+        if preview.running:
+            output.say("Subscribers of the group run: reset needs --force, or stop them.")
         return
+    if preview.running and not options["force"]:
+        raise GroupActive(topic, group, list(preview.running))
     confirm(options, f"Reset group {group!r} of topic {topic!r}?")
-    start = group_positions.reset(topic, group, to, force=options["force"], **author_of(options))
+    start = group_positions.reset_seen(
+        topic, group, to, preview.life, force=options["force"], author=Author(options["by"], options["why"]),
+        using=using,
+    )  # fmt: skip
     output.values(starts_after=start)
 
 
@@ -119,10 +129,14 @@ def resume(options: Options, output: Output) -> None:
 def _set_paused(options: Options, output: Output, *, paused: bool) -> None:
     topic, group, using = options["topic"], options["group"], options["database"]
     if options["dry_run"]:
-        groups = [group] if group else topic_list.topic(conf.database(using), topic).groups
-        pairs = [(topic, name) for name in groups]
-        found = group_figures(pairs, using=using).values() if pairs else ()
-        changed = sum(one.registered and one.paused != paused for one in found)
+        alias = conf.database(using)
+        if group is not None:
+            registration.check_names(topic, group)
+            registration.registration_of(alias, topic, group)
+        changed = sum(
+            group in (None, name) and one.paused != paused and not (paused and one.reads_log)
+            for name, one in offsets.registrations(alias, topic).items()
+        )
     else:
         change = group_positions.pause if paused else group_positions.resume
         changed = change(topic, group, **author_of(options))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from shlex import quote
 
 from ..policy import names
 from ..service import actions as recorded
@@ -44,7 +45,7 @@ def leases(options: Options, output: Output) -> None:
     output.table("leases", rows, wide=("holder",))
     if found.next is not None:
         output.values(next=found.next if output.as_json else None)
-        output.say(f"There are more partitions: use --after {found.next!r}")
+        output.say(f"There are more partitions: use --after {quote(found.next)}")
 
 
 def _add_actions(parser: ArgumentParser) -> None:

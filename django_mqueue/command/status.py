@@ -51,7 +51,7 @@ def _add_status(parser: ArgumentParser) -> None:
         "--fail-if-more-than", type=_limit, metavar="N", help="exit status 1 if the lag of a group is above N"
     )
     parser.add_argument(
-        "--fail-if-dead", type=count, metavar="N", help="exit status 1 if a topic has N or more dead letters"
+        "--fail-if-dead", type=_limit, metavar="N", help="exit status 1 if a topic has N or more dead letters"
     )
     parser.add_argument("--fail-on-alarm", action="store_true", help="exit status 1 if there is an alarm")
 
@@ -60,8 +60,8 @@ def _limit(text: str) -> int:
     value = count(text)
     if value >= numbers.EXACT_MAX:
         raise ArgumentTypeError(
-            f"must be below {numbers.EXACT_MAX}, not {value}, because messages are counted up to there. Use"
-            " --fail-if-older-than"
+            f"must be below {numbers.EXACT_MAX}, not {value}, because messages are counted up to there. Give a lower"
+            " number, or use --fail-if-older-than"
         )
     return value
 
@@ -190,8 +190,8 @@ def show_groups(picture: Picture, output: Output) -> None:
 
 
 def status(options: Options, output: Output) -> None:
-    most = options["fail_if_more_than"]
-    exact = None if most is None else min(max(most + 1, 1_000), numbers.EXACT_MAX)
+    limits = [limit for name in ("more_than", "dead") if (limit := options[f"fail_if_{name}"]) is not None]
+    exact = min(max(1_000, *(limit + 1 for limit in limits)), numbers.EXACT_MAX) if limits else None
     picture = read(
         conf.database(options["database"]), options["topics"], exact, rates=not options["no_rates"]
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Iterable
 from datetime import timedelta
+from shlex import quote
 from typing import Any
 
 from .. import conf
@@ -64,7 +65,7 @@ def topics(options: Options, output: Output) -> None:
     _blockers(output, (one for found in blockers.values() for one in found))
     if page.next is not None:
         output.values(next=page.next if output.as_json else None)
-        output.say(f"There are more topics: use --after {page.next}")
+        output.say(f"There are more topics: use --after {quote(page.next)}")
 
 
 def _blockers(output: Output, blockers: Iterable[Hold]) -> None:

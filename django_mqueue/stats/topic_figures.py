@@ -16,11 +16,11 @@ def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -
     """Return the figures of the topics, by name."""
     if not topics:
         return {}
-    cap = row_cap(len(topics))
+    cap = exact or row_cap(len(topics))
     with session.migration_errors(using):
         now = moment(group_rows.now_ms(using))
         ends = bounded_counts.ends(using, topics)
-        kept = bounded_counts.rows(using, sorted(topics), (exact or cap) + 1)
+        kept = bounded_counts.rows(using, sorted(topics), cap + 1)
         others = [*map(scheduled_topic, topics), *map(conf.dead_letter_topic, topics)]
         counts = bounded_counts.rows(using, others, cap + 1)
     found = {}
@@ -28,8 +28,7 @@ def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -
         scheduled, dead = scheduled_topic(topic), conf.dead_letter_topic(topic)
         end = ends.get(topic)
         found[topic] = TopicFigures(
-            topic, now, capped(kept[topic], exact or cap),
-            capped(counts[scheduled], cap), capped(counts[dead], cap),
+            topic, now, capped(kept[topic], cap), capped(counts[scheduled], cap), capped(counts[dead], cap),
             *((end.first, moment(end.first_at), end.last, moment(end.last_at)) if end else ()),
         )  # fmt: skip
     return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.core.management import CommandError
 
-from django_mqueue import Subscription, publish, subscribe
+from django_mqueue import Subscription, publish, reset, subscribe
 from django_mqueue.service.actions import recent
 
 from .conftest import Run
@@ -44,6 +45,34 @@ def test_reset_shows_its_effect_first(mqueue_json: Json) -> None:
         assert subscription.poll() == []
 
 
+def test_reset_says_first_that_subscribers_run(mqueue: Run) -> None:
+    with Subscription("orders", "billing"):
+        assert "reset needs --force" in mqueue("reset", "orders", "billing", "latest", "--dry-run")
+        with pytest.raises(CommandError, match="running subscribers"):
+            mqueue("reset", "orders", "billing", "latest")
+
+
+def test_reset_refuses_a_group_that_changed_after_the_preview(
+    mqueue: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe("orders", "billing")
+
+    def answer(question: str) -> str:
+        reset("orders", "billing", "earliest")
+        return "yes"
+
+    monkeypatch.setattr("sys.stdin", terminal := io.StringIO())
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", answer)
+    with pytest.raises(CommandError, match="was reset or registered again meanwhile"):
+        mqueue("reset", "orders", "billing", "latest")
+    monkeypatch.undo()
+    monkeypatch.setattr("sys.stdin", terminal)
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    with pytest.raises(CommandError, match="not confirmed"):  # The terminal was closed.
+        mqueue("reset", "orders", "billing", "latest")
+
+
 def test_pause_and_resume(mqueue_json: Json) -> None:
     for group in ("billing", "mail"):
         subscribe("orders", group)
@@ -72,6 +101,8 @@ def test_release(mqueue_json: Json) -> None:
     ("arguments", "text"),
     [
         (("pause", "orders", "nobody"), "not registered"),
+        (("pause", "orders", "nobody", "--dry-run"), "not registered"),
+        (("top", "--interval=-1"), "must not be negative"),
         (("reset", "orders", "nobody", "yesterday"), "earliest, latest, an offset or an ISO 8601 time"),
         (("release", "orders", "billing"), "partition or a subscriber"),
     ],

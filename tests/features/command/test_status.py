@@ -16,6 +16,7 @@ from django.utils import translation
 
 from django_mqueue import OutgoingMessage, pause, publish, publish_many, resume, subscribe
 from django_mqueue.models import Message
+from tests.factories import DeadLetterFactory
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.own_server import OwnServer
 from tests.support.subscribers import QUICK
@@ -133,6 +134,29 @@ def test_lag_is_counted_up_to_the_limit_of_the_option(mqueue_json: Json, mqueue:
         mqueue("status", "--no-rates", "--fail-if-more-than", "1049")
     with pytest.raises(CommandError, match="must be below 10000, not 20000"):
         mqueue("status", "--fail-if-more-than", "20000")
+
+
+def test_dead_letters_are_counted_up_to_the_limit_of_the_option(mqueue_json: Json, mqueue: Run) -> None:
+    """With many topics, dead letters are counted up to 1,000 by default."""
+    for number in range(25):
+        subscribe(f"topic-{number}", GROUP)
+    subscribe(TOPIC, GROUP)
+    rows = [DeadLetterFactory.build(topic=f"{TOPIC}_dlq", message_id=f"{n}:billing") for n in range(1_050)]
+    Message.objects.bulk_create(rows)
+    dead = {row["topic"]: row["dead"] for row in mqueue_json("status", "--no-rates")["topics"]}
+    assert dead[TOPIC] == {"value": 1_000, "how": "at_least"}
+    mqueue("status", "--no-rates", "--fail-if-dead", "1051")
+    with pytest.raises(CommandError, match="it has 1,050 dead letters; the limit is below 1050"):
+        mqueue("status", "--no-rates", "--fail-if-dead", "1050")
+    with pytest.raises(CommandError, match="must be below 10000, not 20000"):
+        mqueue("status", "--fail-if-dead", "20000")
+
+
+def test_json_is_printed_also_if_the_verb_is_refused(failing: Callable[..., Any]) -> None:
+    document, reason = failing("groups", "odrers")
+    assert document == {"problems": [reason]}
+    document, reason = failing("status", "--database", "nosuch")
+    assert document == {"problems": ["--database 'nosuch' is no entry of DATABASES"]}
 
 
 def test_an_unknown_topic_is_a_problem(mqueue: Run) -> None:
