@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ class Instrument:
     """A counter; with ``buckets``, a histogram of seconds.
 
     ``name``: for Prometheus. ``telemetry``: for OpenTelemetry. ``labels``: the names of the labels for Prometheus.
-    ``operation``: the attribute ``messaging.operation.name`` of OpenTelemetry.
+    ``operation``: the attribute ``messaging.operation.name`` of OpenTelemetry. ``reasons``: the values of the label
+    ``reason``.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Instrument:
     unit: str = "{message}"
     buckets: tuple[float, ...] = ()
     operation: str = ""
+    reasons: tuple[str, ...] = ()
 
 
 PUBLISHED = Instrument(
@@ -94,6 +97,7 @@ LEASES_LOST = Instrument(
     "Partitions that a worker of this process no longer works on, by reason: shared, drained, stopped or lost.",
     ("topic", "group", "reason"),
     unit="{lease}",
+    reasons=("shared", "drained", "stopped", "lost"),
 )
 HANDLER_SECONDS = Instrument(
     "mqueue_handler_seconds",
@@ -118,6 +122,7 @@ TRANSACTIONS_RETRIED = Instrument(
     "Transactions that the server ended and the queue repeated, by reason: deadlock, lock_wait or changed.",
     ("reason",),
     unit="{transaction}",
+    reasons=("deadlock", "lock_wait", "changed"),
 )
 DATABASE_ERRORS = Instrument(
     "mqueue_database_errors_total",
@@ -144,6 +149,8 @@ class Receiver(Protocol):
 
 _receivers: list[Receiver] = []
 _complained: set[type] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_receivers.clear)  # Two processes must not write to the same file.
 
 
 def record(instrument: Instrument, value: float, *labels: str, error: str = "") -> None:
@@ -170,7 +177,8 @@ def sending_to(receiver: Receiver) -> Iterator[None]:
     try:
         yield
     finally:
-        _receivers.remove(receiver)
+        if receiver in _receivers:  # Not in a process that was forked in this block.
+            _receivers.remove(receiver)
 
 
 def flush(timeout: float = 5) -> None:

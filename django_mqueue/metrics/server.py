@@ -29,6 +29,8 @@ from .database import DatabaseCollector
 from .workers import WorkerCounts, WorkersCollector
 
 BACKLOG = 128
+REQUESTS_MAX = 32
+"""The maximum number of requests at a time. Each has a thread and a file, and the port has no password."""
 LINGER = 2.0
 """Seconds that a stopping worker waits for its last requests. It has already left its groups."""
 POLL_INTERVAL = 0.2
@@ -133,11 +135,15 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._requests: list[threading.Thread] = []
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a request in a thread of its own."""
+        """Answer a request in a thread of its own. Close the connection if there are too many."""
+        self._requests = [one for one in self._requests if one.is_alive()]
+        if len(self._requests) >= REQUESTS_MAX:
+            self.shutdown_request(request)
+            return
         thread = threading.Thread(
             target=self.process_request_thread, args=(request, client_address), daemon=True
         )
-        self._requests = [one for one in self._requests if one.is_alive()] + [thread]
+        self._requests.append(thread)
         thread.start()
 
     def finish_requests(self) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 
 from prometheus_client import Metric
@@ -19,7 +20,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from ..instruments import INSTRUMENTS, Instrument
+from ..instruments import INSTRUMENTS, PUBLISHED, Instrument
 from .snapshot import GROUPS_MAX
 
 OTHER = "(other)"
@@ -34,7 +35,8 @@ Pair = tuple[str, str]
 class WorkerCounts:
     """The measurements of one worker: a receiver for ``instruments``. ``worker``: its name, which has one process.
 
-    ``pairs``: (topic, group) of its handlers. Their counters begin with 0, so that Prometheus sees the first increase.
+    ``pairs``: (topic, group) of its handlers. Their counters begin with 0, for each reason, so that Prometheus sees the
+    first increase.
     """
 
     def __init__(self, directory: Path, worker: str, pairs: Sequence[Pair] = ()) -> None:
@@ -51,11 +53,11 @@ class WorkerCounts:
                 pair = _pair(json.loads(key)[2])
                 self._known[bool(pair[1])].add(pair)
         for instrument in INSTRUMENTS:
-            if instrument.labels == ("topic", "group"):
-                for pair in pairs:
-                    self.record(instrument, 0, pair, "")
-            elif not instrument.labels:
-                self.record(instrument, 0, (), "")
+            if instrument is not PUBLISHED:
+                firsts: Sequence[Labels] = pairs if "group" in instrument.labels else [()]
+                lasts: Sequence[Labels] = [(reason,) for reason in instrument.reasons] or [()]
+                for first, last in product(firsts, lasts):
+                    self.record(instrument, 0, (*first, *last), "")
         self._add(OTHER_COUNT, 0, ())
 
     @property

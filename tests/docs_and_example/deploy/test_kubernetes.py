@@ -15,6 +15,7 @@ import pytest
 
 from django_mqueue import publish
 from django_mqueue.models import SubscriberHeartbeat
+from django_mqueue.stats.results import cap_for
 from tests.support.processes import wait_until
 from tests.support.shop.models import Step
 
@@ -60,6 +61,9 @@ def test_the_objects_belong_together() -> None:
     )
     assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
     assert scaler["spec"]["minReplicas"] == deployment["spec"]["replicas"] >= 2
+    (metric,) = scaler["spec"]["metrics"]
+    wanted = int(metric["external"]["target"]["averageValue"]) * scaler["spec"]["maxReplicas"]
+    assert wanted <= cap_for(subjects=10), "the metric counts no further, so there would be no more workers"
     assert manifests("archive.yaml")["CronJob"]["spec"]["concurrencyPolicy"] == "Forbid"
 
 

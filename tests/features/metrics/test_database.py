@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from django.core.cache import cache
 from django.db import OperationalError, connection
 from django.test import Client, override_settings
 
 from django_mqueue import Subscription, pause, publish, subscribe, unsubscribe
-from django_mqueue.metrics import DatabaseCollector, snapshot
+from django_mqueue.metrics import DatabaseCollector, database, snapshot
 from django_mqueue.models import Message, PartitionLease
 from tests.factories import HeartbeatFactory
 from tests.support.many import insert_messages
 from tests.support.processes import database_ms
 from tests.support.statements import counted
 from tests.support.subscribers import poll_until, settle
+from tests.support.waiting import PATIENCE, wait_until
 
 from .scraping import collected, parsed
 
@@ -82,6 +85,20 @@ def test_the_settled_lag_grows_until_a_worker_settles() -> None:
         poll_until(subscription, 1)
         settle(subscription)
         assert collected()("mqueue_settled_lag_seconds", topic="orders") == 0
+
+
+def test_a_paused_group_with_a_worker_has_no_settled_lag() -> None:
+    """Otherwise the alarm about an open transaction would be raised during each pause."""
+    subscribe("orders", "billing")
+    pause("orders", "billing")
+    with Subscription("orders", "billing") as subscription:
+        publish("orders", 1)
+
+        def is_settled() -> bool:
+            assert subscription.poll() == []
+            return collected()("mqueue_settled_lag_seconds", topic="orders") == 0
+
+        wait_until(is_settled, "the message is settled")
 
 
 def test_a_count_that_stops_at_its_limit_says_so() -> None:
@@ -182,6 +199,27 @@ def test_without_its_database_a_scrape_says_so(
         "metrics: the database could not be read: (2013, 'Lost connection')"
     ]
     assert collected(collector)("mqueue_database_up") == 1
+
+
+def test_while_a_scrape_hangs_the_others_say_that_the_database_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert database.WAIT < 10, "the default scrape_timeout of Prometheus"
+    collector, hangs, leave = DatabaseCollector(max_age=0), threading.Event(), threading.Event()
+
+    def hang(*args: object) -> None:
+        hangs.set()
+        leave.wait(PATIENCE)
+        raise OperationalError(2013, "Lost connection")
+
+    monkeypatch.setattr(database, "snapshot", hang)
+    monkeypatch.setattr(database, "WAIT", 0.1)
+    first = threading.Thread(target=collected, args=[collector])
+    first.start()
+    assert hangs.wait(PATIENCE)
+    assert dict(collected(collector)) == {("mqueue_database_up", frozenset()): 0}
+    leave.set()
+    first.join()
 
 
 @override_settings(ROOT_URLCONF="tests.features.metrics.urls")

@@ -151,6 +151,18 @@ def test_messages_that_a_filter_skips_are_not_finished(counts: WorkerCounts, tmp
     assert found("mqueue_handler_seconds_count", **REPORTS) == 1
 
 
+def test_each_counter_of_a_handler_begins_with_zero(tmp_path: Path) -> None:
+    """Prometheus sees no increase in the first value of a series, so the first lost lease would raise no alarm."""
+    WorkerCounts(tmp_path, "w", [("orders", "reports")]).close()
+    found = read(tmp_path)
+    for instrument in set(instruments.INSTRUMENTS) - {instruments.PUBLISHED}:
+        labels = REPORTS if "group" in instrument.labels else {}
+        name = f"{instrument.name}_count" if instrument.buckets else instrument.name
+        assert found(name, **labels) == 0, name
+    for instrument in (instruments.LEASES_LOST, instruments.TRANSACTIONS_RETRIED):
+        assert found.values_of(instrument.name, "reason") == set(instrument.reasons)
+
+
 def test_too_many_pairs_of_topic_and_group_are_counted_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +195,34 @@ def test_workers_are_added_up_and_a_successor_continues(tmp_path: Path) -> None:
     assert found("mqueue_handler_seconds_bucket", le="0.25", **REPORTS) == 0
     assert found("mqueue_handler_seconds_bucket", le="0.5", **REPORTS) == 3
     assert len(list(tmp_path.glob("*.db"))) == 4
+
+
+def test_a_process_that_a_handler_forks_writes_to_no_file_of_its_worker(tmp_path: Path) -> None:
+    """Two processes would overwrite each other's counters. The test forks in a process without other threads."""
+    program = """
+    import os, sys
+    from pathlib import Path
+    import django
+    from django.conf import settings
+    settings.configure(INSTALLED_APPS=["django_mqueue"], DEFAULT_AUTO_FIELD="django.db.models.AutoField")
+    django.setup()
+    from django_mqueue import instruments
+    from django_mqueue.metrics.workers import WorkerCounts
+
+    counts = WorkerCounts(Path(sys.argv[1]), "w")
+    with instruments.sending_to(counts):
+        reader, writer = os.pipe()
+        if not (child := os.fork()):
+            os.read(reader, 1)
+            instruments.record(instruments.PUBLISHED, 1, "topic of the forked process")
+            os._exit(0)
+        instruments.record(instruments.PUBLISHED, 3, "orders")
+        os.write(writer, b".")
+        assert os.waitpid(child, 0)[1] == 0
+    counts.close()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(tmp_path)], check=True, timeout=60)
+    assert read(tmp_path).values_of("mqueue_messages_published_total", "topic") == {"orders"}
 
 
 def test_a_receiver_that_raises_breaks_nothing_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

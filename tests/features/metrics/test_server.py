@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
-from django_mqueue.metrics.server import Endpoint, _Server, listening
-from tests.support.waiting import PATIENCE
+from django_mqueue.metrics.server import REQUESTS_MAX, Endpoint, _Server, listening
+from tests.support.waiting import PATIENCE, wait_until
 
 from .scraping import scraped
 
@@ -66,4 +67,21 @@ def test_a_client_that_sends_nothing_does_not_stop_the_others() -> None:
         endpoint.serving("w"),
         socket.create_connection(endpoint.socket.getsockname()),
     ):
+        assert "mqueue_poll_seconds_count" in scraped(endpoint.url).names
+
+
+def test_clients_that_send_nothing_get_no_more_than_some_threads() -> None:
+    """The port has no password. Many connections must not take all files and threads of the worker."""
+    with (
+        listening("127.0.0.1", 0, None, []) as endpoint,
+        endpoint.serving("w"),
+        ExitStack() as clients,
+    ):
+        place, before = endpoint.socket.getsockname(), threading.active_count()
+        connected = [clients.enter_context(socket.create_connection(place)) for _ in range(2 * REQUESTS_MAX)]
+        refused = connected[REQUESTS_MAX:]
+        assert [client.recv(1) for client in refused] == [b""] * len(refused)
+        assert threading.active_count() - before == REQUESTS_MAX
+        clients.close()
+        wait_until(lambda: threading.active_count() == before, "the threads have ended")
         assert "mqueue_poll_seconds_count" in scraped(endpoint.url).names
