@@ -107,7 +107,13 @@ def apply_binary_log(backup: Path, directory: Path, stop: int, using: str) -> No
     assert found, "the backup notes no position"
     tools, text = _tools(), backup.with_suffix(".binlog")
     with text.open("wb") as file:
-        words = [f"--start-position={found[2]}", f"--stop-position={stop}", str(directory / found[1])]
+        database = f"--database={_connection(using)[-1]}"
+        words = [
+            database,
+            f"--start-position={found[2]}",
+            f"--stop-position={stop}",
+            str(directory / found[1]),
+        ]
         _run([*tools.binary_log, *words], stdout=file)
     restore(text, using)
 
