@@ -132,7 +132,7 @@ def test_drain_exits_with_3_if_messages_are_left() -> None:
         with Workers() as workers:
             worker = workers.start("orders:billing", "--processes", "2", "--drain", "--drain-timeout", "0.3")
             assert worker.wait() == 3
-            assert "--drain: 1 messages are left" in worker.output()
+            assert "1 messages are left" in worker.output()
 
 
 def test_drain_exits_with_0_if_another_child_did_what_was_left() -> None:

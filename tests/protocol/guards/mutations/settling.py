@@ -95,7 +95,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             Edit(
                 "service/registration.py",
                 "return (settled if isinstance(start, str)",
-                "return (goal if isinstance(start, str)",
+                "return (log.newest(using, topic) if isinstance(start, str)",
             ),
             Edit("service/registration.py", "min(above, settled)", "above"),
         ),
