@@ -74,7 +74,7 @@ def unsubscribe(options: Options, output: Output) -> None:
         return
     confirm(
         options,
-        f"Group {group!r} no longer receives messages of topic {topic!r}, and its position is deleted."
+        f"Group {group!r} will no longer receive messages of topic {topic!r}, and its position will be deleted."
         f" {figures.workers} subscribers of it run.",
     )
     registration.unsubscribe(topic, group, **author_of(options))

@@ -22,6 +22,7 @@ from .verbs import Options, Verb, duration
 TOPICS_SHOWN = 5
 STATEMENT_MAX = 100
 PERHAPS = "perhaps"
+PUBLISHED = {True: "yes", False: "no", None: PERHAPS}
 
 
 def _add_doctor(parser: ArgumentParser) -> None:
@@ -75,12 +76,16 @@ def blockers(options: Options, output: Output) -> None:
         "waits", _waits(found), title="Statements that wait for locks on the queue's tables", empty=empty
     )
     transactions = _transactions(found)
-    output.table("transactions", transactions, title="Open transactions that published", empty=empty)
+    output.table(
+        "transactions", transactions, title="Open transactions that published or locked rows", empty=empty
+    )
     if any(row["published"] == PERHAPS for row in transactions):
         output.say(
-            f"{PERHAPS}: the server does not show whether a transaction that has changed rows published."
+            f"{PERHAPS}: the server does not show whether a transaction published, and in which tables its rows are."
         )
     output.entries("blocking", [_connection(one) for one in found.blocking], _kill)
+    if found.blocking:
+        output.say("Paste a KILL line into manage.py dbshell, or into another client of the database.")
     output.entries("missing", [_row(one) for one in found.missing], _finding)
 
 
@@ -100,8 +105,8 @@ def _transactions(found: Blockers) -> list[dict[str, Any]]:
     return [
         {
             "id": one.session.id, "program": who(one.session), "open": one.open_for,
-            "doing": doing(one.session), "rows_changed": one.changed,
-            "published": "yes" if one.published else PERHAPS,
+            "doing": doing(one.session), "rows_changed": one.changed, "rows_locked": one.locked,
+            "published": PUBLISHED[one.published],
             "topics": [*one.topics[:TOPICS_SHOWN], *(["…"] if len(one.topics) > TOPICS_SHOWN else [])],
         }
         for one in found.transactions

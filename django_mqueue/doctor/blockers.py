@@ -1,4 +1,4 @@
-"""Connections that block the queue: statements that wait for locks, and open transactions that published."""
+"""Connections that block the queue: waiting statements, and open transactions that published or locked rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class Wait(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """An open transaction. ``published``: whether it has published; None if the server does not say so.
+    """An open transaction. ``changed``, ``locked``: numbers of rows, of all tables.
+
+    ``published``: whether it has published; None if the server does not say so.
 
     ``topics``: known topics whose messages cannot be settled before it ends.
     """
@@ -44,6 +46,7 @@ class Transaction(NamedTuple):
     session: Session
     open_for: timedelta
     changed: int
+    locked: int
     published: bool | None
     topics: tuple[str, ...] = ()
 
@@ -58,7 +61,7 @@ class Blockers:
 
     @property
     def blocking(self) -> list[Session]:
-        """Return the connections that block others and do not wait themselves, then the publishing connections."""
+        """Return the connections that block others and do not wait themselves, then the open transactions."""
         waiting = {one.waiting.id for one in self.waits}
         found = {one.blocking.id: one.blocking for one in self.waits if one.blocking is not None}
         found |= {one.session.id: one.session for one in self.transactions}
@@ -66,8 +69,10 @@ class Blockers:
 
 
 def find(using: str, *, older_than: timedelta = timedelta(0)) -> Blockers:
-    """Return the waits, and the transactions that have been open for ``older_than`` and have published, or may have.
+    """Return the waits, and the transactions that have been open for ``older_than`` and may block.
 
+    These have published, or they are idle and have locked rows: workers that wait for such a row pause between their
+    attempts, so their waits are not always visible. On MariaDB, the rows may be of other tables.
     ``missing`` names what the account may not see. The function waits for no lock.
     """
     with without_patience(using):
@@ -130,16 +135,20 @@ def _transactions(
     names = (_allowed(lambda: topic_list.known_topics(using)) if held else None) or {}
     found = []
     for one in transactions:
+        session = known[one.session]
         its_gates = None if held is None else held.get(one.session, set())
         # A publish has changed a row at least.
-        if its_gates == set() or not one.changed or timedelta(seconds=one.seconds) < older_than:
+        published = None if its_gates is None else bool(its_gates and one.changed)
+        has_locked = bool(one.locked) if held is None else one.session in held
+        # Between two statements of a worker, its session is idle for milliseconds.
+        blocks = has_locked and session.command == "Sleep" and session.seconds >= 1
+        may_have_published = bool(one.changed) if published is None else published
+        if not (may_have_published or blocks) or timedelta(seconds=one.seconds) < older_than:
             continue
         topics = tuple(name for name in sorted(names) if gates.gate_of(name) in (its_gates or ()))
         found.append(
-            Transaction(
-                known[one.session], timedelta(seconds=one.seconds), one.changed, True if its_gates else None, topics
-            )
-        )  # fmt: skip
+            Transaction(session, timedelta(seconds=one.seconds), one.changed, one.locked, published, topics)
+        )
     return found
 
 

@@ -112,24 +112,26 @@ def _mysql_waits(using: str) -> list[LockWait]:
 
 
 def gates_held(using: str) -> dict[int, set[int]] | None:
-    """Return the gates that each session holds: it has published in its open transaction.
+    """Return the sessions that have locked rows of the queue's tables, each with the gates that it holds.
 
-    None on MariaDB, which does not show locks that block no other transaction.
+    A session that holds a gate has published in its open transaction. None on MariaDB, which does not show locks that
+    block no other transaction.
     """
     if is_mariadb(using):
         return None
     rows = session.fetch(
         using,
-        "SELECT t.PROCESSLIST_ID, l.LOCK_DATA FROM performance_schema.data_locks l"
+        "SELECT DISTINCT t.PROCESSLIST_ID, IF(l.INDEX_NAME = 'queue_offsets_partition' AND l.LOCK_MODE LIKE %s"
+        " AND l.LOCK_DATA LIKE %s, l.LOCK_DATA, '') FROM performance_schema.data_locks l"
         " JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID WHERE l.OBJECT_SCHEMA = DATABASE()"
-        " AND l.OBJECT_NAME = 'queue_offsets' AND l.INDEX_NAME = 'queue_offsets_partition'"
-        " AND l.LOCK_MODE LIKE %s AND l.LOCK_STATUS = 'GRANTED' AND l.LOCK_DATA LIKE %s",
-        ["S%", "%gate-%"],
+        f" AND l.OBJECT_NAME IN ({marks(TABLES)}) AND l.LOCK_TYPE = 'RECORD' AND l.LOCK_STATUS = 'GRANTED'",
+        ["S%", "%gate-%", *TABLES],
     )
     found: dict[int, set[int]] = {}
     for id, record in rows:
-        if id is not None and (gate := _GATE.search(str(record))):
-            found.setdefault(int(id), set()).add(int(gate[1]))
+        if id is not None:
+            gate = _GATE.search(str(record))
+            found.setdefault(int(id), set()).update({int(gate[1])} if gate else ())
     return found
 
 
