@@ -6,6 +6,8 @@ A derived topic belongs to another topic. It holds that topic's scheduled messag
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection
+from difflib import get_close_matches
 
 from .. import conf
 from ..policy.batching import batches
@@ -13,6 +15,9 @@ from ..policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC, RESERVED_SUFFIXES
 from ..store.connection import session
 from ..store.queries import topic_index
 from .results import KnownTopic, Topics
+
+ALIKE = 3
+"""Maximum number of similar names."""
 
 
 def topics(using: str, after: str, limit: int, containing: str) -> Topics:
@@ -50,6 +55,17 @@ def names(using: str) -> set[str]:
     """Return the names of all topics that hold messages or have groups, also of derived topics."""
     with session.migration_errors(using):
         return {name for name in (*topic_index.in_log(using), *topic_index.in_offsets(using)) if name}
+
+
+def similar_to_missing(using: str, name: str) -> list[str] | None:
+    """Return names similar to ``name``, the most similar first, if no such topic exists. Otherwise return None."""
+    existing = with_originals(names(using))
+    return None if name in existing else get_close_matches(name, sorted(existing), ALIKE)
+
+
+def with_originals(names: Collection[str]) -> set[str]:
+    """Return the names, and the topics to which the derived ones among them belong."""
+    return {*names, *map(base_of, names)}
 
 
 def base_of(name: str) -> str:

@@ -24,8 +24,10 @@ from ..protocol.tailer import Tailer
 from ..service.registration import subscribe
 from ..service.requesting import inline_handlers
 from ..service.subscription import default_name
+from ..stats.topic_list import with_originals
 from ..store.connection import session
 from ..store.connection.moved_clock import moved_clock
+from ..store.queries import topic_index
 from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
 from ..workers import connections
@@ -133,15 +135,31 @@ class _Drain:
         self.using, self.outbox = using, _Outbox(using)
         self.tailer = Tailer(using, self.outbox)
         self.handlers: dict[Subscriber, Handler] = {}
+        self.dispatch = ClaimScheduler([], Quarantine(quiet_for=0))
         for handler in chosen:
             subscribe(handler.topic, handler.group, handler.start, using=using)
-            options = handler.options(using, eager=True)
+        self._without_messages = list(chosen)
+        self._start_subscribers()
+
+    def _start_subscribers(self) -> bool:
+        """Start subscribers for handlers whose topics hold messages now. Return whether there are new ones.
+
+        A project can have many handlers, of which a test concerns few.
+        """
+        if not self._without_messages:
+            return False
+        stored = with_originals(topic_index.in_log(self.using))
+        fresh = [handler for handler in self._without_messages if handler.topic in stored]
+        for handler in fresh:
+            options = handler.options(self.using, eager=True)
             subscriber = Subscriber(
                 handler.topic, handler.group, default_name(), options, self.tailer, expires=False
             )
             subscriber.start()
             self.handlers[subscriber] = handler
-        self.dispatch = ClaimScheduler(list(self.handlers), Quarantine(quiet_for=0))
+            self.dispatch.subscribers.append(subscriber)
+            self._without_messages.remove(handler)
+        return bool(fresh)
 
     def __call__(self) -> list[Message]:
         handled: list[Message] = []
@@ -162,6 +180,8 @@ class _Drain:
                 self.outbox.flush()
             idle = 0 if deliveries or more else idle + 1
             if idle == 1:
+                if self._start_subscribers():
+                    idle = 0
                 for subscriber in self.handlers:
                     subscriber.find_work()
         return handled

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from django import forms
 from django.utils.translation import gettext as _
 
@@ -18,7 +16,6 @@ KNOWN = 10
 """Seconds for which the names stay in Django's cache."""
 LISTS = {"topic": "mqueue-topics", "consumer_group": "mqueue-groups"}
 """The id of the list of names for each column."""
-ALIKE = 3
 
 
 def topic_input(size: int = 18) -> forms.TextInput:
@@ -44,11 +41,10 @@ def _names(using: str) -> tuple[list[str], list[str]]:
 
 def no_such_topic(topic: str) -> str | None:
     """Return a text with similar names if no such topic exists, else None."""
-    existing = topic_list.names(conf.database())
-    if topic in existing:
+    similar = topic_list.similar_to_missing(conf.database(), topic)
+    if similar is None:
         return None
     text = _("There is no topic %(topic)s.") % {"topic": printable(topic)}
-    similar = get_close_matches(topic, sorted(existing), ALIKE)
     if not similar:
         return text
     return (

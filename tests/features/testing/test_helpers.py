@@ -23,7 +23,7 @@ from django_mqueue import (
     scheduled,
     subscribe,
 )
-from django_mqueue.models import DeliveryState
+from django_mqueue.models import DeliveryState, SubscriberHeartbeat
 from django_mqueue.testing import drain, published
 from tests.support.running import Seen, registered
 from tests.support.shop.models import Door, Sale
@@ -65,6 +65,14 @@ class Helpers:
             )
         assert sorted(last.payloads) == list(range(60))
         assert DeliveryState.objects.filter(acked=True).count() == 120
+
+    def test_drain_registers_a_group_of_an_empty_topic_and_starts_no_subscriber(self) -> None:
+        publish("t", 1)
+        with registered("t", Seen()), registered("empty", Seen(), start="latest"):
+            drain()
+            publish("empty", 1)
+            assert set(SubscriberHeartbeat.objects.values_list("topic", flat=True)) == {"t"}
+            assert [message.topic for message in drain()] == ["empty"]
 
     def test_until_a_time_each_message_runs_when_it_is_due(self) -> None:
         """A retry after two hours, which is parked, and one after ten minutes run between two scheduled messages."""
