@@ -11,7 +11,7 @@ from .. import inspect
 from ..service import redrive as services
 from ..service.actions import Author, BulkRecord
 from .output import Output, Refused
-from .selecting import add_filters, add_limit, author_of, filters_of, payload_filters, value
+from .selecting import add_filters, add_limit, author_of, check_known, filters_of, payload_filters, value
 from .verbs import Options, Verb, confirm, duration, moment
 
 
@@ -59,6 +59,8 @@ def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output
                 confirm(options, f"{total} messages of topic {options['topic']!r}: {done}?")
             total = change(options["topic"], **arguments, **author_of(options))
         output.values(topic=options["topic"], group=options["group"], messages=total)
+        if not total:
+            check_known(options, output)
         if options["dry_run"]:
             output.say(f"Dry run: these would be {done}.")
 
@@ -162,6 +164,8 @@ def _end(options: Options, output: Output, verb: str, rate: float | None = None)
         )  # fmt: skip
         total = selection.run(ids, limit, dry_run=False, rate=rate)
     output.values(topic=topic, dead_letters=total)
+    if not total:
+        check_known(options, output)
     if options["dry_run"]:
         output.say(f"Dry run: these would be {'redriven' if verb == 'redrive' else 'purged'}.")
 

@@ -7,8 +7,10 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from typing import Any
 
+from .. import conf
 from ..policy.filters import payload_path
-from .output import Refused
+from ..stats import topic_list
+from .output import Output, Refused
 from .verbs import Options, count, moment
 
 FILTERS = ("status", "key", "id", "offset", "kind", "after", "before")
@@ -83,3 +85,14 @@ def unique(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def author_of(options: Options) -> dict[str, Any]:
     """Return the arguments ``by``, ``why`` and ``using`` of a service."""
     return {"by": options["by"], "why": options["why"], "using": options["database"]}
+
+
+def check_known(options: Options, output: Output) -> None:
+    """Report a problem if the topic is unknown. Call it when no message was found: the name may be mistyped."""
+    topic = options["topic"]
+    if (
+        topic
+        and (similar := topic_list.similar_to_missing(conf.database(options["database"]), topic)) is not None
+    ):
+        near = f". Similar names: {', '.join(similar)}" if similar else ""
+        output.problem(f"topic {topic!r} is unknown: it has no message and no group{near}")

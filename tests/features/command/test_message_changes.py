@@ -134,6 +134,25 @@ def test_redrive_and_purge(mqueue: Run, mqueue_json: Json) -> None:
     assert [found.action for found in recent("orders")][:2] == ["purge", "redrive"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("redrive", "odrers"),
+        ("purge", "odrers", "--dry-run"),
+        ("hold", "odrers", "--all-groups", "--all"),
+    ],
+)
+def test_a_mistyped_topic(mqueue: Run, arguments: tuple[str, ...]) -> None:
+    subscribe("orders", "billing")
+    with pytest.raises(CommandError, match=r"topic 'odrers' is unknown: .* Similar names: orders$"):
+        mqueue(*arguments)
+
+
+def test_a_known_topic_without_dead_letters(mqueue: Run) -> None:
+    subscribe("orders", "billing")
+    assert "Dead letters: 0" in mqueue("redrive", "orders")
+
+
 def test_the_record_of_a_redrive_is_part_of_its_transactions(mqueue_json: Json) -> None:
     publish("orders", {"order": 0}, key="k")
     with Subscription("orders", "billing") as subscription:
