@@ -24,7 +24,7 @@ from tests.support.sampling import changed_files, sample
 
 _running = ExitStack()
 
-PART = 4
+PART = 8
 """A sample contains one in ``PART`` of the exhaustive tests and of the slow tests."""
 
 
@@ -95,13 +95,18 @@ def _take_a_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect most exhaustive and most slow tests. Slow tests of a changed file stay, and those marked ``always``."""
     changed = changed_files(config.option.base) if config.option.base else set()
     names = {item: item.nodeid for item in items if item.get_closest_marker("exhaustive")}
-    for item in slow(items):
-        if not item.get_closest_marker("always") and item.nodeid.partition("::")[0] not in changed:
-            names[item] = item.nodeid
+    names |= {item: item.nodeid for item in slow(items) if not _always_runs(item, changed)}
     taken = set(sample(config.option.sample, "part", list(names.values()), PART))
     left_out = {item for item, name in names.items() if name not in taken}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def _always_runs(item: pytest.Item, changed: set[str]) -> bool:
+    """Return whether each sample has this test: for its mark ``always``, or for a changed file that it depends on."""
+    always = item.get_closest_marker("always")
+    files = (item.nodeid.partition("::")[0], *(always.args if always else ()))
+    return bool(always and not always.args) or any(name.startswith(files) for name in changed)
 
 
 def pytest_sessionstart() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from django_mqueue.spark.cli.arguments import add_connection, add_launching
 from django_mqueue.spark.cli.verbs import VERBS
-from tests.support.sampling import sample
+from tests.support.sampling import changed_files, sample
 
 from .blocks import DOCUMENTS, ROOT, blocks, name_of
 from .execute import runs
@@ -439,9 +439,10 @@ def test_every_document_with_a_follow_up_exists() -> None:
 RUN = [name_of(d) for d in DOCUMENTS if any(map(runs, blocks(d))) and name_of(d) != IN_A_TEST_FILE]
 
 
-@pytest.mark.always
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("name", [name for name in RUN if name not in NEED_SPARK])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.always(name)) for name in RUN if name not in NEED_SPARK]
+)
 def test_the_blocks_run_and_do_what_is_said(name: str, example_shop: Project) -> None:
     """Run all Python blocks of a document in order on the real database, and then check the results."""
     execute([name], example_shop)
@@ -451,9 +452,13 @@ def test_the_blocks_run_and_do_what_is_said(name: str, example_shop: Project) ->
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 @pytest.mark.django_db(transaction=True)
-def test_the_blocks_with_spark_run_and_do_what_is_said(example_shop: Project, seed: str | None) -> None:
-    """Run the documents that use Spark, in a sample one in three, in one process, one after another."""
-    chosen = sample(seed, "documents with Spark", [name for name in RUN if name in NEED_SPARK], 3)
+def test_the_blocks_with_spark_run_and_do_what_is_said(
+    example_shop: Project, seed: str | None, request: pytest.FixtureRequest
+) -> None:
+    """Run the documents that use Spark in one process, one after another. A sample has one in six, and the changed."""
+    base = request.config.getoption("--base")
+    changed = changed_files(base) if base else set()
+    chosen = sample(seed, "documents with Spark", [name for name in RUN if name in NEED_SPARK], 6, changed)
     execute(chosen, example_shop, timeout=1400)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from .blocks import DOCUMENTS, ROOT
 
-pytestmark = [pytest.mark.once, pytest.mark.always, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.once, pytest.mark.always("docs/", "README.md"), pytest.mark.timeout(900)]
 
 DOCS = ROOT / "docs"
 

@@ -25,8 +25,8 @@ PATIENCE = 10
 """Seconds to wait for a condition: few, because many of these tests wait for something that never happens."""
 WHOLE_PATIENCE = 30
 """Seconds to wait for a condition if no guard is removed."""
-TEST_SECONDS = 120
-RUN_SECONDS = 400
+TEST_SECONDS = 300
+RUN_SECONDS = 800
 
 NO_MUTATION = frozenset({
     "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "NameError", "UnboundLocalError",

@@ -27,18 +27,22 @@ from .taking_out import (
 
 pytestmark = [pytest.mark.always, pytest.mark.once, pytest.mark.timeout(900), pytest.mark.django_db]
 
-SAMPLE = 10
-"""A run with ``--sample`` removes one in ``SAMPLE`` of the guards. It also removes up to ``CHANGED`` guards whose code
-or tests differ from the commit ``--base``."""
+SAMPLE, SPARK_SAMPLE = 10, 30
+"""A run with ``--sample`` removes one in ``SAMPLE`` of the guards, and one in ``SPARK_SAMPLE`` if their tests need
+Spark. It also removes up to ``CHANGED`` guards whose code or tests differ from the commit ``--base``."""
 CHANGED = 12
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     seed, base = (metafunc.config.getoption(name) for name in ("--sample", "--base"))
-    mutations = sample(seed, "guards", MUTATIONS, SAMPLE, always=changed(seed, base) if seed and base else ())
+    always = changed(seed, base) if seed and base else ()
+    with_spark = [m for m in MUTATIONS if any(map(needs_spark, m.tests))]
+    without = [m for m in MUTATIONS if m not in with_spark]
+    with_spark = sample(seed, "guards with Spark", with_spark, SPARK_SAMPLE, always)
+    mutations = sample(seed, "guards", without, SAMPLE, always) + with_spark
     if metafunc.function is test_without_the_guard_its_tests_fail:
-        marks = [[pytest.mark.spark] if any(map(needs_spark, m.tests)) else [] for m in mutations]
-        cases = [pytest.param(m, marks=mark) for m, mark in zip(mutations, marks, strict=True)]
+        marks = {m.guard: [pytest.mark.spark] for m in with_spark}
+        cases = [pytest.param(m, marks=marks.get(m.guard, [])) for m in mutations]
     else:
         tests = {test for m in mutations for test in m.tests if not needs_spark(test)}
         cases = [pytest.param(Mutation("nothing is taken out", "", (), tuple(sorted(tests))))]

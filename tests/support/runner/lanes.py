@@ -66,7 +66,8 @@ class Lane:
             extras = ("example", "spark", "spark-connect", "spark-test", "test")
             pins = OLDEST_SPARK if self.old_spark else None
             return VirtualEnvironment(self.interpreter, self.django, extras, LOCAL / "spark-venvs", pins)
-        return VirtualEnvironment(self.interpreter, self.django, ("dev", "docs", "example", "test"))
+        for_checks = ("dev", "docs") if self.once else ()
+        return VirtualEnvironment(self.interpreter, self.django, (*for_checks, "example", "test"))
 
     def arguments(self, options: Options) -> list[str]:
         """Return the arguments for pytest."""
