@@ -1,7 +1,8 @@
 """Search and count messages, and operate on them: remove, delay, hold, redeliver, send to the front.
 
-Each call takes a bounded time, also with large tables. This module also exports the statistics of topics and groups,
-which ``stats`` implements.
+Searches and counts read a bounded number of rows, also in large tables. Operations run until all matching messages are
+changed, in transactions of a few hundred. This module also exports the statistics of topics and groups, which ``stats``
+implements.
 """
 
 from __future__ import annotations
@@ -244,7 +245,9 @@ def delay(
     using: str | None = None,
     **filters: Any,
 ) -> int:
-    """Deliver messages to a group no earlier than ``until``, an aware datetime. Return the number of messages.
+    """Set the time from which messages are delivered to a group, an aware datetime. Return the number of messages.
+
+    A message that was due later, or was held, is then delivered earlier than without this call.
 
     The messages are pending, wait for a retry, or are scheduled for this group only. A message of a ``strict`` handler
     holds back the later messages of its key. Until the message is done, later messages of its partition are not
@@ -266,7 +269,10 @@ def hold(
     using: str | None = None,
     **filters: Any,
 ) -> int:
-    """Do the same as ``delay``, until ``unhold``. Return the number of messages."""
+    """Hold messages, so that they are not delivered before ``unhold``. Return the number of messages.
+
+    The arguments, transactions and exceptions are the same as for ``delay``.
+    """
     return _move(operations.HOLD, topic, {"group": group, **filters}, limit, dry_run, Author(by, why), using)
 
 
@@ -302,8 +308,9 @@ def redeliver(
 
     The call appends a copy of each message to the log, for this group alone, with the same id, key, kind, headers and
     payload. Its attempts start at 1. The copies follow the messages that the log holds already. A second call appends
-    second copies. Copies are not copied, unless ``offset`` selects one. For dead letters, use ``redrive``. Arguments,
-    transactions and exceptions are the same as for ``delay``.
+    second copies. Copies are not copied, unless ``offset`` selects one. A message whose retry is parked is copied, too:
+    its retry also comes. For dead letters, use ``redrive``. Arguments, transactions and exceptions are the same as for
+    ``delay``.
     """
     if group is None:
         raise TypeError("group must be a str: messages are delivered again to one group")

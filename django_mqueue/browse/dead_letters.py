@@ -250,7 +250,10 @@ def walk(
     """
     low, high = _by_time(using, query, bounds)
     if query.offsets is not None or query.id is not None:
-        found = dead_letter_summaries.at_offsets(using, query.dead_topic, _offsets(using, query), sizes=True)
+        with_sizes = sized or query.test is not None
+        found = dead_letter_summaries.at_offsets(
+            using, query.dead_topic, _offsets(using, query), sizes=with_sizes
+        )
         matching = [
             summary for summary in found if low < summary.offset < high and query.fits_summary(summary)
         ]

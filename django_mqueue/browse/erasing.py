@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
+from ..policy.filters import PAYLOAD
 from ..policy.message_query import DEAD, SCHEDULED, Inspected, MessageQuery, message_query
 from ..policy.names import scheduled_topic
 from ..service.actions import Author, BulkRecord
@@ -25,8 +26,8 @@ from .message_search import CHUNK, Search
 class ErasedTopic:
     """The messages of one topic that were erased. ``topic``: where they were stored, for example ``orders_dlq``.
 
-    ``found``: their number before. ``deleted``: with their delivery state. ``in_flight``: deliveries of these that a
-    handler had. ``left``: messages that a second search found.
+    ``found``: the matching messages. ``deleted``: the deleted messages. ``in_flight``: their deliveries that were
+    claimed and not acknowledged. ``left``: messages that a second search found.
     """
 
     topic: str
@@ -63,8 +64,8 @@ def erase(
     * ``dry_run``: only count.
     * ``by``, ``why``: the author and the reason, for the record of actions, which does not contain the selection.
 
-    No group gets the messages after that, also those that it was not done with. If a handler has one, its ack raises
-    ``StaleDelivery``; the writes of an atomic handler are rolled back.
+    No group receives the messages afterwards, even if it has not finished them. If a message is in flight, its ack
+    raises ``StaleDelivery``; the writes of an atomic handler are rolled back.
 
     When all topics are done, a second search counts what is ``left``: another transaction had locked it, or it was
     published, scheduled, redriven or dead-lettered meanwhile. Returns one ``ErasedTopic`` for each topic with such
@@ -73,6 +74,10 @@ def erase(
     Each transaction deletes a few hundred messages, so an interrupted call can be repeated. Raises ``TypeError`` or
     ``ValueError``.
     """
+    if wrong := [name for name in payload if not name.startswith(PAYLOAD)]:
+        raise TypeError(
+            f"erase does not take {', '.join(wrong)}: give key, id, filter, topic or a path such as payload__customer"
+        )
     if key is None and id is None and filter is None and not payload:
         raise TypeError("erase needs a selection: give key, id, filter or a path such as payload__customer")
     alias, author = conf.database(using), Author(by, why)
@@ -80,7 +85,7 @@ def erase(
     with session.migration_errors(alias):
         topics = sorted(topic_list.known_topics(alias)) if topic is None else [topic]
         queries = [message_query(one, filters, topic_limit=topic_limit()) for one in topics]
-        parts = [part for query in queries for part in _parts(query)]
+        parts = {part.stored_in: part for query in queries for part in _parts(query)}.values()
         done = [_erase_part(alias, part, author, dry_run=dry_run) for part in parts]
         if not dry_run:  # A message may have moved to a part that was erased before.
             left = [sum(map(len, _batches(alias, part.query))) for part in parts]
@@ -89,6 +94,10 @@ def erase(
 
 
 def _parts(query: MessageQuery) -> Iterator[_Part]:
+    """Yield the topics in which messages of the query's topic are stored.
+
+    A dead-letter topic with groups is also a topic of its own: its last part, of all its rows, is the one that counts.
+    """
     topic = query.topic
     for status, stored_in in (
         (None, topic), (SCHEDULED, scheduled_topic(topic)), (DEAD, conf.dead_letter_topic(topic)),

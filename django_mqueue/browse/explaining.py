@@ -124,7 +124,7 @@ def _times(found: MessageTimeline, state: GroupView, facts: Facts | None) -> Ite
             "It is dead letter %(offset)s since %(time)s, after %(count)s failed attempts.",
             view.failures,
         )
-        yield text % values
+        yield text % values if view.done_at else _("It is dead letter %(offset)s.") % values
     elif view.status == DONE and view.outcome == HANDLED:
         yield _("%(subscriber)s finished it at %(time)s, in attempt %(attempt)s.") % values
     elif view.status == DONE and view.done_at is not None:
@@ -144,7 +144,7 @@ def _times(found: MessageTimeline, state: GroupView, facts: Facts | None) -> Ite
             _("Its retry is due since %(time)s.") if is_due else _("Its retry is due at %(time)s.")
         ) % values
     for copy in found.copies:
-        if view.outcome == REDRIVEN and copy.group in ("", state.group):
+        if view.outcome == REDRIVEN and copy.offset > view.offset and copy.group in ("", state.group):
             yield _("The redriven message is %(offset)s.") % {"offset": copy.offset}
 
 

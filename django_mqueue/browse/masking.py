@@ -32,6 +32,10 @@ IN_LIST = 16_384
 """Maximum bytes of a payload that is read in order to mask it, for a list."""
 
 
+class InvalidMask(Exception):
+    """A mask returned something else than a message. The text says what, and holds no secrets."""
+
+
 def masked(message: Inspected) -> Inspected:
     """Return the message with the payload, headers and errors that the masks of its topics return.
 
@@ -50,9 +54,11 @@ def masked(message: Inspected) -> Inspected:
         for mask, topic in masks.items():
             message = _taken(message, mask(replace(message, topic=topic)))
         return message
+    except InvalidMask as error:
+        logger.error("mask failed: topic %r: %s", message.topic, error)
     except Exception as error:  # The mask may raise anything. The text may hold secrets.
         logger.error("mask failed: topic %r: %s", message.topic, type(error).__name__)
-        return _hidden(message, FAILED)
+    return _hidden(message, FAILED)
 
 
 def has_mask(topic: str) -> bool:
@@ -74,15 +80,15 @@ def may_hold_masked(topic: str) -> bool:
 
 def _taken(message: Inspected, given: Any) -> Inspected:
     if not isinstance(given, Inspected):
-        raise TypeError("MASK must return the message")
+        raise InvalidMask("MASK must return the message")
     if not isinstance(given.payload, bytes):
         json.dumps(given.payload, cls=DjangoJSONEncoder)
     if not isinstance(given.headers, Mapping):
-        raise TypeError("the headers that MASK returns must be a mapping")
+        raise InvalidMask("the headers that MASK returns must be a mapping")
     json.dumps(dict(given.headers), cls=DjangoJSONEncoder)
     errors = tuple(given.errors)
     if not all(isinstance(one, FailedAttempt) and isinstance(one.error, str) for one in errors):
-        raise TypeError("the errors that MASK returns must be a message's errors")
+        raise InvalidMask("the errors that MASK returns must be a message's errors")
     return replace(message, payload=given.payload, headers=dict(given.headers), errors=errors)
 
 

@@ -86,7 +86,7 @@ def page(
                     end = search.stopped_at.position
                 elif search.is_past_time:
                     break
-                elif scanned >= scan_limit:
+                elif scanned >= scan_limit or search.has_read_enough:
                     end = step.position
             if end is not None:
                 return Page(messages, cursor_of(search.source.name, end), scanned)
@@ -109,6 +109,11 @@ class Search:
         self.stopped_at: Found | None = None
         """The last row that ``read`` compared before it stopped after ``READ_BYTES``."""
         self._bytes = 0
+
+    @property
+    def has_read_enough(self) -> bool:
+        """True after ``READ_BYTES`` bytes of payloads: the page ends, although it may not be full."""
+        return self._bytes >= READ_BYTES
 
     def returned_size(self, message: Inspected) -> int:
         """Return the number of bytes of a message's payload that the search returns."""
@@ -139,7 +144,7 @@ class Search:
                     if self.query.test is None or self.query.test(message):
                         yield found, row, self._cut(message, body) if whole else message
             self._bytes += sum(len(body) for body, _ in bodies.values())
-            if self._bytes >= READ_BYTES and payloads and some[-1] is not chosen[-1]:
+            if self.has_read_enough and payloads and some[-1] is not chosen[-1]:
                 self.stopped_at = some[-1][0]
                 return
 
@@ -168,7 +173,7 @@ class Search:
     def _note_time(self, last: int, published_at: int) -> None:
         """Set ``is_past_time`` if the walk has passed the query's time.
 
-        The clock may have been wrong for this row, so its own time only decides whether to search for ``_end``.
+        The time of one row may be wrong. It only triggers the search for ``_end``, which decides.
         """
         after, before = self.query.after, self.query.before
         if self.newest_first:
@@ -178,7 +183,7 @@ class Search:
 
     @cached_property
     def _end(self) -> int:
-        """The offset at which a walk in the order of publication has read all messages of the query's time."""
+        """The offset after which the walk finds no more messages of the query's time."""
         after, before, topic = self.query.after, self.query.before, self.source.by_time
         assert topic is not None
         if self.newest_first:

@@ -26,6 +26,7 @@ from ..store.dead_letters import Redriven
 from ..store.moving import PendingMessage
 from ..store.queries import message_pages
 from ..store.queries.partition_walk import Found
+from ..store.scheduling.parked_retries import without_retry
 from .message_search import BYTES_AT_ONCE, CHUNK, Search
 
 MOVABLE = (WAITING, PENDING, SCHEDULED)
@@ -120,7 +121,12 @@ def _append_copies(cursor: CursorWrapper, group: str | None, topic: str, batch: 
     for part in batches_by_weight(list(sizes.items()), itemgetter(1), BYTES_AT_ONCE):
         copies = [
             Redriven(
-                row["partition"], uuid7(), group, row["original_id"], bytes(row["payload"]), row["metadata"]
+                row["partition"],
+                uuid7(),
+                group,
+                row["original_id"],
+                bytes(row["payload"]),
+                without_retry(row["metadata"]),
             )
             for row in dead_letters.read(cursor, [offset for offset, _ in part])
         ]
@@ -211,12 +217,21 @@ class _Move:
         return total
 
     def _batches(self, limit: int | None) -> Iterator[Batch]:
-        """Yield lists of messages, each for one transaction. With a ``limit``, yield as soon as it is reached."""
+        """Yield lists of messages, each for one transaction. With a ``limit``, yield as soon as it is reached.
+
+        A walk of waiting messages follows their due times, so it may meet a message again that was postponed meanwhile.
+        """
         batch: list[tuple[Found, Row]] = []
+        seen: set[int] = set()
         enough = CHUNK if limit is None else min(CHUNK, limit)
         for step in self.search.source.walk(None, CHUNK):
             rows = self.search.read(step, payloads=False)
-            batch += [(found, row) for found, row, _ in rows if self._may_change(row)]
+            fresh = [
+                (found, row) for found, row, _ in rows if found.offset not in seen and self._may_change(row)
+            ]
+            batch += fresh
+            if self.query.status == WAITING:
+                seen.update(found.offset for found, _ in fresh)
             while len(batch) >= enough:
                 yield batch[:CHUNK]
                 batch = batch[CHUNK:]

@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 from ..policy.durations import moment
 from ..policy.message_query import DEAD, DONE, IN_FLIGHT, WAITING, Inspected
 from ..policy.names import key_of
-from ..policy.outcomes import BEFORE_START
+from ..policy.outcomes import BEFORE_START, HELD_UNTIL
 from ..stats.texts import age
 from ..store.queries.one_message import Ahead
 from .obstacles import Facts
@@ -32,7 +32,11 @@ def is_held(state: GroupView) -> bool:
 
 def is_at_the_front(view: Inspected) -> bool:
     """Return whether the message was sent to the front of its key: its time is then almost 0."""
-    return view.invisible_until is not None and view.invisible_until.timestamp() < 1
+    return is_front_time(view.invisible_until)
+
+
+def is_front_time(when: datetime | None) -> bool:
+    return when is not None and when.timestamp() < 1
 
 
 class Reasons:
@@ -137,6 +141,10 @@ class Reasons:
             yield _("Message %(first)s is not delivered yet.") % values
         elif ahead.in_flight:
             yield _("%(subscriber)s has had message %(first)s since %(since)s.") % values
+        elif ahead.invisible_until == HELD_UNTIL:
+            yield _("An operator holds message %(first)s.") % values
+        elif is_front_time(moment(ahead.invisible_until)):
+            yield _("Message %(first)s is due now.") % values
         else:
             yield _("The retry of message %(first)s is due at %(time)s.") % values
 

@@ -58,8 +58,8 @@ class MessageTimeline:
     - ``topic``: the topic that the message was published to. ``stored_in``: the topic of the row. ``id``: the row's id.
     - ``group_views``: the states for the topic's groups, up to a limit. ``more_groups``: there are other groups.
     - ``original``: the row from which a dead letter, a retry or a redriven message was made, if it still exists.
-    - ``dead_letters``: the dead letters of the message. ``copies``: rows with its id that a retry or a redrive added to
-      the log.
+    - ``dead_letters``: the dead letters of the message. ``copies``: rows with its id that a retry, a redrive or a
+      redelivery added to the log.
     """
 
     message: Inspected
@@ -127,7 +127,7 @@ class _TimelineReader:
         copies = self._copies(message)
         views, more = self._group_views(
             {dead_letter.group: dead_letter.offset for dead_letter in dead_letters},
-            {copy.group for copy in copies},
+            {copy.group for copy in copies if copy.offset > self.offset},
         )
         original_offset = self._original_offset()
         return MessageTimeline(
@@ -190,11 +190,9 @@ class _TimelineReader:
             "came_back": group in copied_for,
             "is_early": is_early,
         }
-        if state["acked"] is None:
-            row["status"] = DONE if is_early or self.offset <= int(state["done_to"]) else PENDING
-            if group in dead_letters:
-                row["status"] = DEAD
-        elif state["acked"]:
+        if state["acked"] is None and not is_early and self.offset > int(state["done_to"]):
+            row["status"] = PENDING  # A reset may also have begun again after a dead letter.
+        elif state["acked"] is None or state["acked"]:
             row["status"] = DEAD if group in dead_letters else DONE
         else:
             row["status"] = IN_FLIGHT if state["in_flight"] else WAITING
@@ -238,7 +236,7 @@ class _TimelineReader:
         return next((Related(one, topic, target) for one, _, target in found), None)
 
     def _copies(self, message: Inspected) -> list[Related]:
-        """Return the other rows of the partition that a retry or a redrive added with this message's id."""
+        """Return the other rows of the partition that a retry, a redrive or a redelivery added with this id."""
         found = message_pages.by_original_id(self.using, self.topic, (), message.id, RELATED)
         return [
             Related(offset, self.topic, target)

@@ -32,7 +32,7 @@ def collect(options: Options, output: Output) -> None:
         first = next(iter(holds(topic, using=using)), None)
         rows.append(
             {
-                "topic": topic, "deleted": collector.deleted, "kept": kept,
+                "topic": topic, **({} if options["dry_run"] else {"deleted": collector.deleted}), "kept": kept,
                 "because": first.reason if first else None, "group": first.group if first else None,
                 "oldest": first.published_at if first else None,
             }
@@ -42,7 +42,8 @@ def collect(options: Options, output: Output) -> None:
 
 VERBS = [
     Verb(
-        "gc", "delete messages that are no longer needed, which workers also do, and show what is kept and why",
+        "gc",
+        "delete messages that all groups have finished and whose retention is over, as workers do; show what is kept",
         collect, _add, changes=True, recorded=False,
     )
 ]  # fmt: skip

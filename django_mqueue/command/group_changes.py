@@ -14,7 +14,7 @@ from ..service.registration import Start
 from ..stats import topic_list
 from ..store import offsets
 from .output import Output
-from .selecting import author_of
+from .selecting import author_of, check_known
 from .verbs import Options, Verb, confirm, moment
 
 
@@ -69,13 +69,13 @@ def unsubscribe(options: Options, output: Output) -> None:
     if options["dry_run"]:
         return
     if not figures.registered:
-        confirm(options, f"Group {group!r} is not registered. Delete the state that it may have left?")
+        confirm(options, f"Group {group!r} is not registered. Delete its remaining state, if there is any?")
         registration.unsubscribe(topic, group, **author_of(options))
         return
     confirm(
         options,
         f"Group {group!r} will no longer receive messages of topic {topic!r}, and its position will be deleted."
-        f" {figures.workers} subscribers of it run.",
+        f" It has {figures.workers} live subscribers.",
     )
     registration.unsubscribe(topic, group, **author_of(options))
     output.say("The group is unregistered.")
@@ -84,7 +84,9 @@ def unsubscribe(options: Options, output: Output) -> None:
 def _add_reset(parser: ArgumentParser) -> None:
     _add_group(parser)
     parser.add_argument("to", type=_start, help="earliest, latest, an offset or a time")
-    parser.add_argument("--force", action="store_true", help="also while subscribers of the group run")
+    parser.add_argument(
+        "--force", action="store_true", help="reset the group even if its subscribers are running"
+    )
 
 
 def reset(options: Options, output: Output) -> None:
@@ -141,6 +143,8 @@ def _set_paused(options: Options, output: Output, *, paused: bool) -> None:
         change = group_positions.pause if paused else group_positions.resume
         changed = change(topic, group, **author_of(options))
     output.values(topic=topic, groups_changed=changed)
+    if not changed:
+        check_known(options, output)
 
 
 def _add_release(parser: ArgumentParser) -> None:

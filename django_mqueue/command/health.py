@@ -63,7 +63,10 @@ def _of_file(path: str, most: float) -> Check:
     try:
         age = max(time.time() - os.stat(path).st_mtime, 0)
     except OSError as error:
-        return Check(name, f"cannot be read: {error.strerror}. The worker has not started, or has stopped")
+        reason = (
+            ". The worker has not started, or has stopped" if isinstance(error, FileNotFoundError) else ""
+        )
+        return Check(name, f"cannot be read: {error.strerror}{reason}")
     return Check(name, _too_old("touched", age, most), age)
 
 

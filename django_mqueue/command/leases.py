@@ -8,6 +8,7 @@ from shlex import quote
 from ..policy import names
 from ..service import actions as recorded
 from ..service.registration import check_group, topic_limit
+from ..service.subscription import check_count
 from ..stats.groups import group_progress
 from .output import Output
 from .verbs import Options, Verb, count
@@ -16,7 +17,7 @@ from .verbs import Options, Verb, count
 def _add_leases(parser: ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("group")
-    parser.add_argument("--expired", action="store_true", help="only leases that are not renewed any longer")
+    parser.add_argument("--expired", action="store_true", help="only expired leases")
     parser.add_argument("--subscriber", metavar="NAME", help="only leases of the subscriber with this name")
     parser.add_argument("--partition", help="only this key, or this partition")
     parser.add_argument("--after", default="", metavar="PARTITION", help="only partitions after this name")
@@ -59,6 +60,7 @@ def _add_actions(parser: ArgumentParser) -> None:
 
 def actions(options: Options, output: Output) -> None:
     names.check_topic(options["topic"], topic_limit())
+    check_count("limit", options["limit"], recorded.READ)
     if options["group"] is not None:
         check_group(options["group"])
     found = recorded.recent(
@@ -72,6 +74,8 @@ def actions(options: Options, output: Output) -> None:
         for one in found
     ]  # fmt: skip
     output.table("actions", rows, wide=("details",))
+    if options["group"] is not None and len(found) < options["limit"]:
+        output.say(f"Of the topic's actions, the newest {recorded.READ} were searched.")
 
 
 VERBS = [

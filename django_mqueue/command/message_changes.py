@@ -11,7 +11,7 @@ from .. import inspect
 from ..service import redrive as services
 from ..service.actions import Author, BulkRecord
 from .output import Output, Refused
-from .selecting import add_filters, add_limit, author_of, check_known, filters_of, payload_filters, value
+from .selecting import add_filters, add_limit, add_where, author_of, check_known, filters_of, payload_filters
 from .verbs import Options, Verb, confirm, duration, moment
 
 
@@ -20,7 +20,11 @@ def _add(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--group", help="the group for which the messages change")
     which.add_argument("--all-groups", action="store_true", help="for every group of the topic")
-    add_filters(parser)
+    _add_selection(parser)
+
+
+def _add_selection(parser: ArgumentParser, *leave_out: str) -> None:
+    add_filters(parser, *leave_out)
     add_limit(parser)
     parser.add_argument("--all", action="store_true", help="all messages: required without a filter")
 
@@ -28,9 +32,7 @@ def _add(parser: ArgumentParser) -> None:
 def _add_redeliver(parser: ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("--group", required=True, help="the group that gets the messages again")
-    add_filters(parser, "status")
-    add_limit(parser)
-    parser.add_argument("--all", action="store_true", help="all messages: required without a filter")
+    _add_selection(parser, "status")
 
 
 def _add_delay(parser: ArgumentParser) -> None:
@@ -45,11 +47,11 @@ def _add_delay(parser: ArgumentParser) -> None:
 def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output], None]:
     """Return the ``run`` of a verb. ``done``: what happened to the messages."""
 
-    def run(options: Options, output: Output, **more: Any) -> None:
+    def run(options: Options, output: Output) -> None:
         filters = filters_of(options)
         if not filters and not options["all"]:
             raise Refused("no filter is given: select messages by --key, --id, --status …, or give --all")
-        arguments = {"group": options["group"], "limit": options["limit"], **filters, **more}
+        arguments = {"group": options["group"], "limit": options["limit"], **filters}
         asks = not options.get("yes", True)
         total = 1
         if options["dry_run"] or asks:
@@ -124,10 +126,7 @@ def _add_dead_letters(parser: ArgumentParser) -> None:
     parser.add_argument("--error", help="only this exception, for example ValueError")
     parser.add_argument("--failed-after", type=moment, help="only those that failed at this time or later")
     parser.add_argument("--failed-before", type=moment, help="only those that failed before this time")
-    parser.add_argument(
-        "--where", action="append", type=value, default=[], metavar="PATH=VALUE",
-        help="only messages whose payload has this value, for example customer.id=7; may be repeated",
-    )  # fmt: skip
+    add_where(parser)
     add_limit(parser)
 
 
@@ -137,16 +136,17 @@ def _add_redrive(parser: ArgumentParser) -> None:
 
 
 def redrive(options: Options, output: Output) -> None:
-    _end(options, output, "redrive", rate=options["rate"])
+    _redrive_or_purge(options, output, "redrive", rate=options["rate"])
 
 
 def purge(options: Options, output: Output) -> None:
-    _end(options, output, "purge")
+    _redrive_or_purge(options, output, "purge")
 
 
-def _end(options: Options, output: Output, verb: str, rate: float | None = None) -> None:
+def _redrive_or_purge(options: Options, output: Output, verb: str, rate: float | None = None) -> None:
     topic, group, ids, limit = options["topic"], options["group"], options["id"], options["limit"]
-    filters = {name: options[name] for name in ("error", "failed_after", "failed_before") if options[name]}
+    names = ("error", "failed_after", "failed_before")
+    filters = {name: options[name] for name in names if options[name] is not None}
     paths = payload_filters(options)
     selection = services.selection(
         topic, group, {**filters, **paths} or None, options["database"], redrives=verb == "redrive"
@@ -166,6 +166,8 @@ def _end(options: Options, output: Output, verb: str, rate: float | None = None)
     output.values(topic=topic, dead_letters=total)
     if not total:
         check_known(options, output)
+        if verb == "redrive":
+            output.say("A dead letter is redriven only while its group is registered: see mqueue subscribe.")
     if options["dry_run"]:
         output.say(f"Dry run: these would be {'redriven' if verb == 'redrive' else 'purged'}.")
 

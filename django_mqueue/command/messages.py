@@ -39,13 +39,9 @@ def seen(options: Options, message: Inspected) -> Inspected:
     return message if options["unmask"] else masking.masked(message)
 
 
-def _payload_limit(options: Options, topics: Iterable[str | None], *, whole: bool) -> int | None:
-    """Return the number of bytes to read of each payload; None: all. A mask needs the whole payload."""
-    if whole and options["unmask"]:
-        return None
-    if whole:
-        return masking.WHOLE
-    is_masked = not options["unmask"] and any(masking.has_mask(topic or "") for topic in topics)
+def _payload_limit(options: Options, topics: Iterable[str]) -> int:
+    """Return the number of bytes to read of each payload of a list. What is masked must be read as a whole."""
+    is_masked = not options["unmask"] and any(map(masking.has_mask, topics))
     return masking.IN_LIST if is_masked else payload_texts.HEAD_BYTES
 
 
@@ -73,10 +69,12 @@ def peek(options: Options, output: Output) -> None:
         filters["filter"] = lambda message: test(masking.masked(message))  # No filter can find hidden data.
     elif test is not None:
         filters["filter"] = test
+    limit: int | None = _payload_limit(options, [topic])
+    if whole:
+        limit = None if options["unmask"] else masking.WHOLE
     page = inspect.messages(
         topic, group=options["group"], limit=options["limit"], start=options["start"],
-        newest_first=options["newest_first"], payload_limit=_payload_limit(options, [topic], whole=whole),
-        using=options["database"], **filters,
+        newest_first=options["newest_first"], payload_limit=limit, using=options["database"], **filters,
     )  # fmt: skip
     messages = [seen(options, message) for message in page]
     rows = [_row(message, whole=whole and output.as_json) for message in messages]
@@ -134,7 +132,7 @@ def find(options: Options, output: Output) -> None:
     check_count("limit", options["limit"], FOUND_MAX)
     found = finding.find(
         alias, id=id, key=key, places=job_places(id), limit=options["limit"],
-        payload_limit=_payload_limit(options, ["", *conf.topics()], whole=False) or 0,
+        payload_limit=_payload_limit(options, ["", *conf.topics()]),
     )  # fmt: skip
     output.table(
         "messages",
@@ -152,7 +150,8 @@ def find(options: Options, output: Output) -> None:
     output.values(possibilities=possibilities if output.as_json else None)
     for number, text in enumerate(possibilities, 1):
         output.say(f"{number}. {text}")
-    what = " with ".join(filter(None, [id and f"id or offset {id!r}", key and f"key {key!r}"]))
+    name = "id" if key else "id or offset"  # An offset is not searched together with a key.
+    what = " and ".join(filter(None, [id and f"{name} {id!r}", key and f"key {key!r}"]))
     output.problem(f"no message with {what} was found in {len(found.topics)} topics of database {alias!r}")
 
 
@@ -190,20 +189,25 @@ def _possibilities(alias: str, found: finding.Search, id: str | None, key: str |
     elif is_publishing:
         yield "It is not committed yet: a transaction that publishes is open now."
     else:
-        yield "It was never committed, for example because its transaction rolled back. No transaction publishes now."
+        yield (
+            "It was never committed, for example because its transaction rolled back. No transaction publishes to the"
+            " searched topics now."
+        )
     yield f"It is in another database: this search read {alias!r} ({_server(alias)})."
     if id is not None and key is None:
-        partial = (
-            f" Of these topics, not all keys were searched: {_listed(found.partial)}."
-            if found.partial
-            else ""
-        )
-        yield f"It has a key that was not searched. Give --key to search one key of each topic.{partial}"
+        if found.partial:
+            yield (
+                f"It has a key that was not searched in one of these topics: {_listed(found.partial)}. Give --key to"
+                " search one key of each topic."
+            )
         yield (
             "Its retry is parked, and the message itself is deleted: list parked retries with mqueue peek TOPIC"
             " --status scheduled."
         )
-    yield "It has another name: ids and keys are compared byte by byte. Replies to requests are not searched."
+    yield (
+        "Its id or key differs, for example in case: they are compared byte by byte. Replies to requests are not"
+        " searched."
+    )
 
 
 def _listed(texts: list[str]) -> str:

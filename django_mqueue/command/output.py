@@ -23,8 +23,8 @@ from ..stats.results import EXACT, Figure
 Row = Mapping[str, Any]
 
 WIDTH_MAX = 200
-CELL_MAX = 200
-"""Maximum characters of a cell of a table."""
+CELL_MAX = 300
+"""Maximum characters of a cell of a table: more than a key or an id can have."""
 LINE_MIN, GAP = 24, 3
 """The least width of a cell that is cut, and the width between two columns."""
 FIXED = (int, float, Figure, datetime, timedelta, type(None))
@@ -78,12 +78,12 @@ class Output:
                 self.write("\n".join(map(for_terminal, text(row).split("\n"))))
 
     def values(self, **values: Any) -> None:
-        """Print names with their values, one on each line. Values that are None or "" are only in the JSON document."""
+        """Print names with their values, one on each line. Empty values are only in the JSON document."""
         self._document |= values
         if not self.as_json:
             for name, value in values.items():
-                if value not in (None, ""):
-                    self.write(f"{_words(name)}: {for_terminal(shown(value))}")
+                if text := shown(value):
+                    self.write(f"{_words(name)}: {for_terminal(text)}")
 
     def say(self, text: str) -> None:
         """Print a sentence. The JSON document does not contain it."""
@@ -140,7 +140,8 @@ class _Column:
         )
         self.is_fixed = all(isinstance(value, FIXED) for value in values)
         self.heading = _words(name).replace(" ", "\n") if self.is_fixed else _words(name)
-        self.cells = [on_a_line(shown(value))[:CELL_MAX] for value in values]
+        texts = [on_a_line(shown(value)) for value in values]
+        self.cells = [text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…" for text in texts]
 
     @property
     def width(self) -> int:

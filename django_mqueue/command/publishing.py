@@ -12,11 +12,11 @@ from django.db import transaction
 
 from .. import conf
 from ..messages import OutgoingMessage
-from ..service import publish as services
+from ..service import publish as publishing
 from ..service.actions import Author, record
 from ..store.connection import session
 from .output import Output, Refused
-from .selecting import value
+from .selecting import unique, value
 from .verbs import Options, Verb, duration, moment
 
 
@@ -43,16 +43,20 @@ def publish(options: Options, output: Output) -> None:
         raise Refused("--lines reads messages from the standard input: give - as the payload, and no --id")
     given = _stdin(options) if options["payload"] == "-" else options["payload"]
     # Not splitlines: JSON may contain other line separators.
-    texts = [line for line in given.split("\n") if line.strip()] if options["lines"] else [given]
-    messages = [_message(options, number, text) for number, text in enumerate(texts, 1)]
+    lines = given.split("\n") if options["lines"] else [given]
+    messages = {}
+    for number, text in enumerate(lines, 1):
+        if text.strip() or not options["lines"]:
+            place = f"line {number}" if options["lines"] else "the payload"
+            messages[place] = _message(options, place, text)
     topic, using = options["topic"], conf.database(options["database"])
+    sizes = [_checked_size(topic, place, message) for place, message in messages.items()]
     if options["dry_run"]:
-        sizes = [services.check(topic, message) for message in messages]
         output.values(topic=topic, messages=len(sizes), bytes=sum(sizes))
         return
     author = Author(options["by"], options["why"])
     with transaction.atomic(using=using):
-        published = services.publish_many(topic, messages, using=using)
+        published = publishing.publish_many(topic, messages.values(), using=using)
         if stored := sum(one.created for one in published):
             note = partial(record, author=author, action="publish", topic=topic, messages=stored)
             session.run(using, note)
@@ -69,19 +73,27 @@ def _stdin(options: Options) -> str:
     return sys.stdin.read()
 
 
-def _message(options: Options, number: int, text: str) -> OutgoingMessage:
+def _checked_size(topic: str, place: str, message: OutgoingMessage) -> int:
+    """Return the size of the payload in bytes. Raise ``Refused`` with the ``place`` of a message that is not valid."""
+    try:
+        return publishing.check(topic, message)
+    except (TypeError, ValueError) as error:
+        raise Refused(f"{place}: {error}") from error
+
+
+def _message(options: Options, place: str, text: str) -> OutgoingMessage:
     payload: Any = text.encode(errors="surrogateescape") if options["bytes"] else None
     if not options["bytes"]:
         try:
             payload = json.loads(text)
         except ValueError as error:
-            place = f"line {number}" if options["lines"] else "the payload"
             raise Refused(
                 f"{place} is not JSON: {error}. Write texts as '\"text\"', or give --bytes"
             ) from error
     return OutgoingMessage(
-        payload, key=options["key"], id=options["id"], kind=options["kind"], headers=dict(options["header"]),
-        delay=options["delay"], at=options["at"], group=options["group"], priority=options["priority"],
+        payload, key=options["key"], id=options["id"], kind=options["kind"],
+        headers=unique("--header", options["header"]), delay=options["delay"], at=options["at"],
+        group=options["group"], priority=options["priority"],
     )  # fmt: skip
 
 

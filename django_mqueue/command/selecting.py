@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import conf
-from ..policy.filters import payload_path
+from ..policy.filters import PAYLOAD, payload_path
 from ..stats import topic_list
 from .output import Output, Refused
 from .verbs import Options, count, moment
@@ -17,11 +17,11 @@ FILTERS = ("status", "key", "id", "offset", "kind", "after", "before")
 
 
 def value(text: str) -> tuple[str, Any]:
-    """Return the path and the value of ``PATH=VALUE``. The value is JSON, or else a text."""
+    """Return the path, or the name of a header, and its value. The value is JSON, or else a text."""
     path, equals, given = text.partition("=")
     path = path.strip()
     if not equals or not path:
-        raise ArgumentTypeError(f"must be PATH=VALUE, such as customer.id=7, not {text!r}")
+        raise ArgumentTypeError(f"must have the form NAME=VALUE, such as customer.id=7, not {text!r}")
     try:
         return path, json.loads(given)
     except ValueError:
@@ -45,13 +45,17 @@ def add_filters(parser: ArgumentParser, *leave_out: str) -> None:
     for name, (text, options) in helps.items():
         if name not in leave_out:
             parser.add_argument(f"--{name}", help=text, **options)
-    parser.add_argument(
-        "--where", action="append", type=value, default=[], metavar="PATH=VALUE",
-        help="only messages whose payload has this value, for example customer.id=7; may be repeated",
-    )  # fmt: skip
+    add_where(parser)
     parser.add_argument(
         "--header", action="append", type=value, default=[], metavar="NAME=VALUE",
         help="only messages with this header; may be repeated",
+    )  # fmt: skip
+
+
+def add_where(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--where", action="append", type=value, default=[], metavar="PATH=VALUE",
+        help="only messages whose payload has this value, for example customer.id=7; may be repeated",
     )  # fmt: skip
 
 
@@ -70,15 +74,19 @@ def filters_of(options: Options) -> dict[str, Any]:
 
 def payload_filters(options: Options) -> dict[str, Any]:
     """Return the filters of the option ``--where``."""
-    return unique("--where", [(payload_path(path), given) for path, given in options["where"]])
+    dotted = [
+        (payload_path(path).removeprefix(PAYLOAD).replace("__", "."), given)
+        for path, given in options["where"]
+    ]
+    return {payload_path(path): given for path, given in unique("--where", dotted).items()}
 
 
 def unique(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict. Raise ``Refused`` if a name has two values, because all must match."""
+    """Return the pairs as a dict. Raise ``Refused`` if a name has two values."""
     found = dict(given)
     if len(found) < len(given):
         twice = next(name for name in found if sum(name == other for other, _ in given) > 1)
-        raise Refused(f"{option} gives {twice!r} twice. A message must match all values: give each name once")
+        raise Refused(f"{option} gives {twice!r} twice: give each name once")
     return found
 
 
@@ -88,11 +96,15 @@ def author_of(options: Options) -> dict[str, Any]:
 
 
 def check_known(options: Options, output: Output) -> None:
-    """Report a problem if the topic is unknown. Call it when no message was found: the name may be mistyped."""
-    topic = options["topic"]
-    if (
-        topic
-        and (similar := topic_list.similar_to_missing(conf.database(options["database"]), topic)) is not None
-    ):
-        near = f". Similar names: {', '.join(similar)}" if similar else ""
-        output.problem(f"topic {topic!r} is unknown: it has no message and no group{near}")
+    """Report a problem if the topic is unknown. Call it when nothing was found: the name may be mistyped."""
+    if problem := unknown_topic(conf.database(options["database"]), options["topic"]):
+        output.problem(problem)
+
+
+def unknown_topic(alias: str, topic: str) -> str | None:
+    """Return a text with similar names if no such topic exists, else None."""
+    similar = topic_list.similar_to_missing(alias, topic)
+    if similar is None:
+        return None
+    near = f". Similar names: {', '.join(similar)}" if similar else ""
+    return f"topic {topic!r} is unknown: it has no message and no group{near}"

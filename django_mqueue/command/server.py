@@ -92,10 +92,10 @@ def blockers(options: Options, output: Output) -> None:
 def _waits(found: Blockers) -> list[dict[str, Any]]:
     return [
         {
-            "id": one.waiting.id, "program": who(one.waiting), "waits": one.waits_for, "for": one.place,
+            "id": one.waiting.id, "program": program_of(one.waiting), "waits": one.waits_for, "for": one.place,
             "statement": one.waiting.statement[:STATEMENT_MAX],
             "blocked_by": one.blocking.id if one.blocking else None,
-            "its_program": who(one.blocking) if one.blocking else "not shown by this server",
+            "its_program": program_of(one.blocking) if one.blocking else "not visible",
         }
         for one in found.waits
     ]  # fmt: skip
@@ -104,7 +104,7 @@ def _waits(found: Blockers) -> list[dict[str, Any]]:
 def _transactions(found: Blockers) -> list[dict[str, Any]]:
     return [
         {
-            "id": one.session.id, "program": who(one.session), "open": one.open_for,
+            "id": one.session.id, "program": program_of(one.session), "open": one.open_for,
             "doing": doing(one.session), "rows_changed": one.changed, "rows_locked": one.locked,
             "published": PUBLISHED[one.published],
             "topics": [*one.topics[:TOPICS_SHOWN], *(["…"] if len(one.topics) > TOPICS_SHOWN else [])],
@@ -126,8 +126,8 @@ def _kill(row: Mapping[str, Any]) -> str:
     return f"{row['kill']}  ends {name}, {row['user']} from {row['host']}{pid}: {row['doing']}.\n    {row['effect']}"
 
 
-def who(one: Session) -> str:
-    """Return the program; without a name, the user, the host, and the process if the server shows it."""
+def program_of(one: Session) -> str:
+    """Return the program's name; if it has none, the user, the host, and the process if the server shows it."""
     pid = f" (process {one.pid})" if one.pid else ""
     return one.program or f"{one.user or 'not visible'}@{one.host}{pid}"
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -28,18 +29,19 @@ from ..stats.results import Figure, KnownTopic, Rates, Series, total
 from ..stats.summaries import RECENT, Ages, GroupRow, TopicRow, recently, topic_rows, with_rates
 from ..store.connection import session
 from .output import Output, Refused, shown
+from .selecting import unknown_topic
 from .verbs import Options, Verb, count, duration
 
-AT_ONCE = numbers.PAIRS_MAX // 2
+PART = numbers.PAIRS_MAX // 2
 """Maximum topics, and groups, of one read: the rates of a topic and of a group are two pairs."""
-NOW = Ages()
-MINUTES = timedelta(minutes=RECENT)
+UNCACHED = Ages()
+RATE_SPAN = timedelta(minutes=RECENT)
 
 
 def _add_status(parser: ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
     parser.add_argument(
-        "--no-rates", action="store_true", help="do not read the rates, which are most of the cost"
+        "--no-rates", action="store_true", help="leave out the rates, which are the slowest to read"
     )
     parser.add_argument(
         "--fail-if-older-than",
@@ -68,7 +70,8 @@ def _limit(text: str) -> int:
 
 @dataclass(frozen=True)
 class Picture:
-    """The state of some topics. ``paused``: rows with the records of pauses. ``unknown``: topics that do not exist."""
+    """The state of some topics. ``paused``: rows with the records of pauses. ``unknown``: for each topic that does not
+    exist, a text that says so."""
 
     topics: list[TopicRow]
     paused: list[dict[str, Any]]
@@ -82,12 +85,17 @@ def read(alias: str, wanted: Sequence[str], exact: int | None = None, *, rates: 
         names.check_topic(topic, topic_limit())
     with session.migration_errors(alias):
         every = topic_list.known_topics(alias)
-    unknown = [topic for topic in wanted if topic not in every]
+        unknown = []
+        for topic in {*wanted} - {*every}:
+            if problem := unknown_topic(alias, topic):
+                unknown.append(problem)
+            else:  # A derived topic without a group.
+                every[topic] = topic_list.topic(alias, topic)
     known = [every[topic] for topic in sorted(set(wanted) or every) if topic in every]
     rows: dict[str, TopicRow] = {}
     for some in _parts(known):
-        found = topic_rows(some, NOW, exact=exact, using=alias)
-        for row in with_rates(found, NOW, span=MINUTES, using=alias) if rates else found:
+        found = topic_rows(some, UNCACHED, exact=exact, using=alias)
+        for row in with_rates(found, UNCACHED, span=RATE_SPAN, using=alias) if rates else found:
             topic, first = row.known.topic, rows.get(row.known.topic)
             groups = [*(first.groups if first else ()), *row.groups]
             rows[topic] = replace(first or row, known=every[topic], groups=groups)
@@ -99,27 +107,26 @@ def _parts(topics: Sequence[KnownTopic]) -> Iterator[list[KnownTopic]]:
     part: list[KnownTopic] = []
     groups = 0
     for known in topics:
-        for names_ in batches(known.groups, AT_ONCE) if known.groups else [()]:
-            if part and (
-                len(part) == AT_ONCE or groups + len(names_) > AT_ONCE or part[-1].topic == known.topic
-            ):
+        for some in batches(known.groups, PART) if known.groups else [()]:
+            if part and (len(part) == PART or groups + len(some) > PART or part[-1].topic == known.topic):
                 yield part
                 part, groups = [], 0
-            part.append(replace(known, groups=tuple(names_)))
-            groups += len(names_)
+            part.append(replace(known, groups=tuple(some)))
+            groups += len(some)
     if part:
         yield part
 
 
 def _paused(alias: str, rows: Sequence[TopicRow]) -> list[dict[str, Any]]:
-    """Return who paused each paused group, when and why, if that was recorded."""
+    """Return a row for each paused group: time, author and reason of the pause, if they were read."""
     found = []
     for row in rows:
         paused = [one.figures.group for one in row.groups if one.figures.paused]
         recent = actions.recent(row.known.topic, limit=actions.READ, using=alias) if paused else []
         for group in paused:
             pause = last_pause(recent, group)
-            at, by, why = (pause.at, pause.by, pause.why) if pause else (None, "not recorded", "")
+            unread = f"not among the newest {actions.READ} actions"
+            at, by, why = (pause.at, pause.by, pause.why) if pause else (None, unread, "")
             found.append({"topic": row.known.topic, "group": group, "since": at, "by": by, "why": why})
     return found
 
@@ -179,8 +186,8 @@ def show(picture: Picture, output: Output, *, alarms_first: bool = False) -> Non
     show_groups(picture, output)
     if not alarms_first:
         output.table("alarms", alarm_rows(rows))
-    for topic in picture.unknown:
-        output.problem(f"topic {topic!r} is unknown: it has no message and no group")
+    for problem in picture.unknown:
+        output.problem(problem)
 
 
 def show_groups(picture: Picture, output: Output) -> None:
@@ -214,7 +221,7 @@ def _problems(options: Options, rows: Sequence[TopicRow]) -> Iterator[str]:
                 yield f"{where}: its lag is {shown(found)}, which is over {most}"
         if dead is not None and row.figures.dead.value >= dead:
             number = shown(row.figures.dead)
-            yield f"{row.known.topic}: it has {number} dead letters; the limit is below {dead}"
+            yield f"{row.known.topic}: it has {number} dead letters, which is not below {dead}"
     if options["fail_on_alarm"]:
         for alarm in alarm_rows(rows):
             if alarm["level"] == "alarm":
@@ -232,7 +239,7 @@ def _add_top(parser: ArgumentParser) -> None:
 
 
 class _Top:
-    """Reads and shows frames. A frame without an answer of the database shows the error, and the last figures."""
+    """Reads and shows frames. If the database does not answer, a frame shows the error and the previous figures."""
 
     def __init__(self, options: Options) -> None:
         self.alias = conf.database(options["database"])
@@ -264,28 +271,29 @@ class _Top:
 def top(options: Options, output: Output) -> None:
     if options["json"]:
         raise Refused("top prints no JSON: use mqueue status --json")
-    frames, pause = _Top(options), threading.Event()
-    number, seconds = 0, options["interval"].total_seconds()
     try:
         if options.get("stdout") is None and sys.stdout.isatty():
             with Live(console=Console(), screen=True, auto_refresh=False) as live:
-                while True:
-                    live.update(Text(frames.frame(), no_wrap=True, overflow="crop"), refresh=True)
-                    number += 1
-                    if number == options["count"]:
-                        return
-                    pause.wait(seconds)
-        while True:
-            output.write(frames.frame())
-            number += 1
-            if number == options["count"]:
-                return
-            pause.wait(seconds)
+                _refresh(
+                    options,
+                    lambda frame: live.update(Text(frame, no_wrap=True, overflow="crop"), refresh=True),
+                )
+        else:
+            _refresh(options, output.write)
     except KeyboardInterrupt:
         return
 
 
+def _refresh(options: Options, draw: Callable[[str], object]) -> None:
+    frames, pause = _Top(options), threading.Event()
+    for number in itertools.count(1):
+        draw(frames.frame())
+        if number == options["count"]:
+            return
+        pause.wait(options["interval"].total_seconds())
+
+
 VERBS = [
-    Verb("status", "show topics and groups, and fail for monitoring", status, _add_status),
-    Verb("top", "show the status again and again", top, _add_top),
+    Verb("status", "show topics and groups; exit status 1 if a given limit is exceeded", status, _add_status),
+    Verb("top", "show the status, and refresh it until Ctrl-C", top, _add_top),
 ]

@@ -93,9 +93,7 @@ def groups(options: Options, output: Output) -> None:
     topic, using = options["topic"], options["database"]
     picture = read(conf.database(using), [topic])
     if picture.unknown:
-        raise Refused(
-            f"topic {topic!r} is unknown: it has no message and no group. List the topics: mqueue topics"
-        )
+        raise Refused(f"{picture.unknown[0]}. List the topics: mqueue topics")
     show_groups(picture, output)
     members: list[dict[str, Any]] = []
     for row in picture.topics:

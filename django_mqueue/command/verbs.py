@@ -43,9 +43,9 @@ class Verb:
             )
         if self.changes and self.recorded:
             parser.add_argument(
-                "--by", default="", help="who does it, for the record (default: this process)"
+                "--by", default="", help="the author, for the record of actions (default: this process)"
             )
-            parser.add_argument("--why", default="", help="the reason, for the record")
+            parser.add_argument("--why", default="", help="the reason, for the record of actions")
         if self.deletes:
             parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
@@ -67,10 +67,10 @@ def confirm(options: Options, question: str) -> None:
 
 
 def count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ArgumentTypeError(f"must be at least 1, not {value}")
-    return value
+    """Return a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
 
 
 def duration(text: str) -> timedelta:

@@ -15,7 +15,7 @@ from ..browse.explaining import Explanation
 from ..browse.timeline import MessageTimeline
 from ..doctor.findings import command_line
 from ..policy import names
-from ..policy.message_query import Inspected
+from ..policy.message_query import DEAD, Inspected
 from ..policy.names import REPLIES_SUFFIX, key_of
 from ..service.registration import check_group, topic_limit
 from ..tasks.job_ids import GROUP as TASKS
@@ -25,12 +25,12 @@ from .messages import add_masks, job_places, seen
 from .output import Output, Refused, shown
 from .verbs import Options, Verb
 
-GROUPS, GROUPS_OF_ONE = 200, 10_000
+GROUPS_MAX, SEARCHED_MAX = 200, 10_000
 """The maximum number of groups that are read: to explain all, and to find one."""
 MESSAGES = 10
 """The maximum number of messages with one id that are explained."""
 TASK_TOPICS = topic_of("")
-"""The beginning of the topics of jobs."""
+"""The prefix of the topics that hold jobs."""
 
 
 def _add_why(parser: ArgumentParser) -> None:
@@ -48,13 +48,13 @@ def why(options: Options, output: Output) -> None:
     if group is not None:
         check_group(group)
     if (options["offset"] is None) == (options["id"] is None):
-        raise Refused("give an offset or --id")
+        raise Refused("give either an offset or --id")
     documents = []
     with timezone.override(UTC):
         for offset in _offsets(alias, options):
             found = timeline.message_timeline(
                 alias, offset, payload_limit=lambda _: masking.WHOLE,
-                groups=GROUPS if group is None else GROUPS_OF_ONE,
+                groups=GROUPS_MAX if group is None else SEARCHED_MAX,
             )  # fmt: skip
             if found is None:
                 raise Refused(_no_message(topic, offset))
@@ -162,7 +162,9 @@ def _is_strict(topic: str, group: str) -> bool | None:
 
 def _remedy(alias: str, found: MessageTimeline, explanation: Explanation, offset: int) -> str | None:
     """Return the command that helps; None if nothing is needed."""
-    topic, group, original, id = found.stored_in, explanation.group or "GROUP", found.topic, found.message.id
+    topic, group, id = found.stored_in, explanation.group or "GROUP", found.message.id
+    # A group can consume the topic of dead letters. The others' commands name the original topic.
+    original = topic if explanation.group and found.message.status == DEAD else found.topic
     letter_of = explanation.group or found.message.group or "GROUP"
     of_group = ("--group", group) if explanation.group else ("--all-groups",)
     start: tuple[str, ...] = (

@@ -37,8 +37,8 @@ def findings(using: str, server: Server, kind: str) -> Iterator[Finding]:
         able = [
             name for name, needs in ACCOUNTS.items() if name != kind and not privileges.missing(using, needs)
         ]
-        why = f"A {kind} needs them." + (
-            f" The account has all that a {' or '.join(able)} needs." if able else ""
+        why = f"An account of the kind {kind} needs them." + (
+            f" This account is sufficient for the kind {' or '.join(able)}." if able else ""
         )
         yield Finding(
             ERROR, "privileges", f"the account {server.account} lacks {lacks}", why,

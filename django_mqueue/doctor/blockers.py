@@ -84,7 +84,7 @@ def _find(using: str, older_than: timedelta) -> Blockers:
     missing = [*accounts.looking(using, server), *variables.performance_schema(server)]
     lock_waits = _allowed(lambda: locks.lock_waits(using)) or ()
     transactions = _allowed(lambda: locks.open_transactions(using)) or ()
-    # Read last: the sessions of all these waits and transactions exist now.
+    # Read after the waits and transactions, so that their new sessions are included.
     known = _Known(sessions.sessions(using))
     metadata = _allowed(lambda: locks.metadata_blockers(using))
     waits = [
@@ -95,6 +95,7 @@ def _find(using: str, older_than: timedelta) -> Blockers:
         for one in lock_waits
     ]  # fmt: skip
     waits += _metadata_waits(known, metadata)
+    waits.sort(key=lambda one: -one.waits_for)
     return Blockers(waits, _transactions(using, known, transactions, older_than), missing)
 
 
@@ -125,7 +126,7 @@ def _metadata_waits(known: _Known, blockers: Mapping[int, list[tuple[int, str]]]
         found += [Wait(one, known[id], waits_for, f"{table} (its definition)") for id, table in holders]
         if not holders and (tables := [table for table in locks.TABLES if table in one.statement]):
             found.append(Wait(one, None, waits_for, f"{tables[0]} (its definition)"))
-    return sorted(found, key=lambda one: -one.waits_for)
+    return found
 
 
 def _transactions(

@@ -65,7 +65,10 @@ def _examine(using: str, account: str, server: Server) -> Examination:
 
 def _settings() -> list[Finding]:
     return [
-        Finding(ERROR, "settings", problem, "The queue raises an error when it reads it.", "Correct MQUEUE.", "E001")
+        Finding(
+            ERROR, "settings", problem, "The queue raises ImproperlyConfigured when it reads this setting.",
+            "Correct MQUEUE.", "E001",
+        )
         for problem in conf.problems()
     ]  # fmt: skip
 
@@ -85,12 +88,12 @@ def _of_tables(using: str) -> list[Finding]:
 
 def _plans(using: str) -> list[Finding]:
     known = topic_list.known_topics(using)
-    pairs = [(topic, group) for topic, one in known.items() for group in one.groups] or [("-", "-")]
+    pairs = sorted((topic, group) for topic, one in known.items() for group in one.groups) or [("-", "-")]
     return list(tables.plan_findings(using, *pairs[0]))
 
 
 def _tried(using: str, about: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return the findings of a check; a note if the account may not make it."""
+    """Return the findings of a check. A database error becomes a finding; a lost connection is raised."""
     found: list[Finding] = []
     try:
         for one in check():

@@ -92,7 +92,7 @@ def deployed_encryption(parameters: Mapping[str, Any]) -> Iterator[Finding]:
     yield Finding(
         WARNING, "encryption",
         f"the server is at {parameters['host']}, and the connection may be unencrypted",
-        "Others on the network can read every message, and a false server can receive the password.",
+        "Others on the network can read every message, and a server that poses as yours can receive the password.",
         "Set ssl_mode to VERIFY_CA or VERIFY_IDENTITY in the OPTIONS of the database, and 'ca' in ssl.", "W012",
     )  # fmt: skip
 

@@ -26,14 +26,14 @@ _REASONS = {
     "paused": "it is paused",
     "no_worker": "no worker of it is alive",
     "waiting": "its oldest message waits for a retry",
-    "in_flight": "a handler has its oldest message",
+    "in_flight": "its oldest message is in flight",
     "pending": "it has not received its oldest message yet",
     "settling": "a transaction that published to the topic, or to another topic of the same gate, may be open",
 }
 
 
 def findings(using: str) -> Iterator[Finding]:
-    known = topic_list.known_topics(using)
+    known = dict(sorted(topic_list.known_topics(using).items()))
     pairs = {(topic, group) for topic, one in known.items() for group in one.groups}
     yield from _without_group(using, known.values())
     yield from _expired_leases(using, sorted(pairs))
@@ -66,7 +66,8 @@ def _expired_leases(using: str, pairs: Sequence[tuple[str, str]]) -> Iterator[Fi
         # A live group takes over an expired lease within seconds.
         for one in leftovers.expired_leases(using, topic, group, 2 * conf.lease_ms(topic)):
             age = scales.duration(one.silent_ms)
-            what = f"{one.name} has not renewed leases of group {group} on {topic} for {age}: {one.leases}"
+            leases = f"{one.leases} lease{'' if one.leases == 1 else 's'}"
+            what = f"subscriber {one.name} has not renewed {leases} of group {group} on {topic} for {age}"
             if alive.get((topic, group)):
                 why = (
                     "Their messages are not delivered, although workers of the group are alive. An open transaction"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.db import connections, models
@@ -28,7 +28,8 @@ def migrations(using: str) -> list[Finding]:
         return [
             Finding(
                 INFO, "migrations", "the account may not see which migrations are applied",
-                "Only migrate needs to know it.", f"manage.py showmigrations --database {using}, as the owner",
+                "Workers do not need this table.",
+                f"Run manage.py showmigrations --database {using} with the account that runs migrate.",
             )
         ]  # fmt: skip
     executor = MigrationExecutor(connections[using])
@@ -78,8 +79,8 @@ def _indexes(using: str, model: type[models.Model], found: dict[str, tables.Inde
         if index is None:
             yield Finding(ERROR, "indexes", f"the index {name} of {table} is missing", why, f"{create};")
         elif (index.columns, index.is_unique) != (columns, is_unique):
-            has = f"has the columns {', '.join(index.columns)}{'' if index.is_unique else ', not unique'}"
-            what = f"the index {name} of {table} {has}; the model has {', '.join(columns)}"
+            has, wanted = _words(index.columns, index.is_unique), _words(columns, is_unique)
+            what = f"the index {name} of {table} {has}; in the model, it {wanted}"
             yield Finding(
                 ERROR, "indexes", what, "Statements of the queue name this index. They are slow, or lock other rows.",
                 f"ALTER TABLE {table} DROP INDEX {name}; {create};",
@@ -88,6 +89,10 @@ def _indexes(using: str, model: type[models.Model], found: dict[str, tables.Inde
             word = "NOT IGNORED" if getattr(connections[using], "mysql_is_mariadb", False) else "VISIBLE"
             repair = f"ALTER TABLE {table} ALTER INDEX {name} {word};"
             yield Finding(ERROR, "indexes", f"the index {name} of {table} is hidden", why, repair)
+
+
+def _words(columns: Sequence[str], is_unique: bool) -> str:
+    return f"is {'unique' if is_unique else 'not unique'} and has the columns {', '.join(columns)}"
 
 
 def _wanted(using: str, model: type[models.Model]) -> dict[str, tuple[tuple[str, ...], bool, str]]:

@@ -24,7 +24,7 @@ def _session(server: Server) -> Iterator[Finding]:
         yield Finding(
             WARNING, "isolation", f"transactions run at {isolation.upper()}",
             "The protocol needs READ COMMITTED, or REPEATABLE READ. At SERIALIZABLE, plain reads take locks, so"
-            " publishers and workers wait for each other.",
+            " publishers and workers wait for each other. At READ UNCOMMITTED, reads see what is not committed.",
             "Remove isolation_level from the OPTIONS of the database, or set it to 'read committed'.", "W002",
         )  # fmt: skip
     if not {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"} & {*found.get("sql_mode", "").split(",")}:

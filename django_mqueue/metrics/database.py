@@ -72,7 +72,9 @@ def _gauge(name: str, help: str, *labels: str) -> GaugeMetricFamily:
 
 def _of_topics(found: Snapshot) -> Iterator[Metric]:
     kept = _gauge("mqueue_kept_messages", "Messages in the log, done or not, counted up to a limit.", "topic")
-    scheduled = _gauge("mqueue_scheduled_messages", "Messages that are not due yet, up to 1000.", "topic")
+    scheduled = _gauge(
+        "mqueue_scheduled_messages", "Messages that are not due yet, counted up to a limit.", "topic"
+    )
     groups = _gauge("mqueue_topic_groups", "Registered groups of the topic.", "topic")
     settled = _gauge("mqueue_settled_lag_seconds", "Age of the oldest message that is not settled.", "topic")
     overdue = _gauge(
@@ -107,7 +109,7 @@ def _of_groups(found: Snapshot) -> Iterator[Metric]:
     )  # fmt: skip
     capped = _gauge("mqueue_lag_is_capped", "1 if the group may have more messages than counted.", *of_group)
     age = _gauge("mqueue_oldest_message_age_seconds", "Age of the group's oldest open message.", *of_group)
-    dead = _gauge("mqueue_dead_letters", "Dead letters of the group, up to 1000.", *of_group)
+    dead = _gauge("mqueue_dead_letters", "Dead letters of the group, counted up to a limit.", *of_group)
     workers = _gauge("mqueue_workers", "Live subscribers of the group.", *of_group)
     paused = _gauge("mqueue_group_paused", "1 if the group is paused, else 0.", *of_group)
     for one in found.groups:

@@ -125,7 +125,7 @@ class Subscriber:
         try:
             yield
         except DatabaseError as error:
-            if self.expires or not errors.is_lock_wait(error):
+            if self.expires or not errors.is_locked(error):  # NOWAIT of a hook: see ``after_failure``.
                 raise
             self._rest_until, self.careful = time.monotonic() + REST, True
             logger.warning(

@@ -42,6 +42,8 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
             group_view["outcome"] = outcomes.outcome(
                 row, errors, has_letter=row["dead_letter"] is not None, came_back=bool(row["came_back"])
             )
+    elif row["status"] == DEAD:
+        group_view["dead_letter"] = row["dead_letter"]
     elif row["status"] == DONE:
         group_view["outcome"] = outcomes.BEFORE_START if row.get("is_early") else outcomes.NOT_RECORDED
     elif row["retry"]:

@@ -26,7 +26,9 @@ WAITS_FOR_GROUP = {
     "resetting": gettext_lazy("Deletion waits for group %(group)s, whose reset is not finished"),
     "paused": gettext_lazy("Deletion waits for group %(group)s, which is paused"),
     "no_worker": gettext_lazy("Deletion waits for group %(group)s, which has no live subscriber"),
-    "waiting": gettext_lazy("Deletion waits for group %(group)s, whose oldest message waits for a retry"),
+    "waiting": gettext_lazy(
+        "Deletion waits for group %(group)s, whose oldest message waits for a retry or is held"
+    ),
     "in_flight": gettext_lazy("Deletion waits for group %(group)s, which is handling its oldest message"),
     "pending": gettext_lazy(
         "Deletion waits for group %(group)s, which has not received its oldest message yet"

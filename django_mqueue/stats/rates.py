@@ -38,7 +38,8 @@ class _Steps:
         known_from: int,
     ) -> Series:
         is_part = any(
-            part.rest and (time_of is not _published_at or part.rows[-1].published_at >= self.start)
+            part.is_sampled
+            or (part.rest and (time_of is not _published_at or part.rows[-1].published_at >= self.start))
             for part in slices
         )
         how = ABOUT if is_part else AT_LEAST if known_from > self.start else EXACT
@@ -162,7 +163,7 @@ def latency(using: str, topic: str, group: str, span: int, points: int, exact: i
         by_step.append(_latency_step(begin, done))
     return Latency(
         topic, group, moment(steps.start), timedelta(milliseconds=steps.step), tuple(by_step),
-        _latency_step(steps.start, rows), ABOUT if any(one.rest for one in slices) else EXACT,
+        _latency_step(steps.start, rows), ABOUT if any(one.rest or one.is_sampled for one in slices) else EXACT,
     )  # fmt: skip
 
 

@@ -26,12 +26,16 @@ PROBES = 20
 
 @dataclass(frozen=True)
 class Slice:
-    """The first rows of a range of offsets. ``rest``: about how many rows follow them in the range."""
+    """The first rows of a range of offsets.
+
+    ``rest``: about how many rows follow them in the range. ``is_sampled``: it is assumed that the others do not count.
+    """
 
     low: int
     high: int
     rows: Sequence[Row]
     rest: float = 0
+    is_sampled: bool = False
 
 
 class Recent:
@@ -95,8 +99,8 @@ class Recent:
         hits = [n for n, part in enumerate(coarse) if any((row.done_at or 0) >= since for row in part.rows)]
         first, last = max(min(hits, default=len(coarse)) - 1, 0), max(hits, default=len(coarse) - 2) + 1
         fine = self._part(log_range, coarse[first].low, coarse[min(last, len(coarse) - 1)].high, self.slices)
-        # The group finished the rest of the large slices before ``since``, or has not started it.
-        outside = [replace(part, rest=0) for part in coarse]
+        # Assume that the group finished no other message of these slices since then: no row that was read shows one.
+        outside = [replace(part, rest=0, is_sampled=bool(part.rest)) for part in coarse]
         return [*outside[:first], *fine, *outside[last + 1 :]]
 
     def _offset_at(self, topic: str, moment: int) -> int:

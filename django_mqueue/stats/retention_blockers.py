@@ -63,6 +63,8 @@ class _Blockers:
         rows = message_pages.log_page(
             self.using, self.topic, None, (0, OFFSET_END), FIRST, newest_first=False
         )
+        if not rows:
+            return []  # They were deleted meanwhile.
         names = sorted({name for _, name, _ in rows})
         watermarks = session.single(self.using, lambda cursor: garbage.watermarks(cursor, self.topic, names))
         kept = []

@@ -240,7 +240,7 @@ class MQueueBackend(BaseTaskBackend):
             if row is None:
                 return None
             if is_unfinished(row) or (within_ms and now_ms(now) < row["created_at"] + within_ms):
-                return result_of(id, self.alias, row)
+                return result_of(id, str(backend_of(row)), row)  # Another backend may have the same queue.
         return None
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
@@ -257,7 +257,7 @@ class MQueueBackend(BaseTaskBackend):
         """Cancel a job that waits for a worker or a retry. Return True if cancelled.
 
         False: a worker has claimed it, it has ended, or another transaction has locked it. A job with ``run_after`` is
-        deleted; any other has failed. In a transaction, workers claim no job of the queue until it ends. Raises
+        deleted; any other ends as FAILED. In a transaction, workers claim no job of the queue until it ends. Raises
         ``TaskResultDoesNotExist`` as ``get_result`` does.
         """
         job = job_of(self.using, result_id)

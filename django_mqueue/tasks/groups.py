@@ -14,10 +14,11 @@ from .. import conf
 from ..exceptions import Postpone
 from ..messages import Message
 from ..policy.ids import uuid7
-from ..service.publish import publish_once
+from ..service.publish import check_transaction, publish_once
 from .backend import Call, MQueueBackend
 from .compat import TaskResult, TaskResultStatus, normalize_json, task_enqueued
 from .context import Notes
+from .job_ids import topic_of
 from .results import backend_of, has_not_ended, job_of, new_result, result_of
 
 MEMBERS = "group"
@@ -71,6 +72,8 @@ def enqueue_group(calls: Iterable[Call], then: Call) -> tuple[JobGroup, TaskResu
         raise ValueError(f"the last job of a group cannot be unique, but {last.module_path} is")
     backend.validate_task(last)
     args, kwargs = normalize_json(list(args)), normalize_json(dict(kwargs))
+    for task in [last, *(member for member, _, _ in members)]:
+        check_transaction(topic_of(task.queue_name), backend.using)
     with transaction.atomic(using=backend.using):
         ids = [result.id for result in backend.enqueue_all(members)]
         id = backend.new_id(last, args, kwargs, uuid7())

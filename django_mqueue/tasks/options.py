@@ -179,6 +179,8 @@ class Recurring:
             if given.get(key, choices[0]) not in choices:
                 raise ValueError(f"{key} must be one of {', '.join(choices)}, not {given[key]!r}")
         own = {key: value for key, value in given.items() if key not in ("cron", "every", "timezone")}
+        if not isinstance(own.get("args", ()), (list, tuple)):
+            raise TypeError(f"args must be a list or tuple, not {type(own['args']).__name__}")
         arguments = {
             "args": normalize_json(list(own.get("args", ()))),
             "kwargs": normalize_json(dict(own.get("kwargs", {}))),

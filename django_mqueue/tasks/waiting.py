@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+from asgiref.sync import sync_to_async
+
 from .. import conf
 from ..exceptions import MQueueError
 from ..policy.durations import to_ms
@@ -25,7 +27,8 @@ def wait_for_result(result: TaskResult[Any], timeout: float | timedelta = 30) ->
     Raises ``MQueueError`` inside a transaction, because no worker sees the job before the commit. Raises what
     ``get_result`` raises, and ``TypeError`` or ``ValueError`` for a bad ``timeout``.
     """
-    for pause in _pauses(result, timeout):
+    _check_transaction(result)
+    for pause in _pauses(timeout):
         result.refresh()
         if result.is_finished:
             return result
@@ -35,7 +38,8 @@ def wait_for_result(result: TaskResult[Any], timeout: float | timedelta = 30) ->
 
 async def await_result(result: TaskResult[Any], timeout: float | timedelta = 30) -> TaskResult[Any]:
     """Do the same as ``wait_for_result``, for asynchronous callers."""
-    for pause in _pauses(result, timeout):
+    await sync_to_async(_check_transaction)(result)
+    for pause in _pauses(timeout):
         await result.arefresh()
         if result.is_finished:
             return result
@@ -43,14 +47,17 @@ async def await_result(result: TaskResult[Any], timeout: float | timedelta = 30)
     raise _too_late(result, timeout)
 
 
-def _pauses(result: TaskResult[Any], timeout: float | timedelta) -> Iterator[float]:
-    """Yield the seconds to wait after each read, until the time is over. The last read is then."""
-    deadline = time.monotonic() + to_ms("timeout", timeout, least=0.001) / 1000
+def _check_transaction(result: TaskResult[Any]) -> None:
     if session.in_transaction(using := conf.database(None)):
         raise MQueueError(
             f"cannot wait for job {result.id!r} inside a transaction on {using!r}: no worker sees it before the commit."
             " In tests use django_mqueue.testing.drain"
         )
+
+
+def _pauses(timeout: float | timedelta) -> Iterator[float]:
+    """Yield the seconds to wait after each read. After the timeout, yield 0 for one last read."""
+    deadline = time.monotonic() + to_ms("timeout", timeout, least=0.001) / 1000
     pause = FIRST_PAUSE
     while (left := deadline - time.monotonic()) > 0:
         yield min(pause, left)

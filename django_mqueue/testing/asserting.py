@@ -75,11 +75,14 @@ def assert_enqueued(task: Task[..., Any], *args: Any, count: int = 1, **kwargs: 
     at all jobs that the queue still has, also at those that have run. Raises ``AssertionError`` that lists the jobs,
     and ``ImproperlyConfigured`` if there are none and the task does not use ``MQueueBackend``.
     """
-    from ..tasks.compat import task_backends  # On Django 5.2 it needs the package django-tasks.
+    from ..tasks.compat import (  # On Django 5.2 it needs the package django-tasks.
+        normalize_json,
+        task_backends,
+    )
     from ..tasks.results import BACKEND
 
     there = [message for message in _jobs() if message.kind == task.module_path]
-    wanted = json.loads(json.dumps({"args": args, "kwargs": kwargs}))
+    wanted = {"args": normalize_json(list(args)), "kwargs": normalize_json(kwargs)}
     found = [
         message
         for message in there

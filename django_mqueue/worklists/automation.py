@@ -90,7 +90,8 @@ def after_failure(worklist: Worklist, using: str, offset: int, is_final: bool) -
     try:
         # Without waiting: a handler that hangs holds the row, and the worker's loop calls this.
         items = WorkItem.objects.using(using).select_for_update(nowait=True)
-        item = items.filter(pk=int(rest.split(" ")[0]), state=states.AUTOMATED).first()
+        pk, version = map(int, rest.split(" ")[:2])  # A later version has a later message.
+        item = items.filter(pk=pk, version=version, state=states.AUTOMATED).first()
         if item is not None:
             give_to_people(item, "the handler's last attempt ended without a result; see the dead letter")
     except DatabaseError:

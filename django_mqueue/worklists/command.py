@@ -103,8 +103,10 @@ def run(options: dict[str, Any], write: Callable[[str], object]) -> list[str]:
     else:
         for line in _lines(found):
             write(line)
-    if most is not None and found[0]["overdue"] >= most:
-        return [f"{found[0]['overdue']} items of {options['worklist']} are overdue"]
+    if most is not None and (overdue := found[0]["overdue"]) >= min(most, figures.COUNTED):
+        return [
+            f"{overdue}{'+' if overdue >= figures.COUNTED else ''} items of {options['worklist']} are overdue"
+        ]
     return []
 
 

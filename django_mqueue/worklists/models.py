@@ -228,5 +228,6 @@ class WorkStep(models.Model):
 
 def unassign_items_of(sender: Any, instance: Any, using: str, **kwargs: Any) -> None:
     """Unassign the items of a user who is about to be deleted. Items in declared states keep their state."""
-    for item in WorkItem.objects.using(using).filter(assignee=instance, is_open=True, state=states.ASSIGNED):
+    items = WorkItem.objects.using(using).filter(assignee=instance, is_open=True, state=states.ASSIGNED)
+    for item in items.select_for_update():  # Django sends ``pre_delete`` in a transaction.
         steps.system_change(item, "unassigned", state=states.UNASSIGNED, assignee=None)

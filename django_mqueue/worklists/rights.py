@@ -80,7 +80,10 @@ def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
 def _brought_here(item: WorkItem, user: Any) -> bool:
     """Return whether the user brought the item into its present state, or had it when this happened."""
     step = item.history.filter(after=item.state).exclude(before=item.state).last()
-    return step is not None and user.pk in (step.actor_id, step.data.get("assignee_id"))
+    if step is None:
+        return False
+    # As texts: a primary key that is no number, such as a UUID, is a text in JSON.
+    return str(user.pk) in (str(step.actor_id), str(step.data.get("assignee_id")))
 
 
 def verbs_for(item: WorkItem, user: Any) -> list[str]:

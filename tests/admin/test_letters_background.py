@@ -165,6 +165,7 @@ def test_a_stop_before_the_next_step_ends_it(client: Client) -> None:
     assert len(drain(OPERATIONS_TOPIC)) == 1
     assert len(left()) == 7
     assert last() == "Stopped: 4 dead letters were redriven so far; 4 were examined: topic orders."
+    assert actions.recent(TOPIC)[0].details["messages_in_all"] == 4, "the record has the total, too"
 
 
 def test_a_worker_that_dies_before_it_writes_the_log_is_no_stop(client: Client) -> None:
@@ -270,7 +271,7 @@ def test_the_user_is_deleted(client: Client, caplog: pytest.LogCaptureFixture) -
     User.objects.get().delete()
     drain(OPERATIONS_TOPIC)
     assert len(left()) == 7
-    assert "operation of the admin ended" in caplog.text
+    assert "admin operation stopped" in caplog.text
     assert (actions.recent(TOPIC)[0].action, actions.recent(TOPIC)[0].by) == ("redrive", "operator")
 
 

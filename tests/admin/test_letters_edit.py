@@ -325,3 +325,13 @@ def test_hostile_payloads(client: Client) -> None:
     plan = client.post(url_of("edit_deadletter"), {**form, "payload": '"<script>alert(2)"'}).content.decode()
     assert "<script>alert" not in plan
     assert "&lt;script&gt;alert(2)" in plan
+
+
+def test_white_space_between_values_is_no_change(client: Client) -> None:
+    """Another program may have written the payload in another way."""
+    (letter,) = give_up({"a": 1})
+    Message.objects.filter(pk=letter.pk).update(payload=b'{"a":   1}')
+    letter.refresh_from_db()
+    form, _ = shown(client, letter)
+    assert "Nothing was changed." in text(client.post(url_of("edit_deadletter"), form).content.decode())
+    assert "Nothing was changed." in told(sent(client, form))[0]

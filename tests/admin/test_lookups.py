@@ -121,3 +121,18 @@ def test_pages_keep_what_was_looked_up(admin_client: Client, page: str) -> None:
     )
     assert "<script>&" not in html
     assert "&quot;&gt;&lt;script&gt;" in html
+
+
+def test_delivery_state_by_topic_and_key_of_all_groups(admin_client: Client) -> None:
+    delivery(partition_key="customer-1")
+    delivery(partition_key="customer-2", message_offset=43)
+    delivery(consumer_group="stock", partition_key="customer-1")
+    of = {"topic": "orders", "partition_key": "customer-1"}
+    assert len(listed(admin_client, "deliverystate", **of)) == 2
+    assert listed(admin_client, "deliverystate", **of, message_offset__gte="43") == []
+
+
+def test_the_row_of_a_topic_is_found_by_its_name(admin_client: Client) -> None:
+    offset(consumer_group="", topic="orders", partition_key="")
+    offset(consumer_group="", topic="mail", partition_key="")
+    assert len(listed(admin_client, "offset", whose="topics", topic="orders")) == 1

@@ -17,6 +17,7 @@ from django.urls import path, reverse
 from django_mqueue import publish, subscribe
 from django_mqueue.admin import register
 from django_mqueue.admin.base import row_ids
+from django_mqueue.models import Message
 
 from .letters import TOPIC, give_up
 from .looking import html_of, text
@@ -143,3 +144,13 @@ def test_a_database_without_the_tables(admin_client: Client) -> None:
     finally:
         with connections["other"].cursor() as cursor:
             cursor.execute("RENAME TABLE queue_messages_away TO queue_messages")
+
+
+@pytest.mark.usefixtures("_naive")
+def test_a_message_is_rescheduled_without_use_tz() -> None:
+    client = staff("view_message", "reschedule_message")
+    publish(TOPIC, 1, delay=3600)
+    offset = Message.objects.get(topic=f"{TOPIC}_scheduled").pk
+    form = {"offset": offset, "at": "2020-07-01T12:00:00"}
+    assert "in the past" in text(client.post(url_of("reschedule_message"), form).content.decode())
+    assert "2020-07-01 12:00:00 CEST" in told(confirm(client, "reschedule_message", form))[0]

@@ -120,7 +120,7 @@ def test_all_of_a_subscriber(client: Client) -> None:
         assert "Release 5 leases of hung, group billing on topic orders?" in page
         assert "5 messages are in flight" in page
         response = confirm(client, "release_leases", {**OF, "subscriber": "hung"})
-        assert told(response) == ["5 leases were released of hung."]
+        assert told(response) == ["5 leases of hung were released."]
         free = PartitionLease.objects.filter(leased_by="", consumer_group=GROUP)
         assert sorted(free.values_list("partition_key", flat=True)) == [f"k{n}" for n in range(5)]
         assert PartitionLease.objects.exclude(leased_by="").count() == 2

@@ -164,6 +164,9 @@ class Operation(QueueView):
         """
         return None
 
+    def stopped(self, data: Data, carried: Mapping[str, Any]) -> None:
+        """Called when the user stops the operation between two steps. ``carried``: the data of the previous step."""
+
     def form(self, data: Any) -> forms.Form:
         """Return the form: bound if the data has all required fields, else unbound with the data as initial values."""
         bound = self.form_class(data)
@@ -245,6 +248,7 @@ class Operation(QueueView):
         if entry is not None:
             message = _("Stopped: %(message)s") % {"message": step["message"]}
             self._log(entry, message)
+            self.stopped(form.cleaned_data, step["carried"])
         messages.add_message(self.request, messages.WARNING, printable(message))
         return HttpResponseRedirect(self._url_after(form.cleaned_data))
 

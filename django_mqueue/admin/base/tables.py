@@ -257,6 +257,7 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         """Redirect to the page of all actions. That page checks the permission itself."""
+        request.current_app = self.admin_site.name
         url = page_url(request, "actions", model=self.opts.model_name, object=unquote(object_id))
         return HttpResponseRedirect(url)
 
@@ -322,5 +323,5 @@ class GroupTable(ReadOnlyAdmin):
         """Filter the list. The index begins with the group: without one, look for the topic's rows of each group."""
         if "topic" in given and "consumer_group" not in given:
             groups = search.groups(queryset.db, self.model._meta.db_table)
-            queryset = queryset.filter(consumer_group__in=groups)
+            queryset = queryset.filter(consumer_group__in=["", *groups])  # Rows of topics have no group.
         return super().narrow(queryset, given)

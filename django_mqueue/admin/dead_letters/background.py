@@ -61,7 +61,9 @@ def do_step(delivery: Delivery, *, is_last_attempt: bool) -> None:
     entry = LogEntry.objects.select_related("user").filter(pk=work.entry).first()
     if entry is None:  # Django deletes it with its user.
         logger.warning(
-            "operation of the admin ended: its entry %s in the log of actions is deleted", work.entry
+            "admin operation stopped, its log entry was deleted: entry %s, operation %s",
+            work.entry,
+            work.operation,
         )
         return
     if work.is_last or entry.change_message not in work.logs:
@@ -75,10 +77,11 @@ def do_step(delivery: Delivery, *, is_last_attempt: bool) -> None:
     with _language(work):
         operation, data = _opened(work)
         text = _end(delivery, entry, work, operation.message(run, data), is_last_attempt=is_last_attempt)
+        author = Author(entry.user.get_username()[:BY_MAX], work.reason, ADMIN)
         if text:
             run.position = None
+            operation.record(author, run, data).end(using)
         else:
-            author = Author(entry.user.get_username()[:BY_MAX], work.reason, ADMIN)
             run.add(_step(using, operation, data, run, author))
             text = operation.message(run, data)
             if run.position is not None:
@@ -193,6 +196,9 @@ class RunPage(QueueView):
                 break
             entries = LogEntry.objects.filter(pk=entry.pk, change_message=entry.change_message)
             if entries.update(change_message=_stopped(work)):
+                operation, data = _opened(work)
+                author = Author(entry.user.get_username()[:BY_MAX], work.reason, ADMIN)
+                operation.record(author, Run(**work.carried), data).end(conf.database())
                 messages.warning(request, printable(_stop_message(work)))
                 break
         return HttpResponseRedirect(page_url(request, self.url_name, entry=entry.pk))

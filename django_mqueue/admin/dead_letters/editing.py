@@ -123,8 +123,7 @@ class EditDeadLetter(Operation):
         dead_letter = self._unchanged(data)
         row, group = dead_letter.row, dead_letter.row["failed_group"]
         before = _as_text(dead_letter)
-        body = self._content(dead_letter, data).body
-        after = payload_text.as_text(body, data["how"] != payload_text.JSON_TEXT)
+        after = self._new_text(dead_letter, data)
         if not dead_letters.registered(conf.database(), row["original_topic"] or "", {group}):
             text = _("Group %(group)s is no longer registered: no group would receive the message.")
             raise Refused(text % {"group": group})
@@ -154,18 +153,23 @@ class EditDeadLetter(Operation):
     def perform(self, data: Data) -> Result:
         dead_letter = self._unchanged(data)
         edited = Edited(data["content"], data["headers"])
-        body = self._content(dead_letter, data).body
+        is_payload_changed = self._new_text(dead_letter, data) != _as_text(dead_letter)
         author, row = Author(self.user_name, self.reason), dead_letter.row
         record = BulkRecord(
             author, "redrive", row["original_topic"], row["failed_group"], id=row["original_id"], edited=True
         )
         offset = bulk_redrive.edit(conf.database(), dead_letter, edited, record)
-        text = CHANGED[body != bytes(dead_letter.row["payload"]), edited.headers != _headers(dead_letter)]
+        text = CHANGED[is_payload_changed, edited.headers != _headers(dead_letter)]
         return Result(
             f"{text % _names(dead_letter)} {successor(offset)}".rstrip(),
             logged=differences.logged(dead_letter, edited),
             url=None if offset is None else allowed_url(self.request, "message_change", offset),
         )
+
+    def _new_text(self, dead_letter: DeadLetterRow, data: Data) -> tuple[str, str]:
+        """Return the new payload as ``_as_text`` returns the old one. White space between JSON values is no change."""
+        body = self._content(dead_letter, data).body
+        return payload_text.as_text(body, data["how"] != payload_text.JSON_TEXT)
 
     def subject(self, data: Data) -> Subject:
         return Subject(DeadLetter, str(data["offset"]), _("Dead letter %(id)s") % {"id": data["offset"]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, cast
@@ -23,7 +23,7 @@ from ...browse import bulk_redrive, dead_letters
 from ...models import DeadLetter
 from ...policy.dead_letter_filter import DeadLetterQuery
 from ...service import bulk_work
-from ...service.actions import Author, BulkRecord
+from ...service.actions import ADMIN, Author, BulkRecord
 from ..base.display import Text, duration
 from ..base.operations import Data, Operation, Plan, Result, Subject
 from ..base.urls import allowed_url, page_url
@@ -85,8 +85,8 @@ class PurgeMatchingForm(MatchingForm):
 class DeadLetterOperation(Operation):
     """An operation on dead letters.
 
-    ``redrives``: redrive them to their groups; otherwise delete them. ``of_group``: the number for one group. ``done``
-    and ``done_so_far``: the results of the last step, and of a step before it.
+    ``redrives``: redrive them to their groups; otherwise delete them. ``of_group``: the consequence for one group, with
+    its count. ``done`` and ``done_so_far``: the results of the last step, and of an earlier step.
     """
 
     redrives: ClassVar[bool]
@@ -169,6 +169,9 @@ class DeadLetterOperation(Operation):
         count, total = run.progress
         more = run.position is not None
         return Result(self.message(run, data), more=more, count=count, total=total, carried=asdict(run))
+
+    def stopped(self, data: Data, carried: Mapping[str, Any]) -> None:
+        self.record(Author(self.user_name, self.reason, ADMIN), Run(**carried), data).end(conf.database())
 
     def record(self, author: Author, run: Run, data: Data) -> BulkRecord:
         """Return the record of the operation. It has the changes of the previous steps."""
@@ -265,7 +268,7 @@ def _left_out(group: str, count: int) -> str:
 def _speed(chosen: dead_letters.Count, rate: int | None) -> str:
     """Return the sentence about the rate, and the time that the operation takes at this rate."""
     if not rate:
-        return _("As fast as possible. To go gently, set a maximum of messages per second.")
+        return _("As fast as possible. To limit the load, set a maximum number of messages per second.")
     values = {"rate": f"{rate:,}", "time": duration(timedelta(seconds=math.ceil(chosen.number / rate)))}
     if chosen.is_more:
         return _("At most %(rate)s messages per second: it takes more than %(time)s.") % values

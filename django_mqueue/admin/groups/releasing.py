@@ -105,7 +105,8 @@ def _question(data: Data, leases: int, owners: list[str]) -> str:
 
 def _consequences(topic: str, group: str, owners: list[str], partitions: set[str]) -> list[str]:
     using = conf.database()
-    found = group_progress.deliveries(topic, group, limit=DELIVERIES_READ, using=using)
+    subscriber = owners[0] if len(owners) == 1 else None
+    found = group_progress.deliveries(topic, group, subscriber=subscriber, limit=DELIVERIES_READ, using=using)
     in_flight = [one for one in found.deliveries if one.partition in partitions and not one.is_orphan]
     alive = {one.name for one in numbers.subscribers(topic, group, using=using) if one.status == "alive"}
     texts = [_("Other subscribers can take the partitions at once. A release cannot be undone.")]
@@ -123,8 +124,10 @@ def _consequences(topic: str, group: str, owners: list[str], partitions: set[str
                 " refused."
             ),
         ]
-    else:
+    elif not found.more:
         texts.append(_("No messages are in flight."))
+    if found.more:
+        texts.append(_("Not all messages in flight were read: there may be more in these partitions."))
     if any(one.alone for one in in_flight):
         texts.append(_("A quarantined message counts as failed once more."))
     for name in owners:
@@ -158,11 +161,13 @@ def _message(data: Data, released: Released) -> str:
         sentences.append(text % {"keys": listed([_key(one) for one in released.locked])})
     if changed := len(released.changed):
         text = ngettext(
-            "%(count)s lease has a new subscriber.", "%(count)s leases have new subscribers.", changed
+            "%(count)s lease was freed or taken by another subscriber meanwhile.",
+            "%(count)s leases were freed or taken by other subscribers meanwhile.",
+            changed,
         )
         sentences.append(text % {"count": f"{changed:,}"})
     return " ".join(sentences) or _(
-        "Nothing was released: the subscribers that the page showed held nothing."
+        "Nothing was released: these subscribers no longer hold the leases that the page showed."
     )
 
 
@@ -170,11 +175,11 @@ def _released(subscriber: str, partitions: Sequence[str]) -> str:
     if len(partitions) == 1:
         text = _("1 lease was released: %(key)s.")
         if subscriber:
-            text = _("1 lease was released of %(subscriber)s: %(key)s.")
+            text = _("1 lease of %(subscriber)s was released: %(key)s.")
     elif subscriber:
         text = ngettext(
-            "%(count)s lease was released of %(subscriber)s.",
-            "%(count)s leases were released of %(subscriber)s.",
+            "%(count)s lease of %(subscriber)s was released.",
+            "%(count)s leases of %(subscriber)s were released.",
             len(partitions),
         )
     else:

@@ -20,7 +20,7 @@ from ...models import DeliveryState
 from ...policy import names
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ...policy.outcomes import DEAD_LETTERED, HANDLED, REMOVED
-from ..base.display import EMPTY, badge, cell, first_line, printable, quiet
+from ..base.display import EMPTY, badge, cell, first_line, problem_text, quiet
 from ..base.forms import Moment
 from ..base.jobs import backends
 from ..base.urls import NAVIGATION, allowed_url, page_url
@@ -87,7 +87,7 @@ class Jobs(QueueView):
             try:
                 found = self._found(form.cleaned_data)
             except (NotRegistered, ValueError) as problem:
-                form.add_error(None, printable(str(problem)))
+                form.add_error(None, problem_text(problem))
         if found is not None:
             results = self._results(found)
             rows = [self._row(shown(self.request, job), results.get(job.offset)) for job in found]

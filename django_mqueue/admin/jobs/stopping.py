@@ -44,10 +44,12 @@ class StopJob(Operation):
                 if backend.cancel(data["id"]):
                     return Result(_("Job %(id)s is cancelled.") % data)
                 if backend.stop(data["id"]):
-                    return Result(_("Job %(id)s is asked to stop.") % data)
+                    return Result(_("Job %(id)s is cancelled or asked to stop.") % data)
             except TaskResultDoesNotExist:
                 continue
-            raise Refused(_("The job has ended. Nothing was changed."))
+            raise Refused(
+                _("The job has ended, or another transaction keeps it locked. Nothing was changed.")
+            )
         raise Refused(_("There is no such job. It may have been deleted."))
 
     def subject(self, data: Data) -> Subject:

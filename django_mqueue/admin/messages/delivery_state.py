@@ -78,6 +78,8 @@ class DeliveryStateAdmin(GroupTable):
         leading = {name: value for name, value in given.items() if name != FROM_OFFSET}
         if not leading:
             return super().narrow(queryset, given)
+        if "consumer_group" not in given and given.keys() != {"topic"}:
+            return super().narrow(queryset, given)
         if "consumer_group" not in given:
             found = Found(queryset.model, super().narrow(queryset, given).query, queryset.db)
             found.keys = search.states_of_topic(queryset.db, given["topic"], LIMIT + 1)

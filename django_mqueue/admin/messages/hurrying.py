@@ -60,7 +60,12 @@ class HurryMessage(Operation):
             why=self.reason,
         )
         if not moved:
-            raise Refused(_("The message was already due. Nothing was changed."))
+            raise Refused(
+                _(
+                    "Nothing was changed: a worker has received the message meanwhile, or another transaction has"
+                    " locked it."
+                )
+            )
         text = _(
             "Message %(offset)s of topic %(topic)s is due now, as the next message of its key for group %(group)s."
         )

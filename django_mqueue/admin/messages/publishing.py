@@ -27,7 +27,7 @@ from ...policy.durations import due_of
 from ...policy.ids import uuid7
 from ...service import publish
 from ...store import offsets
-from ..base.display import Text, printable, time_of
+from ..base.display import Text, printable, problem_text, time_of
 from ..base.forms import Moment
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url, may
@@ -136,7 +136,7 @@ class PublishForm(forms.Form):
             self.add_error(word if word in self.fields else None, printable(str(problem)))
             return
         if outgoing.group is not None and not is_registered(conf.database(), given["topic"], outgoing.group):
-            self.add_error("group", printable(str(NotRegistered(given["topic"], outgoing.group))))
+            self.add_error("group", problem_text(NotRegistered(given["topic"], outgoing.group)))
         given["outgoing"] = outgoing
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from django import forms
@@ -110,7 +111,7 @@ class RescheduleMessage(_ScheduledOperation):
             "offset": data["offset"], "topic": found.topic, "new": local_time(data["at"]),
             "time": local_time(found.message.available_at),
         }  # fmt: skip
-        is_past = data["at"] <= timezone.now()
+        is_past = data["at"] <= datetime.now(UTC)
         warnings = [_("This time is in the past: the message is due at once.")] if is_past else []
         return Plan(what, warnings=warnings, button=_("Reschedule"))
 

@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, connections
 from django.utils import translation
@@ -17,6 +18,8 @@ from ...exceptions import MQueueError
 
 class Command(BaseCommand):
     help = "Commands for operators of the message queue."
+    requires_system_checks: list[str] = []
+    """None: what another app's check finds must not stop an operator. The verb doctor makes the queue's own checks."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parts = parser.add_subparsers(dest="part", required=True, metavar="VERB")
@@ -45,11 +48,11 @@ class Command(BaseCommand):
                 raise Refused(f"--database {options['database']!r} is no entry of DATABASES")
             with translation.override(None):  # One language for people and monitoring.
                 VERBS[options["part"]].run(options, output)
-        except (Refused, MQueueError, TypeError, ValueError, OverflowError) as error:
+        except (Refused, MQueueError, ImproperlyConfigured, TypeError, ValueError, OverflowError) as error:
             output.problem(str(error))
             cause = error
         except Error as error:
-            output.problem(f"the database refused: {error}")
+            output.problem(f"database error: {error}")
             cause = error
         output.end()
         if output.problems:

@@ -25,13 +25,13 @@ def group_figures(using: str, pairs: Sequence[Pair], exact: int | None = None) -
     if not pairs:
         return {}
     with session.migration_errors(using):
-        return _Groups(using, pairs, exact or cap_for(len(pairs))).figures()
+        return _Groups(using, pairs, exact).figures()
 
 
 class _Groups:
-    def __init__(self, using: str, pairs: Sequence[Pair], cap: int) -> None:
+    def __init__(self, using: str, pairs: Sequence[Pair], exact: int | None) -> None:
         self.using, self.pairs, self.now = using, pairs, group_rows.now_ms(using)
-        self.row_cap = row_cap(len(pairs))
+        self.row_cap = exact or row_cap(len(pairs))
         topics, groups = sorted({topic for topic, _ in pairs}), sorted({group for _, group in pairs})
         self.registered = group_positions.registrations(using, topics, groups)
         unknown = [pair for pair in pairs if pair not in self.registered]
@@ -45,7 +45,7 @@ class _Groups:
             for pair in pairs
             if pair in self.registered and pair not in self.removing
         }
-        self.backlogs = backlogs(using, starts, cap)
+        self.backlogs = backlogs(using, starts, exact or cap_for(len(pairs)))
         self.scheduled = bounded_counts.targets(
             using, [scheduled_topic(topic) for topic in topics], self.row_cap + 1
         )

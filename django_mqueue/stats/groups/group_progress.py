@@ -74,6 +74,8 @@ def partitions(
         rows = _progress(alias, topic, group, registration.start, found[:limit])
     if expired:
         rows = [one for one in rows if one.lease == EXPIRED]
+    if subscriber is not None:
+        rows = [one for one in rows if one.owner == subscriber]
     return PartitionPlaces(tuple(rows), found[limit - 1] if len(found) > limit else None)
 
 

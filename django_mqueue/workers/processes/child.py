@@ -111,17 +111,20 @@ def run(
     report = _report(runner, watch, asked, recycling)
     tracing.flush()
     instruments.flush()
-    with suppress(OSError):  # The supervisor may have ended.
-        reports.send(report)
+    if report is not None:
+        with suppress(OSError):  # The supervisor may have ended.
+            reports.send(report)
     if runner.hanging:  # Python would wait for some of their threads.
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(0 if report else 1)
+    if report is None:
+        sys.exit(1)
 
 
-def _report(runner: Runner, watch: Watch, asked: threading.Event, recycling: Recycling) -> Report:
-    """Run the worker. Exceptions that a new process may not meet are logged, and end this process."""
+def _report(runner: Runner, watch: Watch, asked: threading.Event, recycling: Recycling) -> Report | None:
+    """Run the worker. An exception that a new process may not meet is logged, and there is no report."""
 
     def report(end: Literal["done", "stopped", "recycled", "hanging", "failed"], reason: str) -> Report:
         return Report(end, reason, runner.counts, runner.started, runner.left)
@@ -135,7 +138,7 @@ def _report(runner: Runner, watch: Watch, asked: threading.Event, recycling: Rec
         return report("failed", str(error))
     except Exception:
         logger.exception("worker process failed")
-        sys.exit(1)
+        return None
     if recycling.max_messages is not None and runner.started >= recycling.max_messages:
         return report("recycled", f"handled {runner.started} messages")
     if watch.memory_used:

@@ -223,7 +223,8 @@ class Supervisor:
             reason = _in_words(code) if report is None else report.reason
             delay = slot.backoff.wait_after(lived)
             slot.start_at = time.monotonic() + delay
-            then = "" if self._stopping else f"; another starts in {delay:.1f} s"
+            is_last = self._stopping or slot.start_at >= self._deadline
+            then = "" if is_last else f"; another starts in {delay:.1f} s"
             logger.error(
                 "worker process died: %s: %s%s", who, reason, then, extra=_fields("worker_died", slot)
             )

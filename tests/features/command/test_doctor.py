@@ -130,7 +130,7 @@ def test_an_account_with_few_privileges(failing: Failing, mqueue_json: Json) -> 
         as_publisher = mqueue_json("doctor", "--account", "publisher")
     (lacks,) = [one for one in about(document, "privileges") if one["severity"] == "error"]
     assert "DELETE on queue_partition_leases" in lacks["what"]
-    assert "has all that a publisher needs" in lacks["why"]
+    assert "is sufficient for the kind publisher" in lacks["why"]
     assert re.search(
         r"GRANT SELECT, UPDATE, DELETE ON queue_messages TO 'mq_publisher'@'.+?';", lacks["repair"]
     )
@@ -187,7 +187,7 @@ def test_leases_that_nobody_renews(mqueue_json: Json) -> None:
     subscribe("orders", "billing")
     LeaseFactory(topic="orders", lease_renewed_at=database_ms() - 3_600_000)
     found = the(mqueue_json("doctor"), "leases")
-    assert "worker-1 has not renewed leases of group billing on orders for 1 h: 1" in found["what"]
+    assert "worker-1 has not renewed 1 lease of group billing on orders for 1 h" in found["what"]
     assert "no other worker of the group is alive" in found["why"]
 
 

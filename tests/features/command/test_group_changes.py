@@ -110,3 +110,26 @@ def test_release(mqueue_json: Json) -> None:
 def test_errors_name_the_cause(mqueue: Run, arguments: tuple[str, ...], text: str) -> None:
     with pytest.raises(CommandError, match=text):
         mqueue(*arguments)
+
+
+def test_pausing_a_mistyped_topic_is_a_problem(mqueue: Run) -> None:
+    subscribe("orders", "billing")
+    with pytest.raises(CommandError, match=r"topic 'odrers' is unknown: .* Similar names: orders$"):
+        mqueue("pause", "odrers")
+
+
+def test_a_lease_of_another_subscriber_is_not_listed(mqueue_json: Json) -> None:
+    publish("orders", 1, key="k")
+    with Subscription("orders", "billing", name="w1") as subscription:
+        assert len(subscription.poll()) == 1
+        of = ("leases", "orders", "billing", "--partition", "k")
+        assert [row["subscriber"] for row in mqueue_json(*of, "--subscriber", "w1")["leases"]] == ["w1"]
+        assert mqueue_json(*of, "--subscriber", "w2")["leases"] == []
+
+
+def test_a_long_key_is_printed_whole(mqueue: Run) -> None:
+    """It can be copied into another command."""
+    key = "k" * 255
+    publish("orders", 1, key=key)
+    subscribe("orders", "billing")
+    assert mqueue("leases", "orders", "billing").count("k") == len(key)

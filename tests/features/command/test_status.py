@@ -14,12 +14,12 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
-from django_mqueue import OutgoingMessage, pause, publish, publish_many, resume, subscribe
+from django_mqueue import OutgoingMessage, Subscription, pause, publish, publish_many, resume, subscribe
 from django_mqueue.models import Message
 from tests.factories import DeadLetterFactory
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.own_server import OwnServer
-from tests.support.subscribers import QUICK
+from tests.support.subscribers import QUICK, poll_until
 
 from .conftest import Run
 
@@ -146,7 +146,7 @@ def test_dead_letters_are_counted_up_to_the_limit_of_the_option(mqueue_json: Jso
     dead = {row["topic"]: row["dead"] for row in mqueue_json("status", "--no-rates")["topics"]}
     assert dead[TOPIC] == {"value": 1_000, "how": "at_least"}
     mqueue("status", "--no-rates", "--fail-if-dead", "1051")
-    with pytest.raises(CommandError, match="it has 1,050 dead letters; the limit is below 1050"):
+    with pytest.raises(CommandError, match="it has 1,050 dead letters, which is not below 1050"):
         mqueue("status", "--no-rates", "--fail-if-dead", "1050")
     with pytest.raises(CommandError, match="must be below 10000, not 20000"):
         mqueue("status", "--fail-if-dead", "20000")
@@ -272,3 +272,10 @@ def test_top_survives_a_database_that_goes_away(own_server: OwnServer) -> None:
     call_command("mqueue", "top", "--interval", "0.05", "--database", "own", stdout=Screen(react))
     assert steps == ["killed", "started", "back"]
     connections["own"].close()
+
+
+def test_a_dead_letter_topic_without_a_group_is_known(mqueue_json: Json) -> None:
+    with Subscription("orders", "billing") as subscription:
+        publish("orders", 1)
+        poll_until(subscription, 1)[0].reject("no")
+    assert [row["topic"] for row in mqueue_json("status", "orders_dlq")["topics"]] == ["orders_dlq"]

@@ -20,6 +20,7 @@ from django_mqueue import (
     publish,
     publish_many,
     redrive,
+    reset,
     subscribe,
 )
 from django_mqueue.browse import finding
@@ -265,7 +266,7 @@ def test_messages_that_are_not_there(mqueue: Run) -> None:
         match=r"topic 'audit' has no message with id 'a'. Search all topics: manage.py mqueue find",
     ):
         mqueue("why", "audit", "--id", "a")
-    with pytest.raises(CommandError, match="give an offset or --id"):
+    with pytest.raises(CommandError, match="give either an offset or --id"):
         mqueue("why", TOPIC)
     assert "Id: a" in mqueue("why", TOPIC, "--id", "a")
 
@@ -322,3 +323,45 @@ def test_statements_do_not_grow_with_groups_partitions_or_backlog(mqueue_json: J
     assert cost(last) == few
     (message,) = mqueue_json("why", TOPIC, last)["messages"]
     assert "1,000+ earlier messages" in " ".join(message["explanations"][0]["sentences"])
+
+
+def test_after_a_reset_a_dead_letter_is_delivered_again(why: Why, worker: Subscription) -> None:
+    offset = publish(TOPIC, 1, key="k").offset
+    poll_until(worker, 1)[0].reject("no")
+    settle(worker)
+    worker.close()
+    reset(TOPIC, GROUP, "earliest")
+    text, helps = why(offset)[GROUP]
+    assert "dead letter" not in text
+    assert text.startswith("Not delivered yet.")
+    assert helps is None or "redrive" not in helps
+
+
+def test_an_earlier_copy_is_no_redrive(why: Why, worker: Subscription) -> None:
+    publish(TOPIC, 1, key="k")
+    for _ in range(2):
+        poll_until(worker, 1)[0].reject("no")
+        settle(worker)
+        assert redrive(TOPIC, group=GROUP) == 1
+    (last,) = poll_until(worker, 1)
+    last.reject("no")
+    settle(worker)
+    Message.objects.filter(topic=f"{TOPIC}_dlq").delete()
+    text, _ = why(last.offset)[GROUP]
+    assert "The redriven message is" not in text
+
+
+def test_the_first_message_of_a_strict_key_is_held(why: Why) -> None:
+    subscribe(TOPIC, GROUP)
+    first, second = (publish(TOPIC, number, key="k").offset for number in range(2))
+    hold(TOPIC, group=GROUP, offset=first)
+    assert f"An operator holds message {first}." in why(second)[GROUP][0]
+
+
+def test_a_group_of_dead_letters_gets_commands_for_their_topic(why: Why, worker: Subscription) -> None:
+    publish(TOPIC, 1, key="k")
+    poll_until(worker, 1)[0].reject("no")
+    settle(worker)
+    subscribe(f"{TOPIC}_dlq", "clerk")
+    (dead,) = Message.objects.filter(topic=f"{TOPIC}_dlq")
+    assert why(dead.pk, topic=f"{TOPIC}_dlq")["clerk"][1] == f"manage.py runconsumer {TOPIC}_dlq:clerk"

@@ -133,3 +133,17 @@ def test_the_newest_of_all_topics() -> None:
     for start in ("x", '["newest of all"]', '["newest of all","1"]', '["newest",1]'):
         with pytest.raises(ValueError, match="start must be the value of next"):
             message_search.newest_of_all("default", limit=1, start=start, payload_limit=1)
+
+
+def test_a_filter_that_matches_nothing_reads_no_more_payloads_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each step of the search fits into one read of payloads."""
+    monkeypatch.setattr(message_search, "READ_BYTES", 10_000)
+    monkeypatch.setattr(message_search, "CHUNK", 4)
+    for n in range(30):
+        publish(TOPIC, {"n": n, "pad": "x" * 1_000}, key="k")
+    page = messages(TOPIC, payload__n=29)
+    assert list(page) == []
+    assert page.next is not None
+    assert page.scanned == 12

@@ -11,8 +11,9 @@ from django.test import override_settings
 
 from django_mqueue import NotRegistered, Subscription, publish, subscribe
 from django_mqueue import scheduled as scheduled_messages
+from django_mqueue.browse import operations
 from django_mqueue.inspect import delay, hold, messages, redeliver, send_to_front, unhold
-from django_mqueue.models import DeliveryState, PartitionLease
+from django_mqueue.models import DeliveryState, Message, PartitionLease
 from django_mqueue.service.actions import recent
 from tests.support.subscribers import (
     QUICK,
@@ -159,3 +160,32 @@ def test_bad_arguments_change_nothing() -> None:
         hold(TOPIC, group=GROUP, colour="red")
     assert list(DeliveryState.objects.values()) == before
     assert PartitionLease.objects.count() == 4
+
+
+def test_each_waiting_message_is_held_and_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new due time moves a message ahead of the search, which follows due times."""
+    monkeypatch.setattr(operations, "CHUNK", 3)
+    with Subscription(TOPIC, GROUP) as subscription:
+        published(*range(6))
+        for delivery in poll_until(subscription, 6):
+            delivery.nack(delay=100)
+    assert hold(TOPIC, group=GROUP, key="k", dry_run=True) == 6
+    assert hold(TOPIC, group=GROUP, key="k") == 6
+    assert sorted(held()) == [*range(6)]
+    assert recent(TOPIC)[0].details["messages_in_all"] == 6
+
+
+def test_the_attempts_of_a_redelivered_retry_start_at_one() -> None:
+    """The retry was parked, and came back into the log with its attempts."""
+    with Subscription(TOPIC, GROUP) as subscription:
+        published(1)
+        poll_until(subscription, 1)[0].nack(error="busy", delay=7200)
+        settle(subscription)
+        Message.objects.filter(topic=f"{TOPIC}_scheduled").update(available_at=1)
+        (retry,) = poll_until(subscription, 1)
+        assert retry.attempt == 2
+        retry.ack()
+        settle(subscription)
+        assert redeliver(TOPIC, group=GROUP, offset=retry.offset) == 1
+        (again,) = poll_until(subscription, 1)
+    assert (again.payload, again.attempt, again.last_error) == (1, 1, "")

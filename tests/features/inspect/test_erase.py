@@ -139,3 +139,27 @@ def test_it_needs_a_selection() -> None:
         erase()
     with pytest.raises(TypeError, match="needs a selection"):
         erase(topic=TOPIC)
+
+
+@pytest.mark.parametrize("argument", ["group", "status", "before", "kind", "offset"])
+def test_an_argument_that_would_not_select_messages_is_refused(argument: str) -> None:
+    published("1")
+    with pytest.raises(TypeError, match=f"erase does not take {argument}: give key"):
+        erase(topic=TOPIC, **{argument: GROUP})  # type: ignore[arg-type]
+    assert Message.objects.exists()
+
+
+def test_dead_letters_that_a_group_consumes_are_found_once() -> None:
+    subscribe(f"{TOPIC}_dlq", "clerk")
+    with Subscription(TOPIC, GROUP) as subscription:
+        published("1")
+        poll_until(subscription, 1)[0].reject("no")
+    assert [(one.topic, one.found) for one in erase(key="k", dry_run=True)] == [
+        (TOPIC, 1),
+        (f"{TOPIC}_dlq", 1),
+    ]
+    assert [(one.topic, one.deleted, one.left) for one in erase(key="k")] == [
+        (TOPIC, 1, 0),
+        (f"{TOPIC}_dlq", 1, 0),
+    ]
+    assert not Message.objects.filter(partition_key="k").exists()

@@ -10,6 +10,7 @@ from django.test import override_settings
 from django_mqueue import Subscription, pause, publish, subscribe
 from django_mqueue.inspect import Hold, holds, subscribers
 from django_mqueue.models import Message, Offset, PartitionLease, SubscriberHeartbeat
+from django_mqueue.store.queries import message_pages
 from tests.factories import HeartbeatFactory, LeaseFactory
 from tests.support.processes import database_ms
 from tests.support.subscribers import poll_until, settle
@@ -160,3 +161,10 @@ def test_members_with_what_they_have() -> None:
     assert (gone.status, gone.partitions, gone.busy_since) == ("left", 0, None)
     assert gone.left_at is not None
     assert (silent.status, silent.partitions, silent.in_flight.value) == ("silent", 1, 0)
+
+
+def test_the_oldest_message_is_deleted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    subscribe(TOPIC, GROUP)
+    publish_long_ago()
+    monkeypatch.setattr(message_pages, "log_page", lambda *arguments, **options: [])
+    assert [one.reason for one in holds(TOPIC)] == ["no_collector"]

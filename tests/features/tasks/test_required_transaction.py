@@ -7,6 +7,7 @@ from django.db import transaction
 from django.test import override_settings
 
 from django_mqueue import NoTransaction
+from django_mqueue.tasks import enqueue_group
 from django_mqueue.tasks.backend import Call
 from django_mqueue.testing import perform_job
 from tests.support.processes import FAST
@@ -68,3 +69,13 @@ def test_hooks_are_enqueued_as_before() -> None:
         result = jobs.has_hooks.enqueue(0)
     work()
     assert ("hook", result.id) in jobs.seen
+
+
+@override_settings(MQUEUE=REQUIRED)
+def test_a_group_is_enqueued_in_a_transaction_only() -> None:
+    calls: list[Call] = [(jobs.add, [1, 2], {})]
+    with statements() as seen, pytest.raises(NoTransaction, match=r"topic 'tasks\.default'"):
+        enqueue_group(calls, (jobs.adds_up, [1], {}))
+    assert seen == []
+    with transaction.atomic():
+        enqueue_group(calls, (jobs.adds_up, [1], {}))

@@ -240,3 +240,11 @@ def test_a_key_that_is_no_string() -> None:
     with pytest.raises(TypeError, match="the key of a unique job must be a string, not int"):
         jobs.numbered.enqueue(7)
     assert Message.objects.count() == 0
+
+
+def test_the_other_backend_of_a_queue_finds_the_job() -> None:
+    both = {**tasks(), "second": tasks()["default"]}
+    with override_settings(TASKS=both):
+        first = jobs.refresh_prices.enqueue("tea")
+        second = jobs.refresh_prices.using(backend="second").enqueue("tea")
+        assert (second.id, second.backend) == (first.id, "default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -12,11 +13,11 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_mqueue import MQueueError
 from django_mqueue.tasks import await_result, wait_for_result, waiting
-from django_mqueue.tasks.compat import TaskResult, TaskResultStatus
+from django_mqueue.tasks.compat import TaskResultStatus
 from django_mqueue.testing import drain
 from tests.support.transactions import Background
 
@@ -33,8 +34,8 @@ def worker_after_two_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     reads, twice = [0], threading.Event()
     pauses = waiting._pauses
 
-    def counted(result: TaskResult[Any], timeout: float) -> Iterator[float]:
-        for pause in pauses(result, timeout):
+    def counted(timeout: float) -> Iterator[float]:
+        for pause in pauses(timeout):
             reads[0] += 1
             if reads[0] == 3:
                 twice.set()
@@ -87,3 +88,17 @@ def test_an_impossible_timeout_is_an_error(timeout: Any) -> None:
     result = jobs.add.enqueue(1, 2)
     with pytest.raises((TypeError, ValueError), match="timeout"):
         wait_for_result(result, timeout)
+
+
+def test_a_program_with_an_open_connection_can_await() -> None:
+    """The connection of the main thread must not be used in the event loop."""
+    result = jobs.add.enqueue(1, 2)
+    connection.ensure_connection()
+    with pytest.raises(TimeoutError):
+        asyncio.run(await_result(result, 0.01))
+
+
+def test_awaiting_inside_a_transaction_is_an_error_too() -> None:
+    result = jobs.add.enqueue(1, 2)
+    with transaction.atomic(), pytest.raises(MQueueError, match="inside a transaction"):
+        async_to_sync(await_result)(result, 0.01)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import transaction
 
-from django_mqueue import Reject, Subscription, redrive, reschedule, reset
+from django_mqueue import Reject, Subscription, publish, redrive, reschedule, reset
+from django_mqueue.models import Message
 from django_mqueue.testing import drain, published
 from django_mqueue.worklists import ItemChanged, WorkItem, Worklist, automation
+from tests.factories import DeliveryStateFactory
 from tests.support.shop.models import Sale
 
 from .conftest import Declare
@@ -135,3 +138,30 @@ def test_a_message_that_was_redriven_makes_no_second_item(declare: Declare) -> N
     drain()
     assert refunded() == [10]
     assert WorkItem.objects.count() == 1
+
+
+def test_the_last_failure_of_an_earlier_version_changes_nothing(declare: Declare) -> None:
+    """The item was changed meanwhile, and has a new message."""
+    declare(max_attempts=1)
+    item = an_item(50)
+    WorkItem.objects.filter(pk=item.pk).update(state="automated", is_automated=True)
+    offset = published_step(f"work {item.pk} {item.version}")
+    WorkItem.objects.filter(pk=item.pk).update(version=item.version + 1)
+    with transaction.atomic():
+        automation.after_failure(item.rules, "default", offset, is_final=True)
+    item.refresh_from_db()
+    assert item.state == "automated"
+    WorkItem.objects.filter(pk=item.pk).update(version=item.version - 1)
+    with transaction.atomic():
+        automation.after_failure(item.rules, "default", offset, is_final=True)
+    item.refresh_from_db()
+    assert item.state == "unassigned"
+
+
+def published_step(id: str) -> int:
+    """Publish a message of the worklist that is in flight. Return its offset."""
+    row = Message.objects.get(pk=publish("worklist.refunds", {}, id=id).offset)
+    DeliveryStateFactory(
+        consumer_group=row.topic, topic=row.topic, partition_key=row.partition_key, message_offset=row.pk
+    )
+    return row.pk

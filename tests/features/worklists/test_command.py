@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
 from django_mqueue import Topic
 from django_mqueue.service import topics
-from django_mqueue.worklists import WorkItem, Worklist
+from django_mqueue.worklists import WorkItem, Worklist, figures
 
 from .conftest import Declare
 from .lists import an_item, newest, refunded, steps_of, team, user
@@ -112,3 +114,14 @@ def test_errors(refunds: type[Worklist], arguments: list[str], error: str) -> No
     user("ann", "take")
     with pytest.raises(CommandError, match=error):
         mqueue(*arguments)
+
+
+def test_a_limit_above_the_count_counts_as_the_count(
+    refunds: type[Worklist], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Overdue items are counted up to a limit."""
+    monkeypatch.setattr(figures, "COUNTED", 1)
+    item = an_item()
+    WorkItem.objects.filter(pk=item.pk).update(due_at=timezone.now() - timedelta(hours=1))
+    with pytest.raises(CommandError, match=r"1\+ items of refunds are overdue"):
+        mqueue("figures", "refunds", "--fail-if-overdue", "20000")

@@ -18,8 +18,9 @@ from tests.support.runner.outcome import Outcome
 from tests.support.runner.servers import Server, server
 from tests.support.runner.static import static_checks
 
-PROCESSES = 2
-"""The number of pytest processes in each lane, each with a private server. Tests wait more than they compute."""
+PROCESSES, MAIN_PROCESSES = 2, 3
+"""The number of pytest processes in each lane, each with a private server. Tests wait more than they compute. The main
+lane has the most tests."""
 
 Work = Callable[[Path | None], Outcome]
 """A lane to run. Its argument is the file for its output, or None for the terminal."""
@@ -30,7 +31,7 @@ def outcomes_of(options: Options) -> list[Outcome]:
     if options.quick:
         main = Lane("quick", running(), folders=QUICK, processes=PROCESSES)
     elif options.everything:
-        main = Lane("main", running(), folders=ALL, processes=PROCESSES)
+        main = Lane("main", running(), folders=ALL, processes=MAIN_PROCESSES)
     else:
         main = Lane("chosen", running(), spark=options.spark)
     python = main.environment.ensure()
@@ -60,8 +61,9 @@ def _tracks(main: Lane, servers: list[Server], options: Options) -> list[list[Wo
     share the slow tests. With ``--full``, the last server also runs all folders.
     """
     first, last = servers[0], servers[-1]
-    spark = replace(main, name="spark", folders=(), spark=True)
-    internal = replace(main, name="second", folders=ALL if options.full else INTERNAL, once=False)
+    spark = replace(main, name="spark", folders=(), spark=True, processes=PROCESSES)
+    folders = ALL if options.full else INTERNAL
+    internal = replace(main, name="second", folders=folders, once=False, processes=PROCESSES)
     if len(servers) > 1:
         main, internal = replace(main, half=0), replace(internal, half=1)
     one: list[Work] = [partial(run_lane, main, first, options)]
