@@ -8,8 +8,10 @@ from django.contrib.auth.models import Group, Permission, User
 
 from django_mqueue import Message, publish
 from django_mqueue.models import DeadLetter
+from django_mqueue.models import Message as Row
 from django_mqueue.testing import drain
 from django_mqueue.worklists import WorkItem, Worklist
+from tests.factories import DeliveryStateFactory
 from tests.support.shop.models import Sale
 
 SOURCE = "refund-requests"
@@ -81,3 +83,12 @@ def steps_of(item: WorkItem) -> list[str]:
 def dead_reason(topic: str = SOURCE) -> str:
     """Return the error of the only dead letter of a topic."""
     return str(DeadLetter.objects.get(topic=f"{topic}_dlq").last_error)
+
+
+def published_step(id: str) -> int:
+    """Publish a message of the worklist that is in flight. Return its offset."""
+    row = Row.objects.get(pk=publish("worklist.refunds", {}, id=id).offset)
+    DeliveryStateFactory(
+        consumer_group=row.topic, topic=row.topic, partition_key=row.partition_key, message_offset=row.pk
+    )
+    return row.pk

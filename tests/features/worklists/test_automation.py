@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_mqueue import Reject, Subscription, publish, redrive, reschedule, reset
-from django_mqueue.models import Message
+from django_mqueue import Reject, Subscription, redrive, reschedule, reset
 from django_mqueue.testing import drain, published
 from django_mqueue.worklists import ItemChanged, WorkItem, Worklist, automation
-from tests.factories import DeliveryStateFactory
 from tests.support.shop.models import Sale
 
 from .conftest import Declare
-from .lists import SOURCE, an_item, calls, fails, newest, refunded, request, steps_of, user
+from .lists import SOURCE, an_item, calls, fails, newest, published_step, refunded, request, steps_of, user
 
 pytestmark = pytest.mark.django_db
 
@@ -156,12 +154,3 @@ def test_the_last_failure_of_an_earlier_version_changes_nothing(declare: Declare
         automation.after_failure(item.rules, "default", offset, is_final=True)
     item.refresh_from_db()
     assert item.state == "unassigned"
-
-
-def published_step(id: str) -> int:
-    """Publish a message of the worklist that is in flight. Return its offset."""
-    row = Message.objects.get(pk=publish("worklist.refunds", {}, id=id).offset)
-    DeliveryStateFactory(
-        consumer_group=row.topic, topic=row.topic, partition_key=row.partition_key, message_offset=row.pk
-    )
-    return row.pk

@@ -9,13 +9,19 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from django.db import transaction
 
+from django_mqueue.protocol.consumer_state import Options
+from django_mqueue.protocol.events import EventQueue
+from django_mqueue.protocol.subscriber import Subscriber
+from django_mqueue.protocol.tailer import Tailer
 from django_mqueue.testing import drain
-from django_mqueue.worklists import ItemChanged, WorkItem, Worklist
+from django_mqueue.worklists import ItemChanged, WorkItem, Worklist, automation
 from tests.protocol.interleavings.sides import waits
 from tests.protocol.interleavings.steps import COMMIT, Stopped
+from tests.support.transactions import HeldTransaction
 
-from .lists import SOURCE, an_item, calls, newest, refunded, request, steps_of, user
+from .lists import SOURCE, an_item, calls, newest, published_step, refunded, request, steps_of, user
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -93,3 +99,22 @@ def test_a_comment_conflicts_with_no_step(refunds: type[Worklist]) -> None:
     with Stopped(partial(item.take, by=user("ann", "take")), COMMIT) as step:
         waits(step, partial(seen.comment, "hello"))
     assert sorted(steps_of(item)) == ["commented", "created", "taken"]
+
+
+def test_the_end_of_a_last_attempt_waits_for_no_locked_item(refunds: type[Worklist]) -> None:
+    """The handler that hangs holds the item's row. The worker's loop must rest, and not end."""
+    item = an_item(50)
+    WorkItem.objects.filter(pk=item.pk).update(state="automated")
+    offset = published_step(f"work {item.pk} {item.version}")
+    tailer = Tailer("default", EventQueue())
+    subscriber = Subscriber(
+        "worklist.refunds", "worklist.refunds", "w", Options("default"), tailer, expires=False
+    )
+    with (
+        HeldTransaction(lambda: WorkItem.objects.select_for_update().get(pk=item.pk)),
+        subscriber.resting_after_lock_wait(),
+        transaction.atomic(),
+    ):
+        automation.after_failure(item.rules, "default", offset, is_final=True)
+    assert subscriber.resting
+    assert again(item).state == "automated"
