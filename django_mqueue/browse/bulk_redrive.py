@@ -68,7 +68,7 @@ def step(
     """Redrive or purge the next selected dead letters above the offset ``above``, up to and including ``up_to``.
 
     The step ends when it has moved about ``limit`` or read ``STEP_ROWS`` dead letters, or after ``STEP`` seconds.
-    ``record``: of the operation, with the changes of the previous steps.
+    ``record``: the operation's record of actions. It includes the changes of previous steps. None: nothing is recorded.
     """
     selection = DeadLetterSelection(
         using, query.topic, query.dead_topic, query.group, query.fits, redrives, record=record

@@ -14,7 +14,7 @@ from ..store.queries import message_pages
 from .dead_letters import COUNT_MOST, END, SEARCH_ROWS, Count, bounded_walk, count, page
 
 TOTAL_SECONDS = 0.05
-"""Seconds after which a total is no longer exact."""
+"""Time limit for an exact total, in seconds."""
 GROWTH = 4
 
 

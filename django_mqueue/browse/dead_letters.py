@@ -1,4 +1,7 @@
-"""Search dead letters for the admin, by error or page by page. Each search is bounded, and returns how far it came."""
+"""Search dead letters for the admin, by error or page by page.
+
+Each search is bounded, and returns where the next one continues.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ CHUNK = 1_000
 CHUNK_OF_PAYLOADS = 50
 """The same for statements that read payloads: each payload may be a megabyte."""
 SEARCH_SECONDS = 0.15
-"""Seconds after which a search ends and returns how far it came. A page also runs other queries."""
+"""Seconds after which a search ends. A page also runs other queries."""
 SEARCH_ROWS = 20_000
 """A search ends after about this number of dead letters."""
 COUNT_MOST = 20_000

@@ -1,4 +1,4 @@
-"""The reasons why a message is not delivered to a group or not finished, in sentences, and what helps."""
+"""The reasons why a message is not delivered to a group or not finished, as sentences, and the remedy for each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Reasons:
         self.facts = facts
 
     def all(self) -> tuple[list[str], str | None, int | None]:
-        """Return the sentences, the remedy, and the offset of the first message before it."""
+        """Return the sentences, the remedy, and the offset of the first unfinished message before it."""
         facts, view = self.facts, self.view
         if not self.state.is_for:
             return [], None, None

@@ -201,5 +201,5 @@ def above_by_time(using: str, topic: str, after: int) -> int:
 
 
 def below_by_time(using: str, topic: str, before: int) -> int:
-    """Return an offset from which no message was published before ``before`` (epoch milliseconds)."""
+    """Return an offset. All messages from it on were published at ``before`` or later (epoch milliseconds)."""
     return newest_before(using, topic, before, log.newest(using, topic), SLACK_MS) + 1

@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from ..stats import topic_list
 from ..store import gates
 from ..store.connection import errors
-from ..store.connection.timeouts import without_patience
+from ..store.connection.timeouts import lock_waits_of_a_second
 from ..store.server import locks, sessions
 from ..store.server import variables as reading
 from ..store.server.locks import OpenTransaction
@@ -75,7 +75,7 @@ def find(using: str, *, older_than: timedelta = timedelta(0)) -> Blockers:
     attempts, so their waits are not always visible. On MariaDB, the rows may be of other tables.
     ``missing`` names what the account may not see. The function waits for no lock.
     """
-    with without_patience(using):
+    with lock_waits_of_a_second(using):
         return _find(using, older_than)
 
 

@@ -14,7 +14,7 @@ from .. import conf
 from ..exceptions import NotMigrated
 from ..stats import topic_list
 from ..store.connection import encryption, errors
-from ..store.connection.timeouts import without_patience
+from ..store.connection.timeouts import lock_waits_of_a_second
 from ..store.server import variables as reading
 from ..store.server.variables import Server
 from . import accounts, routes, servers, state, tables, variables
@@ -40,7 +40,7 @@ def examine(using: str, account: str = "worker") -> Examination:
             {"server": connection.display_name}, [servers.other_product(connection.display_name)]
         )
     server = reading.read(using)  # Before this session gets another lock wait timeout.
-    with without_patience(using):
+    with lock_waits_of_a_second(using):
         return _examine(using, account, server)
 
 

@@ -90,7 +90,7 @@ class WorkerCounts:
             keys = self._keys[instrument, labels] = _keys(instrument, labels)
         if not instrument.buckets:
             _increase(self._counters, keys[0], value)
-        elif not value:  # No call takes no time: the series only begins.
+        elif not value:  # A value of 0 only creates the series.
             for key in keys:
                 _increase(self._histograms, key, 0)
         else:

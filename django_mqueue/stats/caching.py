@@ -28,7 +28,7 @@ def cached(using: str, query: tuple[Any, ...], max_age: float, compute: Callable
     try:
         stored = cache.get(key)
     except Exception:
-        logger.warning("the cache failed; asking the database", exc_info=True)
+        logger.warning("cache failed: the figures are read from the database", exc_info=True)
         return compute()
     # The question is cached with its answer, so that a value that other code wrote under the key is ignored.
     if isinstance(stored, tuple) and len(stored) == 2 and stored[0] == query:
@@ -38,5 +38,5 @@ def cached(using: str, query: tuple[Any, ...], max_age: float, compute: Callable
     try:
         cache.set(key, (query, result), max_age)
     except Exception:
-        logger.warning("the cache failed; the answer is not kept", exc_info=True)
+        logger.warning("cache failed: the figures are not cached", exc_info=True)
     return result

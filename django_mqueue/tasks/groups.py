@@ -85,7 +85,7 @@ def enqueue_group(calls: Iterable[Call], then: Call) -> tuple[JobGroup, TaskResu
 
 
 def group_of(message: Message) -> JobGroup | None:
-    """Return the group whose last job a message is."""
+    """Return the group if this message is its last job; otherwise None."""
     ids = message.payload.get(MEMBERS)
     return JobGroup(ids) if isinstance(ids, list) else None
 
@@ -93,7 +93,7 @@ def group_of(message: Message) -> JobGroup | None:
 def wait_for_others(message: Message, notes: Notes, now: datetime) -> None:
     """Raise ``Postpone`` if the message is the last job of a group, and another job of it has not ended.
 
-    The note keeps how many jobs have ended, in their order, so that each is read about once.
+    The note stores the number of leading jobs that have ended. Later checks skip them.
     """
     group = group_of(message)
     if group is None:

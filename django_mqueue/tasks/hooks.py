@@ -46,7 +46,7 @@ def after_failure(using: str, offset: int, is_final: bool) -> None:
 def _enqueue(path: str, job: str, event: str) -> None:
     """Enqueue a hook once for each event, also if the transaction is tried again after an unknown commit.
 
-    Only database errors are raised. Any other would prevent the end of the job, and of all jobs that end with it.
+    Only database errors are raised. Others would roll back the ends of all jobs of this transaction.
     """
     unique = hashlib.sha256(event.encode()).hexdigest()[:32]
     try:

@@ -32,7 +32,7 @@ logger = logging.getLogger("django_mqueue")
 NAME, PREVIOUS = "task-recurring", "task-previous"
 """Headers of a firing: the name of its recurring job, and the id of the firing before it."""
 WAIT = 5.0
-"""Seconds between two looks at the previous firing, while it is unfinished."""
+"""Seconds between two checks of the previous firing while it has not ended."""
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 """The due time of the scheduled message that marks a paused job. No worker ever promotes it."""
 

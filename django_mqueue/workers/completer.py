@@ -194,7 +194,7 @@ class Completer:
         return max(self._visible_at - time.monotonic(), 0)
 
     def keep_visible(self) -> None:
-        """Extend deliveries in flight. Not of atomic handlers that run: their transactions may have read the row."""
+        """Extend deliveries in flight, but not those of atomic handlers: their transactions may have read the row."""
         now = time.monotonic()
         if now < self._visible_at:
             return

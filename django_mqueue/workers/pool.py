@@ -1,7 +1,7 @@
 """The thread pool in which a worker's handlers run, and their time limits.
 
-A thread gets a lot: jobs that it runs one after another. A handler past its ``max_runtime`` has failed. Its thread is
-given up and replaced. A handler that seems to hang is logged.
+A thread runs one *lot* at a time: a list of jobs that run one after another. A handler past its ``max_runtime`` has
+failed. Its thread is given up and replaced. A handler that seems to hang is logged.
 """
 
 from __future__ import annotations

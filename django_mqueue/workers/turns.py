@@ -15,7 +15,8 @@ UNKNOWN = 0.05
 """Seconds that a handler's first call is assumed to take."""
 LEAST = 0.0001
 """Minimum charge for a call, in seconds. The worker's loop needs about this time for each call."""
-WEIGHT = 0.1
+SMOOTHING = 0.1
+"""The share of the newest call in the moving average."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -51,7 +52,7 @@ class Turns(Generic[Key]):
         """Count a call of a handler that has ended."""
         self.charge(key, max(seconds, LEAST))
         before = self._average.get(key, seconds)
-        self._average[key] = before + WEIGHT * (seconds - before)
+        self._average[key] = before + SMOOTHING * (seconds - before)
 
     def average(self, key: Key) -> float:
         """Return the moving average of a call's seconds; ``UNKNOWN`` before the first call has ended."""

@@ -41,16 +41,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     listing = verbs.add_parser("list", help="list items, the first due first")
     listing.add_argument("worklist", nargs="?", help="its name; may be left out with --user or --team")
-    listing.add_argument("--state", action="append", help="a state; may be repeated (default: all open)")
+    listing.add_argument(
+        "--state", action="append", help="only this state; may be repeated (default: all open)"
+    )
     listing.add_argument("--user", help="the name of the user to whom they are assigned")
     listing.add_argument("--team", help="the name of a group of users")
-    listing.add_argument("--kind", help="their kind")
+    listing.add_argument("--kind", help="only items of this kind")
     listing.add_argument("--overdue", action="store_true", help="only items whose due date has passed")
     listing.add_argument(
         "--limit", type=int, default=LIST_MAX, help="maximum number of items (default %(default)s)"
     )
     show = verbs.add_parser("show", help="show one item with its history")
-    show.add_argument("item", type=int)
+    show.add_argument("item", type=int, help="the number of the item")
     summary = verbs.add_parser("figures", help="count open items, and what was finished by week and kind")
     summary.add_argument("worklist")
     summary.add_argument(
@@ -80,11 +82,13 @@ def _add_step(parser: ArgumentParser, verb: str) -> None:
         to.add_argument("--user", help="the name of a user")
         to.add_argument("--team", help="the name of a group of users")
     elif verb == states.DELAY:
-        parser.add_argument("--until", required=True, help="ISO 8601, UTC unless it has a zone")
+        parser.add_argument(
+            "--until", required=True, help="until this time: ISO 8601, UTC unless it has a zone"
+        )
     elif verb == states.SET_DUE:
         parser.add_argument("--at", help="ISO 8601, UTC unless it has a zone; without it: no due date")
     elif verb == states.MOVE:
-        parser.add_argument("--state", required=True, help="the state")
+        parser.add_argument("--state", required=True, help="the state to move the items to")
     elif verb == states.FINISH:
         parser.add_argument("--result", help="a text to store as the result")
 

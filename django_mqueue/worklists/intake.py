@@ -56,9 +56,9 @@ def _rejected(worklist: Worklist, error: Exception) -> Reject:
 
 
 def _has_item(worklist: Worklist, message: Message, using: str) -> bool:
-    """Return whether the message is an item: by its offset, or as itself if it was redriven meanwhile.
+    """Return whether there is an item for the message: by its offset, or after a redrive by its id and key.
 
-    A later message with the same id was published after the item was made.
+    A new message may have the same id. It was published after the item was created.
     """
     items = WorkItem.objects.using(using).filter(worklist=worklist.name)
     same = {

@@ -61,8 +61,8 @@ def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
         right = ALL_MAY[verb]
     elif verb in (MOVE, FINISH) and state is not None:
         right = "review"
-        if not state.own and has(user, worklist, right) and _brought_here(item, user):
-            return f"state {state.name!r} needs another user: you brought the item here, or had it then"
+        if not state.own and has(user, worklist, right) and _moved_here(item, user):
+            return f"state {state.name!r} needs another user: you moved the item into it, or were its assignee then"
     elif verb == HAND_BACK:
         if has(user, worklist, "take") and not is_own:
             return "only the user to whom the item is assigned may hand it back"
@@ -77,8 +77,8 @@ def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
     return None if has(user, worklist, right) else f"it needs the permission {worklist.permission(right)!r}"
 
 
-def _brought_here(item: WorkItem, user: Any) -> bool:
-    """Return whether the user brought the item into its present state, or had it when this happened."""
+def _moved_here(item: WorkItem, user: Any) -> bool:
+    """Return whether the user moved the item into its present state, or was its assignee then."""
     step = item.history.filter(after=item.state).exclude(before=item.state).last()
     if step is None:
         return False

@@ -63,7 +63,8 @@ class State:
     - ``after``: the states from which an item may move here.
     - ``then``: the states into which it may move from here. ``"finished"`` allows to finish it here.
     - ``required``: people finish an item only in this state, or in another one that is required.
-    - ``own``: whether the user who brought the item here, or who had it then, may move it on. False: another user must.
+    - ``own``: False: the user who moved the item into this state, and its assignee at that time, may neither move it on
+      nor finish it.
 
     To move an item on or finish it, a user needs the worklist's permission ``review``. Raises ``ValueError`` for
     invalid names.

@@ -123,7 +123,7 @@ def key_column(page: Any, row: Any) -> str:
 
 
 def problem_text(problem: Exception) -> str:
-    """Return the text of an error of the queue for the user of a page, who cannot call functions."""
+    """Return an error's text for a page. It leaves out the advice to call a Python function."""
     if isinstance(problem, NotRegistered):
         text = _("Group %(group)s is not registered for topic %(topic)s.")
         return printable(text % {"group": problem.group, "topic": problem.topic})

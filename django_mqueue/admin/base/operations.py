@@ -153,7 +153,7 @@ class Operation(QueueView):
     def back(self, data: Data | None) -> str | None:
         """Return the URL after the operation, or for cancelling it. None leads to the site's index.
 
-        ``data`` is None if the input is invalid.
+        ``data``: the cleaned data; None if the input is invalid or the operation was refused.
         """
         raise NotImplementedError
 

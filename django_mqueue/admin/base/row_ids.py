@@ -1,4 +1,4 @@
-"""Primary keys in URLs. A composite key becomes one word that a path can hold, whatever its parts are."""
+"""Primary keys in URLs. A composite key is encoded as one URL-safe word. Its parts may hold any characters."""
 
 from __future__ import annotations
 

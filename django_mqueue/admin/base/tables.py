@@ -242,7 +242,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return [*found, *own]
 
     def _with_problem_page(self, view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-        """Return a view of Django's that shows the queue's page if there is no such row, or no permission."""
+        """Wrap a view of Django: show the queue's own page for a missing row or a missing permission."""
 
         @wraps(view)
         def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

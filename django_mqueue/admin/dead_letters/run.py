@@ -45,7 +45,7 @@ class Run:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Return how far the operation is, and its end: numbers of dead letters, or offsets after ``first``."""
+        """Return (done, total): dead letters, or offsets from ``first`` on if not all were counted."""
         count, total = self.examined, self.total
         if self.first is not None:
             count, total = (self.position or self.up_to) - self.first, self.up_to - self.first + 1

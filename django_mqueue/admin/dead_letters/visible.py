@@ -67,7 +67,7 @@ def view_of(request: HttpRequest, topic: str, dead_topic: str) -> View:
 
 
 def topics_of(dead_letter: DeadLetterRow) -> dict[str, str | None]:
-    """Return the query of the pages of the dead letter's topic."""
+    """Return the query parameters of pages about the dead letter's topic."""
     topic = dead_letter.row["original_topic"] or ""
     return {
         "topic": topic,

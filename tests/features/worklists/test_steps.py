@@ -265,13 +265,13 @@ class TestReview:
         item.move("review", by=ann)
         with pytest.raises(
             TransitionNotAllowed,
-            match="state 'review' needs another user: you brought the item here, or had it then",
+            match="state 'review' needs another user: you moved the item into it, or were its assignee then",
         ):
             item.finish(by=ann)
         item.finish(by=user("rita", "review"))
 
     def test_a_reviewer_may_get_the_review(self, declare: Declare) -> None:
-        """The rule is about the user who brought the item here, whoever has it now."""
+        """The rule is about the user who moved the item here, whoever has it now."""
         declare(states=[State("review", own=False)])
         ann, rita, item = user("ann", "take", "review"), user("rita", "take", "review"), an_item()
         item.take(by=ann)
