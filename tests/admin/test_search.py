@@ -9,6 +9,7 @@ from django.core.cache import cache
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
+from django_mqueue.admin.messages import message_list
 from django_mqueue.browse import message_search
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from django_mqueue.policy.filters import payload_path
@@ -203,3 +204,13 @@ def test_tables_by_topic_alone(client: Client, page: str, name: str) -> None:
         html = text(html_of(client, list_url(page), {"topic": "orders", "partition_key": "k1"}))
         assert "Key was left out" not in html
     assert Message.objects.filter(topic="orders").count() == 2
+
+
+def test_a_list_that_is_cut_says_so(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_list, "ROWS", 2)
+    publish_many(TOPIC, [OutgoingMessage(number, key="k") for number in range(3)])
+    page = text(html_of(client, url_of("message_changelist") + "?find=k"))
+    assert "Only the newest 2 are listed." in page
+    assert "End of the list." not in page
+    publish(TOPIC, 1, key="other")
+    assert "End of the list." in text(html_of(client, url_of("message_changelist") + "?find=other"))

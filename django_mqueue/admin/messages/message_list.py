@@ -77,6 +77,7 @@ class MessagesPage(QueueView):
         form = SearchForm(self.request.GET)
         found: Page | None = None
         self.partial: list[str] = []
+        self.is_cut = False
         if form.is_valid():
             try:
                 found = self._found(form)
@@ -88,8 +89,14 @@ class MessagesPage(QueueView):
                 form.add_error(None, problem)
         listed = {} if found is None else self._listed(form, found)
         topic = form.cleaned_data.get("topic") or ""
-        context = {"form": form, "topic": topic, "found": found, "partial": self.partial, **listed, **kwargs}
-        return super().get_context_data(**context)
+        search = {
+            "form": form,
+            "topic": topic,
+            "found": found,
+            "partial": self.partial,
+            "is_cut": self.is_cut,
+        }
+        return super().get_context_data(**{**search, **listed, **kwargs})
 
     def _lacks_topic(self, form: SearchForm, found: Page | None) -> bool:
         """Return whether the search found nothing because the topic does not exist. The form then has an error."""
@@ -129,10 +136,11 @@ class MessagesPage(QueueView):
         found: dict[int, Inspected] = {}
         for id, key_ in ((text, None), (None, text)):
             search = finding.find(
-                conf.database(), id=id, key=key_, topic=topic, limit=ROWS, payload_limit=payload_limit
+                conf.database(), id=id, key=key_, topic=topic, limit=ROWS + 1, payload_limit=payload_limit
             )
             self.partial += search.partial
             found |= {one.row_offset: replace(one.message, topic=one.stored_in) for one in search.messages}
+        self.is_cut = len(found) > ROWS
         rows = sorted(found.items(), reverse=True)[:ROWS]
         return Page([message for _offset, message in rows], None, len(rows))
 
