@@ -27,7 +27,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--server", choices=["all", "mariadb", "mysql"], default="all", help="default: %(default)s")
     add("--rounds", type=_positive, default=5, metavar="N", help="default: %(default)s")
     add("--only", default="", metavar="TEXT", help="scenarios whose names contain this text")
-    add("--scale", action="store_true", help="the scenarios with large numbers instead, once each; hours")
+    add("--scale", action="store_true", help="the scenarios with large numbers instead, once each")
     add(
         "--curves",
         action="store_true",
@@ -40,7 +40,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="PART",
         help="0.1: a tenth of the messages and times, for a trial",
     )
-    help = "other queues: all, database (only these that store messages in it) or none (default: %(default)s)"
+    help = (
+        "other queues: all, database (those that store messages in a database) or none (default: %(default)s)"
+    )
     add("--peers", choices=["all", "database", "none"], default="all", help=help)
     help = "default: docs/benchmarks, or .local/benchmarks with another --size than 1"
     add("--out", type=Path, metavar="DIRECTORY", help=help)

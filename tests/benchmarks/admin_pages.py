@@ -128,13 +128,14 @@ def run(options: argparse.Namespace) -> int:
         f"{world.size.messages:,} messages, {world.size.partitions:,} partitions, {world.size.topics:,} small topics"
     )
     user, _ = get_user_model().objects.get_or_create(username="admin", is_superuser=True, is_staff=True)
-    client, failed = Client(), []
+    client, failed, chosen = Client(), [], 0
     client.force_login(user)
     print(f"\n{'page':44} {'statements':>10} {'rows read':>10} {'ms, first':>10} {'ms':>7}")
     with worlds.as_of(world):
         for name, view in views(world).items():
             if not fnmatch.fnmatch(name, options.only):
                 continue
+            chosen += 1
             found = measure(client, view)
             problems = []
             if found.status != 200:
@@ -154,6 +155,9 @@ def run(options: argparse.Namespace) -> int:
             if options.statements:
                 for one in taken_apart(client, view):
                     print(f"    {one.ms:8.1f} ms {one.rows:10,} rows  {one.sql}", flush=True)
+    if not chosen:
+        print(f"\nno page's name matches {options.only!r}", flush=True)
+        return 2
     print(f"\n{len(failed)} pages over the budget" if failed else "\nall pages within the budget", flush=True)
     return int(bool(failed))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -21,16 +22,17 @@ class Meter:
 
     def _now(self) -> dict[str, float]:
         found = {"server": _spent(self._server)[1], "JVM": 0.0, "Python": 0.0}
-        mine = {os.getpid()}
-        for pid in sorted(int(path.name) for path in Path("/proc").glob("[0-9]*")):
-            try:
-                parent, seconds = _spent(pid)
-                if parent in mine and pid != self._server:
-                    mine.add(pid)
-                    name = (Path("/proc") / str(pid) / "comm").read_text().strip()
-                    found["JVM" if name == "java" else "Python"] += seconds
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+        processes: dict[int, tuple[int, float, str]] = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                processes[int(path.name)] = (*_spent(int(path.name)), (path / "comm").read_text().strip())
+        own, news = set[int](), {os.getpid()}
+        while news:
+            own |= news
+            news = {pid for pid, (parent, *_) in processes.items() if parent in news} - own - {self._server}
+        for pid in own - {os.getpid()}:
+            _, seconds, name = processes[pid]
+            found["JVM" if name == "java" else "Python"] += seconds
         return found
 
 

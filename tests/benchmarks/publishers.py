@@ -87,11 +87,15 @@ def _publish(ready: Barrier, done: Barrier, number: int, processes: int, rows: i
 
     connection.ensure_connection()
     ready.wait(120)
-    for some in _stretches(range(number, rows, processes), at_once):
-        publish_many(TOPIC, map(message, some))
+    try:
+        for some in _batches(range(number, rows, processes), at_once):
+            publish_many(TOPIC, map(message, some))
+    except BaseException:
+        done.abort()  # The parent then fails at once.
+        raise
     done.wait(3600)
 
 
-def _stretches(numbers: range, at_once: int) -> Iterator[range]:
+def _batches(numbers: range, at_once: int) -> Iterator[range]:
     for first in range(0, len(numbers), at_once):
         yield numbers[first : first + at_once]

@@ -30,6 +30,7 @@ from tests.benchmarks.speed.scenarios import (
     PUBLISHERS,
     PUBLISHERS_CURVE,
     RATES,
+    WAKING,
 )
 
 DURABLE = ["--log-bin", "--server-id=1", "--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1",
@@ -48,7 +49,9 @@ def say(text: str) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark and return its exit code: 1 if a scenario failed."""
     if options.report:
-        writing.write(Results.load(options.out / writing.FILE), options.out)
+        if not (file := options.out / writing.FILE).exists():
+            raise EnvironmentProblem(f"{file} does not exist: run the benchmark first")
+        writing.write(Results.load(file), options.out)
         return 0
     if options.server == "all":
         return max(_on_each_server(options))
@@ -68,16 +71,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _on_each_server(options: argparse.Namespace) -> list[int]:
-    """Run in a process for each server, because Django's settings name one. Brokers are measured in the first."""
+    """Run one process for each server, because Django's settings name one. Only the first one measures brokers."""
     codes = []
-    for place, kind in enumerate(FLAVOURS):
-        chosen = "database" if place and options.peers == "all" else options.peers
-        words = {
+    for index, kind in enumerate(FLAVOURS):
+        chosen = "database" if index and options.peers == "all" else options.peers
+        values = {
             "rounds": options.rounds,
             "only": options.only,
             "size": options.size,
         }
-        arguments = [f"--{name}={value}" for name, value in words.items()] + ["--scale"] * options.scale
+        arguments = [f"--{name}={value}" for name, value in values.items()] + ["--scale"] * options.scale
         arguments += ["--curves"] * options.curves
         arguments += [f"--server={kind}", f"--peers={chosen}", f"--out={options.out}"]
         program = [sys.executable, "-m", "tests.benchmarks", *arguments]
@@ -98,13 +101,16 @@ class Run:
         self._measured: set[tuple[str, str]] = set()
 
     def run(self) -> int:
+        from tests.benchmarks.scale.scenarios import SCALES
+
         rounds = 1 if self._options.scale else self._options.rounds
+        scenarios = self._scenarios()
         try:
-            scenarios = self._scenarios()
             for turn in range(rounds):
                 say(f"round {turn + 1} of {rounds}")
-                for scenario in scenarios:
-                    self._measure(*scenario)
+                for section, name, measure in scenarios:
+                    if turn == 0 or name not in SCALES:
+                        self._measure(section, name, measure)
             self._profile()
         finally:
             writing.write(self._results, self._options.out)
@@ -132,14 +138,20 @@ class Run:
                 f"latency at {rate}/s, other host": partial(bench.latency, rate, other_host=True)
                 for rate in RATES
             }
-            usual |= {"publish with wake-ups": bench.waking}
+            usual |= {WAKING: bench.waking}
             usual |= {f"idle with {count:,} partitions": partial(bench.idle, count) for count in PARTITIONS}
         named = {**({} if options.scale else usual), **(scales if options.scale or options.only else {})}
         chosen: list[Scenario] = [(kind, name, named[name]) for name in named if options.only in name]
         if any(name in usual for _, name, _ in chosen):
             # Drains are compared with the newest figures of plain SQL.
             chosen.insert(0, (kind, FLOORS_NAME, bench.floors))
-        return chosen if options.scale or options.curves else chosen + self._peers()
+        if not (options.scale or options.curves):
+            chosen += self._peers()
+        if not chosen:
+            raise EnvironmentProblem(
+                f"no scenario's name contains {options.only!r}: docs/benchmarks/README.md has the names"
+            )
+        return chosen
 
     def _peers(self) -> list[Scenario]:
         """Return the peers that can be installed. Note the reasons for the others."""
@@ -172,6 +184,8 @@ class Run:
             say(f"{name}: FAILED: {type(error).__name__}: {error}")
             self._bench.abandon()
             return
+        if name == FLOORS_NAME and (self._options.only or self._options.curves):
+            return  # Most drains in the table were compared with the earlier figures.
         if (section, name) not in self._measured:
             self._results.begin(section, name, self._options.size)
             self._measured.add((section, name))
@@ -183,5 +197,11 @@ class Run:
         """Profile each drain that was measured."""
         profiles = self._results.profiles.setdefault(self._kind, {})
         for drain in DRAINS:
-            if self._options.only in drain.name and not self._options.scale and not self._options.curves:
+            if (self._kind, drain.name) not in self._measured:
+                continue
+            try:
                 profiles[drain.name] = self._bench.profile(drain)
+            except Exception as error:
+                self._failed = True
+                say(f"profile of {drain.name}: FAILED: {type(error).__name__}: {error}")
+                self._bench.abandon()

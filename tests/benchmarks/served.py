@@ -19,7 +19,7 @@ BUFFER_POOL = 1 << 30
 
 @dataclass(frozen=True)
 class Served:
-    """``pid``: the server's process."""
+    """A private server that accepts TCP connections of one user with a password. ``pid``: its process id."""
 
     kind: str
     version: str

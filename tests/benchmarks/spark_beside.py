@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,9 +95,10 @@ def archived(traffic: Traffic, options: argparse.Namespace, server: Served, targ
         )  # fmt: skip
         say(f"archived in {time.monotonic() - begun:.1f} s")
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    found = traffic.rates(1, thread)
+    with ThreadPoolExecutor(1) as pool:
+        archiving = pool.submit(work)
+        found = traffic.rates(1, archiving)
+        archiving.result()
     unsubscribe(TOPIC, "archive")
     return found
 

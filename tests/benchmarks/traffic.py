@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import threading
+import time
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,8 @@ class Traffic:
         for process in self._processes:
             process.start()
         while min(self._read()) < 2 * AT_ONCE:
-            threading.Event().wait(0.1)
+            self._check()
+            time.sleep(0.1)
         return self
 
     def __exit__(
@@ -51,16 +53,18 @@ class Traffic:
         for process in self._processes:
             process.join()
 
-    def rates(self, seconds: float, while_: threading.Thread | None = None) -> Rates:
-        """Return the rates over this many seconds, or until the thread ends if that takes longer."""
-        import time
-
+    def rates(self, seconds: float, while_: Future[None] | None = None) -> Rates:
+        """Return the rates over this many seconds, or until the work ends if that takes longer."""
         begun, before = time.monotonic(), self._read()
-        threading.Event().wait(seconds)
+        time.sleep(seconds)
         if while_:
-            while_.join()
+            wait([while_])
         took, after = time.monotonic() - begun, self._read()
+        self._check()
         return Rates((after[0] - before[0]) / took, (after[1] - before[1]) / took)
+
+    def _check(self) -> None:
+        assert all(process.is_alive() for process in self._processes), "a process of the traffic has ended"
 
     def _read(self) -> list[int]:
         return [count.value for count in self._counts]
@@ -73,10 +77,9 @@ def _publish(over: Event, published: Any, consumed: Any) -> None:
     from django_mqueue import publish_many
     from tests.benchmarks.publishers import message
 
-    pause = threading.Event()
     while not over.is_set():
         if published.value - consumed.value > AHEAD:
-            pause.wait(0.005)
+            time.sleep(0.005)
             continue
         publish_many(TOPIC, map(message, range(published.value, published.value + AT_ONCE)))
         published.value += AT_ONCE

@@ -75,7 +75,7 @@ class World:
         return number + 1
 
     def at(self, part: float) -> int:
-        """Return the offset at this fraction of the log."""
+        """Return the number of rows in the first ``part`` of the log. This is also the offset of the last of them."""
         return int(self.size.messages * part)
 
     @property
@@ -125,6 +125,8 @@ def found() -> World | None:
             [SMALL_GROUP],
         )
         topics = int(cursor.fetchone()[0])
+    if not topics:  # They are inserted last.
+        raise RuntimeError("an earlier run was interrupted: drop this database, and run again")
     return World(Size(int(newest[0]), partitions, topics), int(newest[1]))
 
 

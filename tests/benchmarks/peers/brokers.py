@@ -32,7 +32,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Broker:
-    """``pid``: the leader of a session that contains all processes of the broker."""
+    """``pid``: the leader of a session with the processes of the broker, except RabbitMQ's ``epmd``."""
 
     url: str
     version: str
@@ -180,4 +180,8 @@ def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
             return
         except OSError:
             time.sleep(0.05)
-    raise ServerFailed(f"{Path(str(process.args[0])).name} does not serve")  # type: ignore[index]
+    name = Path(str(process.args[0])).name  # type: ignore[index]
+    state = "is still starting" if process.poll() is None else f"has ended with {process.returncode}"
+    raise ServerFailed(
+        f"{name} {state}; it must accept connections within {START:g} s. Start it by hand to see why"
+    )

@@ -56,7 +56,7 @@ class Results:
         return cls(**found, sections=sections)
 
     def begin(self, kind: str, name: str, size: float) -> None:
-        """Forget the former rounds of a scenario. The next ``add`` starts with a new one."""
+        """Delete the earlier rounds of a scenario. The next ``add`` stores the first new round."""
         now = datetime.now(UTC).date().isoformat()
         self.sections.setdefault(kind, {})[name] = Scenario(size=size, measured=now, commit=commit())
 
@@ -75,7 +75,7 @@ class Results:
 
 
 def machine() -> dict[str, str]:
-    """Return what the figures depend on, without names of the machine."""
+    """Return the hardware and the versions that the figures depend on, without the host name."""
     import django
 
     model = next(

@@ -16,6 +16,7 @@ from tests.benchmarks.speed.scenarios import (
     PUBLISHERS,
     PUBLISHERS_CURVE,
     RATES,
+    WAKING,
 )
 from tests.benchmarks.targets import COMMITS, GATED, PLAIN, RATE, STATEMENTS, TARGETS
 
@@ -132,6 +133,12 @@ def publishing(figures: Mapping[str, Figures]) -> str:
     return table(["Publish", "messages/s", PLAIN, GATED, *columns], rows)
 
 
+def waking(figures: Mapping[str, Figures]) -> str:
+    columns = ("microseconds", "time with wake-ups")
+    rows = [[name, *_columns(figures[name], columns)] for name in [WAKING] if name in figures]
+    return table(["Publish", "without wake-ups, µs", "time with wake-ups, of this"], rows)
+
+
 def floors(figures: Mapping[str, Figures]) -> str:
     return table(
         ["Plain SQL", "messages/s"],
@@ -168,6 +175,10 @@ def latencies(results: Results, kind: str) -> str:
         for part in PERCENTILES
     }
     rows = [["django_mqueue", *(number(ours[column]) for column in columns)]]
+    apart = [own.get(f"latency at {rate}/s, other host", {}) for rate in RATES]
+    if any(apart):
+        cells = [number(found.get(f"p{part} ms")) for found in apart for part in PERCENTILES]
+        rows.append(["django_mqueue, other host", *cells])
     for peer in PEERS:
         found = (own if peer.store == DATABASE else brokers).get(peer.name)
         if found:

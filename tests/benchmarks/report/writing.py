@@ -63,6 +63,7 @@ def text(results: Results, images: list[str]) -> str:
             tables.drains(figures, cores),
             tables.processes(figures),
             tables.publishing(figures),
+            tables.waking(figures),
             tables.floors(figures),
             tables.latencies(results, kind),
             tables.idle(figures),

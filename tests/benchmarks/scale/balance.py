@@ -28,8 +28,7 @@ def balance(bench: Bench) -> Figures:
 
     The first time starts when the last subscriber has joined. The second starts at the kill.
     """
-    size = min(bench.size, 1.0)
-    partitions, each = int(PARTITIONS * size), max(int(SUBSCRIBERS * size) // PROCESSES, 1)
+    partitions, each = int(PARTITIONS * bench.size), max(int(SUBSCRIBERS * bench.size) // PROCESSES, 1)
     topic = bench.filled(partitions, partitions)
     processes = [_started(bench.url, topic, f"process-{n:02}", each) for n in range(PROCESSES)]
     dying = PROCESSES // 4

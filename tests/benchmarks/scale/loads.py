@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 
@@ -37,7 +38,7 @@ def history(bench: Bench) -> Figures:
                 " available_at, created_at, published_at) SELECT %s, CONCAT('k', n MOD 1000), CONCAT(%s, '-', n), '',"
                 f' %s, \'{{"kind": "", "headers": {{}}, "encoding": "json"}}\', %s, %s, %s FROM {NUMBERS}'
                 " WHERE n < %s ORDER BY n",
-                [topic, base, "1", now, now, now, min(ROWS, count - base)],
+                [topic, base, json.dumps(payload(0)), now, now, now, min(ROWS, count - base)],
             )
         cursor.execute("ANALYZE TABLE queue_messages")
         cursor.fetchall()
@@ -99,7 +100,7 @@ def memory(bench: Bench) -> Figures:
     """Compare a worker's memory after a tenth of its messages with its memory at the end."""
     count = int(LARGE * bench.size)
     topic = bench.filled(count, 100)
-    process = bench.started(Spec(topic, bench.server, options=BATCHES))
+    process = bench.started(Spec(topic, bench.server, seconds=3600, options=BATCHES))
     bench.wait_until_handled(topic, count // 10)
     early = memory_of(process.pid)
     bench.wait_until_handled(topic, count, within=3600)
@@ -112,14 +113,15 @@ def memory(bench: Bench) -> Figures:
 def takeover(bench: Bench) -> Figures:
     """Kill the only worker while it drains, and start another. Measure the seconds until it handles messages.
 
-    500 messages include those that were in flight. They run alone first.
+    The first 500 messages include all messages that were in flight at the kill. The worker runs each of these alone.
     """
-    count = bench.sized(DRAINS[0].count)
+    count = DRAINS[0].count  # With fewer, the first worker would be done before the kill.
     topic = bench.filled(count, DRAINS[0].keys)
     first = bench.started(Spec(topic, bench.server))
     bench.wait_until_handled(topic, count // 50)
     first.kill()
     killed = time.time()
+    assert bench.handled(topic).count() < count, "the first worker was done before the kill"
     second = bench.started(Spec(topic, bench.server, times=True))
     bench.wait_until_handled(topic, count)
     times = sorted(at for _, at in bench.stopped(second)["times"])

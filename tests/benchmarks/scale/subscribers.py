@@ -1,6 +1,6 @@
 """Several subscribers of one group in one process, each in a thread of its own.
 
-They postpone what they get, because the lease of a partition without open messages is released.
+They postpone each message, because a subscriber releases the lease of a partition without open messages.
 
 The parent starts it as ``python -m tests.benchmarks.scale.subscribers TOPIC GROUP NAME NUMBER``, with ``DATABASE_URL``
 set, and ends it with a signal. Each thread uses a separate connection and does all periodic work, like a process.
@@ -16,7 +16,7 @@ from contextlib import suppress
 LATER = 3000
 """Seconds for which a message is postponed. An hour would move it out of the log."""
 POLL = 1.0
-"""Seconds between two polls. Two hundred idle processes on two cores would otherwise measure only their polling."""
+"""Seconds between two polls. With shorter pauses, 200 subscribers on two cores would only measure their polls."""
 
 
 def main(topic: str, group: str, name: str, number: int) -> None:

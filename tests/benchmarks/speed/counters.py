@@ -16,7 +16,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def connect(url: str) -> Any:
-    """Return a connection without autocommit. ``Meter`` also counts its statements."""
+    """Return a connection without autocommit. A ``Meter`` counts its statements: it reads the server's counters."""
     return MySQLdb.connect(**connection_parameters(url))
 
 

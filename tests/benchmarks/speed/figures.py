@@ -18,7 +18,7 @@ def per_message(cost: Mapping[str, float], count: int) -> Figures:
 
 
 def percentiles(values: Sequence[float]) -> Figures:
-    """Return p50, p95 and p99 of milliseconds: the smallest value that so many percent of the values do not exceed."""
+    """Return p50, p95 and p99 of times in milliseconds. Each is a measured value (nearest rank)."""
     ordered = sorted(values)
     return {f"p{part} ms": ordered[-(-len(ordered) * part // 100) - 1] for part in PERCENTILES}
 

@@ -1,4 +1,4 @@
-"""The same work in plain SQL on one connection, without a queue: an upper bound for the queue's speed.
+"""The same work in plain SQL on one connection, without a queue. The queue's rates are compared with it.
 
 ``update``: one UPDATE and one COMMIT for each message. The others do the minimum that the queue's tables need:
 ``lots`` for many messages in a commit, ``atomic`` for a commit of each message, ``strict`` for one key in order.

@@ -10,9 +10,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
@@ -51,12 +52,11 @@ class Bench:
 
     def floors(self) -> Figures:
         """Return the messages per second of each method of ``Floor``. ``drain`` compares with the newest figures."""
-        floor = Floor(self.url)
-        for name, (count, keys) in FLOORS.items():
-            topic = self.filled(self.sized(count), keys)
-            self._floors[name] = float(getattr(floor, name)(topic))
-            self.clear()
-        floor.close()
+        with closing(Floor(self.url)) as floor:
+            for name, (count, keys) in FLOORS.items():
+                topic = self.filled(self.sized(count), keys)
+                self._floors[name] = float(getattr(floor, name)(topic))
+                self.clear()
         return dict(self._floors)
 
     def drain(self, drain: Drain) -> Figures:
@@ -66,11 +66,9 @@ class Bench:
         assert found["handled"] == count, f"handled {found['handled']} of {count}"
         self.clear()
         rate = count / found["seconds"]
-        return {
-            "messages per second": rate,
-            **({"of plain SQL": rate / self._floors[drain.floor]} if self._floors else {}),
-            **per_message(found, count),
-        }
+        plain = self._floors.get(drain.floor)
+        compared = {"of plain SQL": rate / plain, "plain SQL per second": plain} if plain else {}
+        return {"messages per second": rate, **compared, **per_message(found, count)}
 
     def profile(self, drain: Drain) -> list[tuple[str, str, float]]:
         """Return what the worker's threads do during a drain: see ``Profile.stop``."""
@@ -109,7 +107,7 @@ class Bench:
         return percentiles([max(times[number] - at, 0) * 1000 for number, at in sent.items()])
 
     def idle(self, partitions: int) -> Figures:
-        """Count the statements of a worker that has this many partitions and no work."""
+        """Count the statements of an idle worker that has drained a topic with this many partitions."""
         topic = self.filled(partitions, partitions)
         process = self.started(Spec(topic, self.server))
         self.wait_until_handled(topic, partitions)
@@ -151,11 +149,10 @@ class Bench:
         texts = [json.dumps(payload(number)) for number in range(each)]
         plain = {}
         for gate in (False, True):
-            floors = [Floor(self.url) for _ in range(connections)]
-            works = [partial(floor.insert, self._new_topic(), texts, 1, gate=gate) for floor in floors]
-            plain[gate] = count / self._in_threads(works)["seconds"]
-            for floor in floors:
-                floor.close()
+            with ExitStack() as stack:
+                floors = [stack.enter_context(closing(Floor(self.url))) for _ in range(connections)]
+                works = [partial(floor.insert, self._new_topic(), texts, 1, gate=gate) for floor in floors]
+                plain[gate] = count / self._in_threads(works)["seconds"]
         self.clear()
         return self._compared(count, cost, plain[False], plain[True])
 
@@ -192,9 +189,10 @@ class Bench:
 
         cost = self._in_threads([ours])
         texts = [json.dumps(payload(number)) for number in range(count)]
-        floor = Floor(self.url)
-        plain = {gate: floor.insert(self._new_topic(), texts, at_once, gate=gate) for gate in (False, True)}
-        floor.close()
+        with closing(Floor(self.url)) as floor:
+            plain = {
+                gate: floor.insert(self._new_topic(), texts, at_once, gate=gate) for gate in (False, True)
+            }
         self.clear()
         return self._compared(count, cost, plain[False], plain[True])
 
@@ -209,13 +207,11 @@ class Bench:
 
     def _in_threads(self, works: Sequence[Callable[[], object]]) -> Figures:
         meter = Meter(self.url, partial(cpu_of, self.server))
-        threads = [threading.Thread(target=work) for work in works]
-        meter.start()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return meter.stop()
+        with ThreadPoolExecutor(len(works)) as pool:
+            meter.start()
+            for running in [pool.submit(work) for work in works]:
+                running.result()
+            return meter.stop()
 
     def filled(self, count: int, keys: int, *, first: int = 0) -> str:
         """Publish ``count`` messages to a new topic that has the group, and return the topic."""

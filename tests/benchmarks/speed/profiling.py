@@ -14,6 +14,9 @@ from types import FrameType
 EVERY = 0.005
 """Seconds between two samples."""
 OURS, WRAPPERS = "django_mqueue", "django_mqueue.store.connection"
+WAITS = "waits for work"
+WAITING = {"_work", "finished", "wait"}
+"""Functions that wait in C, by ``SimpleQueue.get`` or ``select``. The driver's waits have Python frames."""
 Line = tuple[str, str, float]
 """A thread, what it did, and the part of the samples."""
 
@@ -53,7 +56,7 @@ def described(frame: FrameType | None) -> str | None:
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.startswith(OURS) and not module.startswith(WRAPPERS):
-            kind = _kind(inner)
+            kind = _kind(inner) or (WAITS if not inner and frame.f_code.co_name in WAITING else "")
             return f"{module.removeprefix(OURS + '.')}.{frame.f_code.co_name}{kind and f' ({kind})'}"
         inner.append(f"{module}.{frame.f_code.co_name}")
         frame = frame.f_back
@@ -64,5 +67,5 @@ def _kind(inner: list[str]) -> str:
     if any(name.startswith(("MySQLdb", "django.db.backends")) for name in inner):
         return "waits for the server"
     if any(name.startswith(("threading.", "queue.", "selectors.")) for name in inner):
-        return "waits for work"
+        return WAITS
     return ""

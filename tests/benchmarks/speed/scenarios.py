@@ -41,7 +41,7 @@ CURVES: dict[str, dict[int, Drain]] = {
 """Drains by the value that changes."""
 PUBLISHERS = {1: "publish, 1 connection", 4: "publish, 4 connections"}
 """Names by the number of connections."""
-MANY, PROCESSES = "publish_many of 500", "handlers that compute"
+MANY, PROCESSES, WAKING = "publish_many of 500", "handlers that compute", "publish with wake-ups"
 PUBLISHERS_CURVE = {1: "curve: publish, 1 connection"} | {
     n: f"curve: publish, {n} connections" for n in (2, 4, 8)
 }
