@@ -6,7 +6,8 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from django_mqueue import Subscription, publish_many, subscribe
+from django_mqueue import Subscription, publish_many, subscribe, unsubscribe
+from django_mqueue.service import actions
 
 from .looking import html_of, text
 from .operating import confirm, hidden, staff, told, url_of, written_down
@@ -94,3 +95,29 @@ def test_an_operation_is_stopped_between_steps_and_says_how_far_it_came() -> Non
     again = client.post(url_of("redrive_matching"), {**hidden(step), "stop": "Stop"}, follow=True)
     assert told(again) == ["Stopped. Finished steps remain."]
     assert len(written_down()) == 1
+
+
+def test_a_record_behind_many_of_the_admin_is_found(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page reads a limited number of records. The next pages continue where it has stopped."""
+    monkeypatch.setattr(actions, "READ", 2)
+    monkeypatch.setattr("django_mqueue.admin.topics.actions.READS", 2)
+    subscribe("orders", "billing", by="nightly script")
+    for page in ["pause_group", "resume_group"] * 4:
+        confirm(admin_client, page, BILLING)
+    url, pages = url_of("actions"), list[str]()
+    while url:
+        pages.append(html_of(admin_client, url))
+        parts = [
+            part for part in pages[-1].split('href="') if part.split("</a>")[0].endswith(">Older actions")
+        ]
+        url = parts[0].split('"')[0].replace("&amp;", "&") if parts else ""
+    assert len(pages) == 3
+    assert ["nightly script" in page for page in pages] == [False, False, True]
+
+
+def test_a_group_that_was_unsubscribed_has_a_history() -> None:
+    subscribe("orders", "billing")
+    unsubscribe("orders", "billing")
+    assert ">History<" in html_of(auditor(), url_of("group"), BILLING)

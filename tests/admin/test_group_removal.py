@@ -72,7 +72,7 @@ def test_only_what_the_preview_has_seen(client: Client) -> None:
 
 def test_many_are_removed_in_steps(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removing, "STEP", 2)
-    monkeypatch.setattr(removing, "COUNTED", 3)
+    monkeypatch.setattr(removing, "COUNT_MAX", 3)
     subscribe(TOPIC, GROUP)
     publish_many(TOPIC, range(5))
     shown = client.post(url_of(REMOVE), {**OF, "status": "all"}).content.decode()

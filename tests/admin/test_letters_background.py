@@ -151,6 +151,7 @@ def test_a_stop_during_a_step_counts_this_step(client: Client) -> None:
     assert len(left()) == 5
     assert last() == "Stopped: 6 dead letters were redriven so far; 6 were examined: topic orders."
     assert drain(OPERATIONS_TOPIC) == []
+    assert actions.recent(TOPIC)[0].details["messages_in_all"] == 6, "the record counts this step, too"
     html = html_of(client, url)
     assert last() in text(html)
     assert 'name="stop"' not in html

@@ -141,7 +141,7 @@ class TestDeadLettersInABrowser(BrowserCase):
         with Workers() as workers:
             # The worker runs only the queue's own handler: this project has no other one.
             workers.start(OPERATIONS_TOPIC)
-            wait_until(lambda: handing_over.is_attended("default"), "the worker is alive")
+            wait_until(lambda: handing_over.has_live_worker("default"), "the worker is alive")
             page.open(f"/admin/django_mqueue/deadletter/list/?topic={TOPIC}")
             page.find("[name=all]").click()
             page.click_link("Redrive selected")

@@ -36,7 +36,13 @@ class TestLive(BrowserCase):
     def _quickly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Refresh every second, without a cache."""
         cache.clear()
-        for name in ("COUNTED", "SURVEYED", "RATED", "HELD", "KNOWN"):
+        for name in (
+            "COUNTS_MAX_AGE",
+            "SURVEY_MAX_AGE",
+            "RATES_MAX_AGE",
+            "BLOCKERS_MAX_AGE",
+            "TOPICS_MAX_AGE",
+        ):
             monkeypatch.setattr(status, name, 0.0)
         for page in (GroupPage, TopicPage, MessagePage):
             monkeypatch.setattr(page, "every", 1)

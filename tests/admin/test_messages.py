@@ -106,7 +106,7 @@ def test_how_many_there_are_of_each(client: Client, monkeypatch: pytest.MonkeyPa
         "Pending 1", "In flight 1", "For retry 1", "Dead 1", "Scheduled 1",
     ]  # fmt: skip
     cache.clear()  # The counts are cached for a moment.
-    monkeypatch.setattr(message_list, "COUNTED", 3)
+    monkeypatch.setattr(message_list, "COUNT_MAX", 3)
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(7)])
     assert counts(html_of(client, list_url("message"), asked))[0] == "Pending 8"
     html = html_of(client, list_url("message"), {**asked, "key": "k"})

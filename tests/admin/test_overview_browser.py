@@ -40,7 +40,13 @@ class TestInABrowser(BrowserCase):
         """Refresh every second without a cache. Count the reads of the overview, and let them fail on demand."""
         cache.clear()
         self.looks, self.broken = 0, False
-        for name in ("COUNTED", "SURVEYED", "RATED", "HELD", "KNOWN"):
+        for name in (
+            "COUNTS_MAX_AGE",
+            "SURVEY_MAX_AGE",
+            "RATES_MAX_AGE",
+            "BLOCKERS_MAX_AGE",
+            "TOPICS_MAX_AGE",
+        ):
             monkeypatch.setattr(status, name, 0.0)
         monkeypatch.setattr(overview, "EVERY", EVERY // 1000)
         real = status.overview

@@ -279,3 +279,14 @@ def test_the_times_of_the_preview_are_those_of_the_messages(done: list[int], cli
     seen = preview_reset(TOPIC, GROUP, "earliest")
     assert seen.replayed.first_published_at is not None
     assert abs(seen.replayed.first_published_at - now) < timedelta(minutes=1)
+
+
+def test_back_leads_to_the_page_of_the_group(client: Client) -> None:
+    """Also while the form is not complete, and after a value was refused."""
+    subscribe(TOPIC, GROUP)
+    link = f'href="{url_of("group")}?topic={TOPIC}&amp;group={GROUP}"'
+    for response in (
+        client.get(url_of("reset_group"), OF),
+        client.post(url_of("reset_group"), {**OF, "to": "offset", "offset": "-5"}),
+    ):
+        assert link in response.content.decode()

@@ -10,9 +10,9 @@ from ...stats import topic_list
 from ...stats.caching import cached
 from .display import listed, printable
 
-MOST = 500
+NAMES_MAX = 500
 """The maximum number of names in each list. Other names can be typed."""
-KNOWN = 10
+NAMES_MAX_AGE = 10
 """Seconds for which the names stay in Django's cache."""
 LISTS = {"topic": "mqueue-topics", "consumer_group": "mqueue-groups"}
 """The id of the list of names for each column."""
@@ -29,14 +29,14 @@ def group_input(size: int = 14) -> forms.TextInput:
 def names() -> tuple[list[str], list[str]]:
     """Return the first topics and groups, by name."""
     using = conf.database()
-    found: tuple[list[str], list[str]] = cached(using, ("names",), KNOWN, lambda: _names(using))
+    found: tuple[list[str], list[str]] = cached(using, ("names",), NAMES_MAX_AGE, lambda: _names(using))
     return found
 
 
 def _names(using: str) -> tuple[list[str], list[str]]:
     known = topic_list.known_topics(using)
     groups = {group for one in known.values() for group in one.groups}
-    return sorted(known)[:MOST], sorted(groups)[:MOST]
+    return sorted(known)[:NAMES_MAX], sorted(groups)[:NAMES_MAX]
 
 
 def no_such_topic(topic: str) -> str | None:

@@ -86,7 +86,7 @@ def moment_columns(field: str, description: Text) -> tuple[Column, Column]:
 
 
 def done_by(action: Text, group: str, user: str, when: datetime) -> SafeString:
-    """Return an action of an operator as HTML: ``Paused by alice, 2026-11-27 09:51:44``. ``group``: "" is left out."""
+    """Return an action of an operator as HTML: ``Paused by alice, 2026-11-27 09:51:44``. ``group``: left out if ""."""
     text = _("{action} by {user}, {time}")
     if group:
         text = _("{action}, group {group}, by {user}, {time}")

@@ -55,7 +55,7 @@ def group_title(topic: str, group: str) -> str:
     return _("%(group)s on %(topic)s") % {"group": group, "topic": topic}
 
 
-def noticed(topic: str) -> str:
+def notice_time(topic: str) -> str:
     """Return the sentence about the time until workers notice the change of an operation."""
     return _("Subscribers notice it within %(time)s.") % {
         "time": time_of(conf.get("DISCOVERY_INTERVAL", topic))
@@ -66,7 +66,7 @@ def noticed(topic: str) -> str:
 class Plan:
     """The effect of an operation, shown before it is performed.
 
-    ``what``: the question that the user confirms, with the count in it.
+    ``what``: the question that the user confirms. If ``is_empty``: the reason why nothing would change.
     """
 
     what: str
@@ -165,7 +165,7 @@ class Operation(QueueView):
         return None
 
     def stopped(self, data: Data, carried: Mapping[str, Any]) -> None:
-        """Called when the user stops the operation between two steps. ``carried``: the data of the previous step."""
+        """Handle a stop by the user between two steps. ``carried``: the data of the previous step."""
 
     def form(self, data: Any) -> forms.Form:
         """Return the form: bound if the data has all required fields, else unbound with the data as initial values."""
@@ -194,8 +194,7 @@ class Operation(QueueView):
         return self.back(data) or self.index_url()
 
     def _show_form(self, form: forms.Form) -> HttpResponse:
-        data = form.cleaned_data if form.is_valid() else None
-        return self._page(form, data, 400 if form.errors else 200, prompt=self.prompt)
+        return self._page(form, None, 400 if form.errors else 200, prompt=self.prompt)
 
     def _show_plan(self, form: forms.Form) -> HttpResponse:
         try:

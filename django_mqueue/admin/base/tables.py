@@ -94,7 +94,7 @@ class BoundedPaginator(_Paginator):
 
 
 class PagedChangeList(ChangeList):
-    """A change list that shows the rows of its paginator, also if they are one page."""
+    """A change list that always reads its rows from the paginator. Django does this only for several pages."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)

@@ -107,7 +107,7 @@ class QueueView(PermissionRequiredMixin, TemplateView):
 def forbidden(
     request: HttpRequest, model_admin: ReadOnlyAdmin, permissions: Sequence[str] = ()
 ) -> HttpResponse:
-    """Return the page for users who may not open a page. ``permissions``: those that the page needs."""
+    """Return the page for users who may not open a page. ``permissions``: the permissions that the page needs."""
     text: Text = _("You may not open this page, or may not do this.")
     if permissions:
         names = ", ".join(one if "." in one else f"{APP}.{one}" for one in permissions)

@@ -68,6 +68,11 @@ def do_step(delivery: Delivery, *, is_last_attempt: bool) -> None:
         return
     if work.is_last or entry.change_message not in work.logs:
         _write(work)
+        if not work.is_last:  # A user has stopped the operation.
+            with _language(work):
+                operation, data = _opened(work)
+            author = Author(entry.user.get_username()[:BY_MAX], work.reason, ADMIN)
+            operation.record(author, Run(**work.carried), data).end(using)
         return
     due = moment_ms("published_at", delivery.published_at) + int(work.pause * 1000)
     if (wait := due - now_ms(using)) > 0:
@@ -153,7 +158,7 @@ def _stop_message(work: Work) -> str:
 class RunPage(QueueView):
     """The progress of an operation that a worker continues: ``?entry=``, its entry in the log of actions.
 
-    A POST stops it: the worker ends after the step that it does.
+    A POST stops the operation: the worker finishes its current step, records the total, and starts no other step.
     """
 
     route, url_name = "run", "deadletter_run"
@@ -176,7 +181,7 @@ class RunPage(QueueView):
         return {
             "is_under_way": is_under_way,
             "has_failed": status == DEAD,
-            "is_attended": not is_under_way or handing_over.is_attended(conf.database()),
+            "has_live_worker": not is_under_way or handing_over.has_live_worker(conf.database()),
             "count": count,
             "total": total,
             "may_stop": not work.is_last and may_open(self.request, work.operation),
@@ -196,9 +201,6 @@ class RunPage(QueueView):
                 break
             entries = LogEntry.objects.filter(pk=entry.pk, change_message=entry.change_message)
             if entries.update(change_message=_stopped(work)):
-                operation, data = _opened(work)
-                author = Author(entry.user.get_username()[:BY_MAX], work.reason, ADMIN)
-                operation.record(author, Run(**work.carried), data).end(conf.database())
                 messages.warning(request, printable(_stop_message(work)))
                 break
         return HttpResponseRedirect(page_url(request, self.url_name, entry=entry.pk))

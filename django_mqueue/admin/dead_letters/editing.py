@@ -47,7 +47,7 @@ CHANGED = {
         "Dead letter %(id)s of topic %(topic)s was redriven to group %(group)s. Nothing was changed."
     ),
 }
-"""The result, by whether the payload and the headers were changed."""
+"""The texts of the result. The key: (the payload was changed, the headers were changed)."""
 
 
 class EditForm(forms.Form):
@@ -137,18 +137,20 @@ class EditDeadLetter(Operation):
                 "Redrive dead letter %(id)s of topic %(topic)s to group %(group)s with its old content? Nothing was"
                 " changed."
             )
-        means = [
+        consequences = [
             _("The message is delivered again, and its dead letter is deleted. A redrive cannot be undone."),
             _("It keeps its id, key and kind. Its attempt count starts again at one."),
         ]
         if before[0] != after[0]:
             forms_ = {"before": _name(before[0]), "after": _name(after[0])}
-            means.insert(0, _("The payload changes from %(before)s to %(after)s.") % forms_)
+            consequences.insert(0, _("The payload changes from %(before)s to %(after)s.") % forms_)
         if not dead_letter.is_ours:
-            means.insert(
+            consequences.insert(
                 0, _("Its kind, headers and encoding could not be read: they are replaced with new ones.")
             )
-        return Plan(what % _names(dead_letter), means, button=_("Redrive"), context={"differences": found})
+        return Plan(
+            what % _names(dead_letter), consequences, button=_("Redrive"), context={"differences": found}
+        )
 
     def perform(self, data: Data) -> Result:
         dead_letter = self._unchanged(data)

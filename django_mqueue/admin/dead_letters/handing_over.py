@@ -47,7 +47,7 @@ class Work:
         return self.carried["position"] is None
 
 
-def is_attended(using: str) -> bool:
+def has_live_worker(using: str) -> bool:
     """Return whether a live worker does the steps of operations."""
     members = inspect.subscribers(OPERATIONS_TOPIC, GROUP, using=using)
     return any(one.status == ALIVE for one in members)

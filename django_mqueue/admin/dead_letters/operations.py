@@ -92,7 +92,7 @@ class DeadLetterOperation(Operation):
     redrives: ClassVar[bool]
     question: ClassVar[Text]
     of_group: ClassVar[Text]
-    means: ClassVar[tuple[Text, ...]]
+    consequences: ClassVar[tuple[Text, ...]]
     button: ClassVar[Text]
     done: ClassVar[Text]
     done_so_far: ClassVar[Text]
@@ -121,18 +121,20 @@ class DeadLetterOperation(Operation):
             registered = dead_letters.registered(using, query.topic, groups)
             left_out = {group: count for group, count in groups.items() if group not in registered}
             groups = {group: count for group, count in groups.items() if group in registered}
-        means: list[Text] = [
+        consequences: list[Text] = [
             self.of_group % {"count": f"{count:,}", "group": group} for group, count in groups.items()
         ]
         if found.is_more:
-            means.append(_("Not all matching dead letters were counted. The operation includes all of them."))
-        means += [_left_out(group, count) for group, count in left_out.items()]
+            consequences.append(
+                _("Not all matching dead letters were counted. The operation includes all of them.")
+            )
+        consequences += [_left_out(group, count) for group, count in left_out.items()]
         missing = len(data.get("offsets") or ()) - found.number
         if missing > 0:
-            means.append(_missing(missing))
+            consequences.append(_missing(missing))
         chosen = dead_letters.Count(groups, found.is_more)
         if "rate" in self.form_class.base_fields:
-            means.append(_speed(chosen, data.get("rate")))
+            consequences.append(_speed(chosen, data.get("rate")))
         what = self.question % {
             "number": chosen.number + 2 * chosen.is_more,
             "count": chosen,
@@ -140,7 +142,7 @@ class DeadLetterOperation(Operation):
         }
         return Plan(
             what,
-            [*means, *self.means],
+            [*consequences, *self.consequences],
             button=self.button,
             is_destructive=not self.redrives,
             is_empty=not groups and not found.is_more,
@@ -164,7 +166,7 @@ class DeadLetterOperation(Operation):
             run.add(step)
             run.step_at = now
             redriven = step.redriven
-        if len(redriven) == 1 and run.moved == 1 and run.position is None and data.get("offsets"):
+        if len(redriven) == 1 and run.position is None and len(data.get("offsets") or ()) == 1:
             return self._redriven(self.message(run, data), query.topic, redriven[0])
         count, total = run.progress
         more = run.position is not None
@@ -191,7 +193,7 @@ class DeadLetterOperation(Operation):
 
     def hand_over(self, entry: LogEntry, form: forms.Form, result: Result) -> str | None:
         using, rate = conf.database(), form.cleaned_data.get("rate")
-        if not handing_over.is_attended(using):
+        if not handing_over.has_live_worker(using):
             return None
         data = cast("QueryDict", form.data)
         work = handing_over.Work(
@@ -303,7 +305,7 @@ class RedriveSelected(_SelectedOperation):
         "%(count)s dead letters were redriven so far; %(examined)s were examined: %(filter)s.",
         "number",
     )
-    means = (
+    consequences = (
         gettext_lazy(
             "Each is delivered again, only to the group that failed to handle it. A redrive cannot be undone."
         ),
@@ -340,7 +342,7 @@ class PurgeSelected(_SelectedOperation):
         "%(count)s dead letters were purged so far; %(examined)s were examined: %(filter)s.",
         "number",
     )
-    means = (
+    consequences = (
         gettext_lazy("They are deleted with payload, headers and errors. A purge cannot be undone."),
         gettext_lazy(
             "The group that failed to handle these messages never handles them. Other groups are not affected."

@@ -40,7 +40,10 @@ def parts(error: str) -> list[Part]:
 
 
 def _lines(error: str) -> Iterator[tuple[bool | None, str, str]]:
-    """Yield (is of a library or None, place, text) of each line. Only the first line of a frame has a place."""
+    """Yield (is a library's frame, place, text) for each line. The first value is None for lines outside frames.
+
+    Only the first line of a frame has a place.
+    """
     inside: bool | None = None
     indent = 0
     for line in error.split("\n"):

@@ -170,7 +170,9 @@ class GroupPage(QueueView):
     def found(self, topic: str, group: str) -> dict[str, Any]:
         pair = (topic, group)
         span = charts.span_of(self.request.GET.get("span"))
-        figures = inspect.group_figures([pair], max_age=status.COUNTED if self.is_fragment else 0)[pair]
+        figures = inspect.group_figures([pair], max_age=status.COUNTS_MAX_AGE if self.is_fragment else 0)[
+            pair
+        ]
         found = {
             "topic": topic,
             "group": group,
@@ -182,7 +184,7 @@ class GroupPage(QueueView):
         }
         if not figures.registered or figures.removing:
             return found
-        max_age = status.COUNTED  # The lag chart combines rates and lag: both need the same moment.
+        max_age = status.COUNTS_MAX_AGE  # The lag chart combines rates and lag: both need the same moment.
         rates = inspect.rates([pair], span=span.span, points=span.points, max_age=max_age)[pair]
         latency = inspect.latency(*pair, span=span.span, points=span.coarse, max_age=max_age)
         lag = inspect.lag(*pair, limit=PARTITIONS_SHOWN, max_age=max_age)

@@ -13,17 +13,26 @@ from ...service import group_positions
 from ...store import offsets
 from ..base.display import Text, listed
 from ..base.forms import GroupForm, TopicForm
-from ..base.operations import Data, Operation, Plan, Result, Subject, group_subject, noticed, topic_subject
+from ..base.operations import (
+    Data,
+    Operation,
+    Plan,
+    Result,
+    Subject,
+    group_subject,
+    notice_time,
+    topic_subject,
+)
 from ..base.urls import allowed_url
 
-PAUSED_MEANS = (
+PAUSE_CONSEQUENCES = (
     gettext_lazy(
         "Subscribers receive no more messages, not even after a restart, until you undo the pause with Resume."
     ),
     gettext_lazy("Handlers that run now finish, and their acknowledgements count."),
     gettext_lazy("Publishing continues, and messages that the group is not done with are kept."),
 )
-RESUMED_MEANS = gettext_lazy("Subscribers receive messages again, until you undo this with Pause.")
+RESUME_CONSEQUENCE = gettext_lazy("Subscribers receive messages again, until you undo this with Pause.")
 
 
 class GroupOperation(Operation):
@@ -35,9 +44,12 @@ class GroupOperation(Operation):
         return group_subject(data["topic"], data["group"])
 
     def back(self, data: Data | None) -> str | None:
-        names = {} if data is None else {"topic": data["topic"], "group": data["group"]}
-        page = "group" if names else "consumergroup_changelist"
-        return allowed_url(self.request, page, **names)
+        if data is None:  # Other fields of the form are missing or refused.
+            names = GroupForm(self.request.POST or self.request.GET)
+            data = names.cleaned_data if names.is_valid() else None
+        if data is None:
+            return allowed_url(self.request, "consumergroup_changelist")
+        return allowed_url(self.request, "group", topic=data["topic"], group=data["group"])
 
 
 class PauseGroup(GroupOperation):
@@ -47,7 +59,9 @@ class PauseGroup(GroupOperation):
     def plan(self, data: Data) -> Plan:
         if reason := _cannot_pause(data):
             return Plan(reason, is_empty=True)
-        return Plan(_("Pause group %(group)s on topic %(topic)s?") % data, PAUSED_MEANS, button=_("Pause"))
+        return Plan(
+            _("Pause group %(group)s on topic %(topic)s?") % data, PAUSE_CONSEQUENCES, button=_("Pause")
+        )
 
     def perform(self, data: Data) -> Result:
         if group_positions.pause(
@@ -63,8 +77,8 @@ class ResumeGroup(GroupOperation):
     title = gettext_lazy("Resume a group")
 
     def plan(self, data: Data) -> Plan:
-        means = (RESUMED_MEANS, noticed(data["topic"]))
-        return Plan(_("Resume group %(group)s on topic %(topic)s?") % data, means, button=_("Resume"))
+        consequences = (RESUME_CONSEQUENCE, notice_time(data["topic"]))
+        return Plan(_("Resume group %(group)s on topic %(topic)s?") % data, consequences, button=_("Resume"))
 
     def perform(self, data: Data) -> Result:
         if group_positions.resume(
@@ -80,7 +94,7 @@ class _TopicOperation(Operation):
 
     form_class = TopicForm
     pauses: ClassVar[bool]
-    means: ClassVar[tuple[Text, ...]]
+    consequences: ClassVar[tuple[Text, ...]]
     button: ClassVar[Text]
     question: ClassVar[Text]
     nothing: ClassVar[Text]
@@ -93,8 +107,8 @@ class _TopicOperation(Operation):
         if not groups:
             return Plan(self.nothing % {"topic": topic}, is_empty=True)
         what = self.question % {"count": len(groups), "groups": listed(groups), "topic": topic}
-        means = self.means if self.pauses else (*self.means, noticed(topic))
-        return Plan(what, means, button=self.button)
+        consequences = self.consequences if self.pauses else (*self.consequences, notice_time(topic))
+        return Plan(what, consequences, button=self.button)
 
     def perform(self, data: Data) -> Result:
         change = group_positions.pause if self.pauses else group_positions.resume
@@ -113,7 +127,7 @@ class _TopicOperation(Operation):
 class PauseTopic(_TopicOperation):
     route, url_name, pauses = "pause", "pause_topic", True
     title = gettext_lazy("Pause a topic")
-    means = (*PAUSED_MEANS, gettext_lazy("Groups that are registered later are not paused."))
+    consequences = (*PAUSE_CONSEQUENCES, gettext_lazy("Groups that are registered later are not paused."))
     button = gettext_lazy("Pause")
     question = ngettext_lazy(
         "Pause group %(groups)s of topic %(topic)s?",
@@ -131,7 +145,7 @@ class PauseTopic(_TopicOperation):
 class ResumeTopic(_TopicOperation):
     route, url_name, pauses = "resume", "resume_topic", False
     title = gettext_lazy("Resume a topic")
-    means = (RESUMED_MEANS, gettext_lazy("Groups that were paused one by one are also resumed."))
+    consequences = (RESUME_CONSEQUENCE, gettext_lazy("Groups that were paused one by one are also resumed."))
     button = gettext_lazy("Resume")
     question = ngettext_lazy(
         "Resume group %(groups)s of topic %(topic)s?",

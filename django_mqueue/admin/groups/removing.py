@@ -22,10 +22,10 @@ from .pausing import GroupOperation
 
 STEP = 2_000
 """Maximum number of messages that one step removes."""
-COUNTED = 10_000
-SCANNED = 20_000
+COUNT_MAX = 10_000
+SCAN_LIMIT = 20_000
 """Maximum number of messages that the preview reads if no index serves the filter."""
-EVERY = "all"
+ALL_STATUSES = "all"
 STATUSES = (PENDING, WAITING, SCHEDULED)
 
 
@@ -34,7 +34,7 @@ class RemoveForm(GroupForm):
 
     status = forms.ChoiceField(
         choices=[
-            (EVERY, gettext_lazy("All that are not in flight")), *((one, TITLES[one]) for one in STATUSES),
+            (ALL_STATUSES, gettext_lazy("All that are not in flight")), *((one, TITLES[one]) for one in STATUSES),
         ],
         label=gettext_lazy("Status"),
     )  # fmt: skip
@@ -60,7 +60,7 @@ def _arguments(data: Data, status: str | None) -> dict[str, Any]:
 
 
 def _status(data: Data) -> str | None:
-    return None if data["status"] == EVERY else data["status"]
+    return None if data["status"] == ALL_STATUSES else data["status"]
 
 
 class RemoveMessages(GroupOperation):
@@ -83,16 +83,16 @@ class RemoveMessages(GroupOperation):
             "Remove %(count)s messages of topic %(topic)s from group %(group)s? %(filter)s.",
             count.value,
         )
-        means = [
+        consequences = [
             _("They will never be delivered to this group. This cannot be undone."),
             _("Messages in flight and dead letters stay. Other groups are not affected."),
             _("Messages that are published from now on stay."),
         ]
-        if data["status"] in (EVERY, SCHEDULED):
-            means.append(_("Messages that are scheduled for all groups stay."))
+        if data["status"] in (ALL_STATUSES, SCHEDULED):
+            consequences.append(_("Messages that are scheduled for all groups stay."))
         return Plan(
             text % {**data, "count": number(count), "filter": _words(data)},
-            means,
+            consequences,
             button=_("Remove"),
             is_destructive=True,
             is_empty=not count.value and count.how != AT_LEAST,
@@ -135,15 +135,15 @@ def _count(data: Data) -> Figure:
     """Count the messages up to a limit. No index serves the kind, so the search is limited for it."""
     if not data["kind"]:
         arguments = _arguments(data, _status(data))
-        found = inspect.remove(data["topic"], **arguments, limit=COUNTED, dry_run=True)
-        return Figure(found, AT_LEAST) if found == COUNTED else Figure(found)
-    statuses = STATUSES if data["status"] == EVERY else (data["status"],)
+        found = inspect.remove(data["topic"], **arguments, limit=COUNT_MAX, dry_run=True)
+        return Figure(found, AT_LEAST) if found == COUNT_MAX else Figure(found)
+    statuses = STATUSES if data["status"] == ALL_STATUSES else (data["status"],)
     return total(_count_of_kind(data, status) for status in statuses)
 
 
 def _count_of_kind(data: Data, status: str) -> Figure:
     page = inspect.messages(
-        data["topic"], **_arguments(data, status), limit=1_000, scan_limit=SCANNED, payload_limit=1
+        data["topic"], **_arguments(data, status), limit=1_000, scan_limit=SCAN_LIMIT, payload_limit=1
     )
     found = [one for one in page if status != SCHEDULED or one.target == data["group"]]
     return Figure(len(found), AT_LEAST) if page.next else Figure(len(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, cast
 
 from django import forms
@@ -18,7 +17,7 @@ from ...service.actions import Author
 from ...service.registration import Start
 from ...stats.groups.group_states import ResetPreview
 from ...stats.groups.reset_preview import preview_reset
-from ..base.display import listed, number
+from ..base.display import listed, local_time, number
 from ..base.forms import OFFSET_MAX, GroupForm, Moment
 from ..base.operations import Data, Plan, Refused, Result
 from .pausing import GroupOperation
@@ -130,14 +129,10 @@ class ResetGroup(GroupOperation):
 
 def _choice(data: Data) -> str:
     if data["to"] == TIME:
-        return _("time %(time)s") % {"time": _time(data["at"])}
+        return _("time %(time)s") % {"time": local_time(data["at"])}
     if data["to"] == OFFSET:
         return _("offset %(offset)s") % data
     return _("earliest") if data["to"] == EARLIEST else _("latest")
-
-
-def _time(at: datetime | None) -> str:
-    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S %Z}" if at else ""
 
 
 def _position(data: Data, preview: ResetPreview) -> str:
@@ -146,7 +141,7 @@ def _position(data: Data, preview: ResetPreview) -> str:
     if data["to"] == LATEST or _is_beyond_the_end(data, preview):
         return _("the end (as of now, after offset %(offset)s)") % {"offset": preview.start}
     if data["to"] == TIME:
-        position = {"time": _time(data["at"]), "offset": preview.start}
+        position = {"time": local_time(data["at"]), "offset": preview.start}
         return _("%(time)s (after offset %(offset)s)") % position
     return _("offset %(offset)s") % data
 
@@ -176,7 +171,7 @@ def _warnings(data: Data, preview: ResetPreview) -> list[str]:
             "No message was published at %(time)s or later. The group gets every message that is published from now"
             " on, also before that time."
         )
-        return [text % {"time": _time(data["at"])}]
+        return [text % {"time": local_time(data["at"])}]
     return []
 
 

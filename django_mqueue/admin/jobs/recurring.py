@@ -91,7 +91,7 @@ class _JobOperation(Operation):
             raise Refused(str(problem)) from problem
 
     def change(self, job: RecurringJob) -> str:
-        """Change the job, and return the text for the user, with ``name`` to be filled in."""
+        """Change the job. Return the text for the user, with the placeholder ``%(name)s``."""
         raise NotImplementedError
 
     def subject(self, data: Data) -> Subject:
@@ -106,11 +106,11 @@ class PauseJob(_JobOperation):
     title = gettext_lazy("Pause a recurring job")
 
     def plan(self, data: Data) -> Plan:
-        means = (
+        consequences = (
             gettext_lazy("No firing runs until you click Resume, not even one that is already scheduled."),
             gettext_lazy("A job that runs now finishes."),
         )
-        return Plan(_("Pause recurring job %(name)s?") % data, means, button=_("Pause"))
+        return Plan(_("Pause recurring job %(name)s?") % data, consequences, button=_("Pause"))
 
     def change(self, job: RecurringJob) -> str:
         job.pause()
@@ -122,8 +122,10 @@ class ResumeJob(_JobOperation):
     title = gettext_lazy("Resume a recurring job")
 
     def plan(self, data: Data) -> Plan:
-        means = (gettext_lazy("It continues with the next due time. What was due meanwhile does not run."),)
-        return Plan(_("Resume recurring job %(name)s?") % data, means, button=_("Resume"))
+        consequences = (
+            gettext_lazy("It continues with the next due time. What was due meanwhile does not run."),
+        )
+        return Plan(_("Resume recurring job %(name)s?") % data, consequences, button=_("Resume"))
 
     def change(self, job: RecurringJob) -> str:
         job.resume()
@@ -135,8 +137,8 @@ class RunJob(_JobOperation):
     title = gettext_lazy("Run a recurring job now")
 
     def plan(self, data: Data) -> Plan:
-        means = (gettext_lazy("One more job is enqueued. The due times stay as they are."),)
-        return Plan(_("Run recurring job %(name)s now?") % data, means, button=_("Run now"))
+        consequences = (gettext_lazy("One more job is enqueued. The due times stay as they are."),)
+        return Plan(_("Run recurring job %(name)s now?") % data, consequences, button=_("Run now"))
 
     def change(self, job: RecurringJob) -> str:
         job.run_now()

@@ -28,13 +28,13 @@ class StopJob(Operation):
     form_class = StopForm
 
     def plan(self, data: Data) -> Plan:
-        means = (
+        consequences = (
             gettext_lazy("If it waits, it does not run, and ends as cancelled."),
             gettext_lazy(
                 "If it runs, it is asked to stop. A task that does not check for this request runs to its end."
             ),
         )
-        return Plan(_("Cancel or stop job %(id)s?") % data, means, button=_("Cancel or stop"))
+        return Plan(_("Cancel or stop job %(id)s?") % data, consequences, button=_("Cancel or stop"))
 
     def perform(self, data: Data) -> Result:
         from ...tasks.compat import TaskResultDoesNotExist

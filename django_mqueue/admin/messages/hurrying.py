@@ -14,7 +14,7 @@ from ...policy import names
 from ...policy.message_query import SCHEDULED
 from ...service.registration import topic_limit
 from ..base.forms import OFFSET_MAX, name_field
-from ..base.operations import Data, Operation, Plan, Refused, Result, Subject, noticed
+from ..base.operations import Data, Operation, Plan, Refused, Result, Subject, notice_time
 from ..base.urls import allowed_url
 
 
@@ -36,17 +36,17 @@ class HurryMessage(Operation):
     def plan(self, data: Data) -> Plan:
         if _found(data).status == SCHEDULED:
             what = _("Deliver message %(offset)s of topic %(topic)s now?")
-            means = [_("The message is due at once, instead of at its time. This cannot be undone.")]
+            consequences = [_("The message is due at once, instead of at its time. This cannot be undone.")]
         else:
             what = _("Deliver message %(offset)s of topic %(topic)s to group %(group)s now?")
-            means = [
+            consequences = [
                 _(
                     "The group receives it as the next message of its key, before all messages that are already due."
                     " This cannot be undone."
                 ),
                 _("A strict handler keeps the order: only the wait for a retry ends."),
             ]
-        return Plan(what % data, [*means, noticed(data["topic"])], button=_("Deliver now"))
+        return Plan(what % data, [*consequences, notice_time(data["topic"])], button=_("Deliver now"))
 
     def perform(self, data: Data) -> Result:
         status = _found(data).status

@@ -38,8 +38,8 @@ from .search_form import BY_DUE_TIME, TITLES, SearchForm
 ROWS = 100
 SCAN_LIMIT = 2_000
 """Maximum number of messages that a page reads if no index serves the filter."""
-COUNTED = 1_000
-KEPT = 10
+COUNT_MAX = 1_000
+COUNTS_MAX_AGE = 10
 """Seconds for which a group's counts stay in Django's cache."""
 BADGES = {
     PENDING: ("waiting", gettext_lazy("pending")),
@@ -218,13 +218,13 @@ def _with_errors(messages: Sequence[Inspected]) -> list[Inspected]:
 
 
 def _counts(topic: str, group: str, key_: str) -> dict[str, Figure]:
-    """Return the counts of a group, or of one key up to ``COUNTED``, by status. Done messages are not counted."""
+    """Return the counts of a group, or of one key up to ``COUNT_MAX``, by status. Done messages are not counted."""
     statuses = [status for status in TITLES if status != DONE]
     if not key_:
-        figures = inspect.group_figures([(topic, group)], max_age=KEPT)[topic, group]
+        figures = inspect.group_figures([(topic, group)], max_age=COUNTS_MAX_AGE)[topic, group]
         return {status: getattr(figures, status) for status in statuses} if figures.registered else {}
     try:
-        counts = inspect.counts(topic, group=group, key=key_, cap=COUNTED, scan_limit=SCAN_LIMIT)
+        counts = inspect.counts(topic, group=group, key=key_, cap=COUNT_MAX, scan_limit=SCAN_LIMIT)
     except MQueueError:  # The group is not registered, but may have dead letters.
         return {}
     return {

@@ -27,7 +27,7 @@ from ...policy.durations import due_of
 from ...policy.ids import uuid7
 from ...service import publish
 from ...store import offsets
-from ..base.display import Text, printable, problem_text, time_of
+from ..base.display import Text, local_time, printable, problem_text, time_of
 from ..base.forms import Moment
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url, may
@@ -195,7 +195,7 @@ class PublishMessage(Operation):
     def plan(self, data: Data) -> Plan:
         outgoing, topic = data["outgoing"], data["topic"]
         if self._mark(data) in self._marks():
-            return Plan(str(_AGAIN), is_empty=True)
+            return Plan(str(_ALREADY_PUBLISHED), is_empty=True)
         if outgoing.group:
             found = offsets.registration(conf.database(), outgoing.group, topic)
             groups = [(outgoing.group, found is not None and found.paused)]
@@ -204,9 +204,9 @@ class PublishMessage(Operation):
         undo = _("The message is stored in the topic. This cannot be undone.")
         if data["delay"] or data["at"]:
             undo = _("The message is stored in the topic. Until it is due, it can be cancelled.")
-        means = [undo, _receivers(groups), *_when(data, [paused for _name, paused in groups])]
+        consequences = [undo, _receivers(groups), *_when(data, [paused for _name, paused in groups])]
         if outgoing.key is None:
-            means.append(_("It has no key: no order is guaranteed."))
+            consequences.append(_("It has no key: no order is guaranteed."))
         value = outgoing.payload
         size = publish.check(topic, outgoing)
         if isinstance(value, bytes):
@@ -220,7 +220,7 @@ class PublishMessage(Operation):
         ]  # fmt: skip
         return Plan(
             _("Publish this message to topic %(topic)s?") % data,
-            means,
+            consequences,
             button=_("Publish"),
             context={
                 "facts": [(label, printable(value)) for label, value in facts],
@@ -232,7 +232,7 @@ class PublishMessage(Operation):
     def perform(self, data: Data) -> Result:
         outgoing, topic = data["outgoing"], data["topic"]
         if self._mark(data) in self._marks():
-            return Result(str(_AGAIN), level=messages.WARNING)
+            return Result(str(_ALREADY_PUBLISHED), level=messages.WARNING)
         published = publish.publish(
             topic, outgoing.payload, key=outgoing.key, id=outgoing.id, kind=outgoing.kind, headers=outgoing.headers,
             group=outgoing.group, delay=data["delay"], at=data["at"], priority=outgoing.priority,
@@ -241,7 +241,7 @@ class PublishMessage(Operation):
         self.request.session[PUBLISHED] = [*self._marks(), self._mark(data)][-REMEMBERED:]
         self.published = published.offset
         if not published.created:
-            return Result(str(_AGAIN), level=messages.WARNING)
+            return Result(str(_ALREADY_PUBLISHED), level=messages.WARNING)
         text = _("Message %(id)s was published to topic %(topic)s, at offset %(offset)s.")
         return Result(text % {"id": published.id, "topic": topic, "offset": published.offset})
 
@@ -265,7 +265,7 @@ class PublishMessage(Operation):
         return found
 
 
-_AGAIN = gettext_lazy(
+_ALREADY_PUBLISHED = gettext_lazy(
     "A message with this id was already published: nothing was stored. To publish another message, give it another id."
 )
 
@@ -293,7 +293,7 @@ def _when(data: Data, paused: list[bool]) -> list[str]:
         return [text % {"time": time_of(data["delay"])}]
     if data["at"]:
         text = _("It is delivered no earlier than %(time)s.")
-        return [text % {"time": f"{data['at']:%Y-%m-%d %H:%M:%S %Z}"}]
+        return [text % {"time": local_time(data["at"])}]
     if not paused:
         return []
     if all(paused):

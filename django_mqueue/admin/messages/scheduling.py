@@ -67,9 +67,9 @@ class CancelMessage(_ScheduledOperation):
 
     def plan(self, data: Data) -> Plan:
         found = _found(data["offset"])
-        means = [_("The message is deleted and will never be delivered. This cannot be undone.")]
+        consequences = [_("The message is deleted and will never be delivered. This cannot be undone.")]
         if found.message.attempts:
-            means = [
+            consequences = [
                 _(
                     "It is the retry of a message that has failed. Group %(group)s will not receive the message again,"
                     " and it does not become a dead letter. This cannot be undone."
@@ -79,7 +79,7 @@ class CancelMessage(_ScheduledOperation):
         what = _("Cancel message %(offset)s of topic %(topic)s, which is due at %(time)s?") % {
             "offset": data["offset"], "topic": found.topic, "time": local_time(found.message.available_at),
         }  # fmt: skip
-        return Plan(what, means, button=_("Cancel the message"), is_destructive=True)
+        return Plan(what, consequences, button=_("Cancel the message"), is_destructive=True)
 
     def perform(self, data: Data) -> Result:
         found = self.change(data, None)

@@ -29,7 +29,7 @@ BY_DUE_TIME = (IN_FLIGHT, WAITING)
 """Statuses whose messages cannot be listed newest first: their order is by key and time."""
 
 
-_OF_LIST = ("order", "derived")
+_NOT_RESTRICTING = ("order", "derived")
 """The fields that do not restrict the messages of a topic."""
 
 
@@ -112,7 +112,11 @@ class SearchForm(forms.Form):
         if given.get("status") and given["status"] not in ("scheduled", "dead") and not given.get("group"):
             text = _("%(status)s is the status of a message for one group. Give the group.")
             self.add_error("group", text % {"status": TITLES[given["status"]]})
-        others = [name for name, value in given.items() if value and name not in ("find", "topic", *_OF_LIST)]
+        others = [
+            name
+            for name, value in given.items()
+            if value and name not in ("find", "topic", *_NOT_RESTRICTING)
+        ]
         if given.get("find"):
             if others:
                 text = _("Leave this empty, or leave all other fields except the topic empty.")
@@ -127,7 +131,7 @@ class SearchForm(forms.Form):
     @property
     def is_asked(self) -> bool:
         """True if a field restricts the messages."""
-        return any(value for name, value in self.cleaned_data.items() if name not in _OF_LIST)
+        return any(value for name, value in self.cleaned_data.items() if name not in _NOT_RESTRICTING)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of ``inspect.messages``, except ``filter`` and the arguments for paging."""

@@ -11,7 +11,7 @@ from ... import conf, inspect
 from ...models import Message
 from ...policy.message_query import PENDING, WAITING
 from ..base.forms import OFFSET_MAX, GroupForm
-from ..base.operations import Data, Operation, Plan, Refused, Result, Subject, noticed
+from ..base.operations import Data, Operation, Plan, Refused, Result, Subject, notice_time
 from ..base.urls import allowed_url
 
 
@@ -29,13 +29,13 @@ class SkipMessage(Operation):
 
     def plan(self, data: Data) -> Plan:
         _check(data)
-        means = [
+        consequences = [
             _("The group never receives it, and it does not become a dead letter. This cannot be undone."),
             _("Other groups are not affected."),
-            noticed(data["topic"]),
+            notice_time(data["topic"]),
         ]
         what = _("Skip message %(offset)s of topic %(topic)s for group %(group)s?") % data
-        return Plan(what, means, button=_("Skip"), is_destructive=True)
+        return Plan(what, consequences, button=_("Skip"), is_destructive=True)
 
     def perform(self, data: Data) -> Result:
         status = _check(data)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from heapq import merge
 from typing import Any
 
 from django.apps import apps
@@ -36,7 +36,7 @@ from ..base.views import QueueView
 
 PAGE = 50
 READS = 10
-"""The page reads at most this many times ``actions.READ`` records, of which the admin's own are left out."""
+"""Maximum number of reads for one page, of ``actions.READ`` records each. It leaves out the admin's own."""
 NEWEST = 5
 """The number of actions on the page of a topic or a group."""
 DONE = {
@@ -89,19 +89,20 @@ class ActionsPage(QueueView):
         query = self.request.GET
         before, below = (parse_offset(query.get(name, "")) for name in ("before", "below"))
         model, object_id = query.get("model"), query.get("object")
-        found = [
-            *entries(self.request, model, object_id, before), *records(self.request, model, object_id, below),
-        ]  # fmt: skip
-        found.sort(key=lambda row: row.at, reverse=True)
+        is_part = bool(model or object_id) or before is not None or below is not None
+        recorded, unread = records(self.request, model, object_id, below)
+        logged = entries(self.request, model, object_id, before)
+        # Each of the two keeps its order, in which the next page continues, even if clocks differ.
+        found = list(merge(logged, recorded, key=lambda row: row.at, reverse=True))
         rows, older = found[:PAGE], {}
-        if len(found) > PAGE:
+        if len(found) > PAGE or unread is not None:
+            below = below if recorded else unread
             older = {
                 "model": model or None,
                 "object": object_id or None,
                 "before": min((row.pk for row in rows if row.pk is not None), default=before),
                 "below": min((row.offset for row in rows if row.offset is not None), default=below),
             }
-        is_part = bool(model or object_id) or before is not None or below is not None
         return super().get_context_data(
             rows=rows,
             more=page_url(self.request, self.url_name, **older) if older else None,
@@ -135,8 +136,11 @@ def entries(
 
 def records(
     request: HttpRequest, model: str | None, object_id: str | None, below: int | None
-) -> Iterator[Row]:
-    """Yield the newest records of actions from Python and the command line, one more than a page holds."""
+) -> tuple[list[Row], int | None]:
+    """Return the newest records of actions from Python and the command line, one more than a page holds.
+
+    Also return the offset below which records were not read, if the limit ``READS`` was reached; otherwise None.
+    """
     topic = group = None
     if object_id:
         key: tuple[str, ...] | None = None
@@ -145,29 +149,30 @@ def records(
         elif model == "consumergroup":
             key = row_ids.decode(object_id, str, str)
         if key is None:
-            return
+            return [], None
         topic, group = (*key, None)[:2]
     elif model not in (None, "", "topic", "consumergroup"):
-        return
-    found = (
-        (offset, one) for offset, one in _outside(topic, below) if group is None or one.group in ("", group)
-    )
-    for offset, one in islice(found, PAGE + 1):
-        name = group_title(one.topic, one.group) if one.group else one.topic
-        url = allowed_url(request, "topic", topic=one.topic)
-        if one.group:
-            url = allowed_url(request, "group", topic=one.topic, group=one.group)
-        yield Row(one.at, one.by, name, url, text_of(one), offset=offset)
-
-
-def _outside(topic: str | None, below: int | None) -> Iterator[tuple[int, Action]]:
-    """Yield the records of actions that were not performed in the admin."""
+        return [], None
+    rows: list[Row] = []
     for _number in range(READS):
         found = actions.page(topic, before=below)
-        yield from ((offset, one) for offset, one in found if one.via != actions.ADMIN)
-        if len(found) < actions.READ:
-            return
+        rows += [
+            _row(request, offset, one)
+            for offset, one in found
+            if one.via != actions.ADMIN and (group is None or one.group in ("", group))
+        ]
+        if len(rows) > PAGE or len(found) < actions.READ:
+            return rows[: PAGE + 1], None
         below = found[-1][0]
+    return rows, below
+
+
+def _row(request: HttpRequest, offset: int, one: Action) -> Row:
+    name = group_title(one.topic, one.group) if one.group else one.topic
+    url = allowed_url(request, "topic", topic=one.topic)
+    if one.group:
+        url = allowed_url(request, "group", topic=one.topic, group=one.group)
+    return Row(one.at, one.by, name, url, text_of(one), offset=offset)
 
 
 def text_of(action: Action) -> str:

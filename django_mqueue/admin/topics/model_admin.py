@@ -48,13 +48,13 @@ class TopicPage(QueueView):
         span = charts.span_of(self.request.GET.get("span"))
         about = topic_list.topic(conf.database(), topic)
         pairs = [(topic, group) for group in about.groups[:GROUPS_SHOWN]]
-        max_age = status.COUNTED if self.is_fragment else 0
+        max_age = status.COUNTS_MAX_AGE if self.is_fragment else 0
         figures = inspect.group_figures(pairs, max_age=max_age)
         topic_figures = inspect.topic_figures([topic], max_age=max_age)[topic]
         rates = inspect.rates(
-            [(topic, None), *pairs], span=span.span, points=span.points, max_age=status.RATED
+            [(topic, None), *pairs], span=span.span, points=span.points, max_age=status.RATES_MAX_AGE
         )
-        blockers = inspect.holds(topic, max_age=status.COUNTED)
+        blockers = inspect.holds(topic, max_age=status.COUNTS_MAX_AGE)
         return {
             "topic": topic,
             "known": about,

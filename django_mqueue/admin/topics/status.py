@@ -23,10 +23,11 @@ SUBJECTS_COUNTED = 200
 """Maximum number of topics and groups together that the overview counts: the limit of ``inspect`` for one call."""
 GROUPS_OF_A_TOPIC = 30
 
-COUNTED, SURVEYED, RATED, HELD, KNOWN = 5.0, 30.0, 30.0, 30.0, 15.0
-"""Seconds for which results are cached, so that many viewers cost one query. ``SURVEYED``: for the counts by which all
-topics are sorted."""
-FRESH, SURVEY = Ages(COUNTED, RATED, HELD), Ages(SURVEYED, RATED, HELD)
+COUNTS_MAX_AGE, SURVEY_MAX_AGE, RATES_MAX_AGE, BLOCKERS_MAX_AGE, TOPICS_MAX_AGE = 5.0, 30.0, 30.0, 30.0, 15.0
+"""Seconds for which results are cached, so that many viewers cause one query. ``SURVEY_MAX_AGE`` applies to the counts
+by which all topics are sorted."""
+FRESH = Ages(COUNTS_MAX_AGE, RATES_MAX_AGE, BLOCKERS_MAX_AGE)
+SURVEY = Ages(SURVEY_MAX_AGE, RATES_MAX_AGE, BLOCKERS_MAX_AGE)
 
 WORST = "worst"
 SORTS: dict[str, Callable[[TopicRow], Any]] = {
@@ -111,7 +112,7 @@ def _all_topics(find: str) -> Iterator[KnownTopic]:
     """Yield the topics whose names contain ``find``, by name. It reads 1,000 at a time."""
     after: str | None = ""
     while after is not None:
-        some = inspect.topics(after=after, containing=find, limit=1_000, max_age=KNOWN)
+        some = inspect.topics(after=after, containing=find, limit=1_000, max_age=TOPICS_MAX_AGE)
         yield from some.topics
         after = some.next
 
@@ -144,7 +145,7 @@ def topics(after: str, find: str, with_derived: bool) -> tuple[list[TopicRow], s
     )
     page = list(islice(wanted, TOPICS_ON_A_PAGE + 1))
     shown = page[:TOPICS_ON_A_PAGE]
-    figures = inspect.topic_figures([known.topic for known in shown], max_age=COUNTED)
+    figures = inspect.topic_figures([known.topic for known in shown], max_age=COUNTS_MAX_AGE)
     rows = [
         TopicRow(known, figures[known.topic], None, [], alarms.of_topic(known, figures[known.topic], []))
         for known in shown
@@ -161,5 +162,5 @@ def groups(after: tuple[str, str], find: str, topic: str) -> tuple[list[GroupRow
     pairs = ((known.topic, group) for known in _all_topics(topic) for group in known.groups)
     page = list(islice((pair for pair in pairs if pair > after and find in pair[1]), TOPICS_ON_A_PAGE + 1))
     shown = page[:TOPICS_ON_A_PAGE]
-    counted = inspect.group_figures(shown, max_age=COUNTED)
+    counted = inspect.group_figures(shown, max_age=COUNTS_MAX_AGE)
     return [group_row(counted[pair]) for pair in shown], shown[-1] if len(page) > len(shown) else None
