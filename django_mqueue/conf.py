@@ -151,16 +151,20 @@ def mask(topic: str) -> Callable[[Any], Any] | None:
     Derived topics use the ``MASK`` of the original topic. A dotted path is imported. Raises ``ImproperlyConfigured`` if
     the import fails or the result is not callable.
     """
-    value = get("MASK", original_topic(topic))
+    original = original_topic(topic)
+    value = get("MASK", original)
     if problem := _mask_problem(value):
-        raise ImproperlyConfigured(f"MQUEUE['MASK'] {problem}")
+        raise ImproperlyConfigured(f"the MASK of topic {original!r} in the setting MQUEUE {problem}")
     found: Callable[[Any], Any] | None = import_string(value) if isinstance(value, str) else value
     return found
 
 
 def topics() -> list[str]:
     """Return the topics that ``TOPICS`` names."""
-    return list(_configured().get("TOPICS", {}))
+    found = _configured().get("TOPICS", {})
+    if not isinstance(found, Mapping):
+        raise ImproperlyConfigured(WRONG_TOPICS)
+    return list(found)
 
 
 def _mask_problem(value: Any) -> str | None:

@@ -6,7 +6,7 @@ from .policy.backoff import ExponentialBackoff, policy_of
 from .policy.names import OPERATIONS_TOPIC
 from .protocol.delivery import Delivery
 from .service.bulk_work import GROUP
-from .service.topics import made_topics
+from .service.topics import internal_topics
 from .workers.registry import Handler, add
 
 ATTEMPTS = 10
@@ -21,7 +21,7 @@ def do_step(delivery: Delivery) -> None:
     background.do_step(delivery, is_last_attempt=delivery.attempt > ATTEMPTS)
 
 
-made_topics.add(OPERATIONS_TOPIC)
+internal_topics.add(OPERATIONS_TOPIC)
 add(
     Handler(
         function=do_step,

@@ -83,7 +83,7 @@ POSTPONED = Instrument(
 DEAD_LETTERED = Instrument(
     "mqueue_messages_dead_lettered_total",
     "messaging.django_mqueue.messages.dead_lettered",
-    "Messages that a group has given up.",
+    "Messages that a group has dead-lettered.",
 )
 LEASES_WON = Instrument(
     "mqueue_leases_won_total",

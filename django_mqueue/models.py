@@ -151,7 +151,7 @@ class PartitionLease(models.Model):
         verbose_name = _("partition lease")
         verbose_name_plural = _("partition leases")
         constraints = [
-            # leases.acquire, leases.lock_mine: the natural key.
+            # leases.acquire, leases.lock_owned: the natural key.
             models.UniqueConstraint(
                 fields=["consumer_group", "topic", "partition_key"], name="queue_leases_partition"
             ),

@@ -240,7 +240,7 @@ def sending(publish: Callable[P, R]) -> Callable[P, R]:
                 span.set(message__id=result.id, destination__partition__id=result.key)
                 message = args[1] if len(args) > 1 and isinstance(args[1], OutgoingMessage) else None
                 due = kwargs.get("at") if message is None else message.at
-                if due is None and kwargs.get("delay") is None:
+                if due is None and not kwargs.get("delay"):
                     span.set(django_mqueue__message__offset=result.offset)
                 if not (result.created or result.replaced):
                     span.set(django_mqueue__duplicate=True)

@@ -125,7 +125,7 @@ class _Reader:
         if not groups:
             return {}
         recent = actions.recent(self.topic, limit=actions.READ, using=self.using)
-        return {group: one for group in groups if (one := last_pause(recent, group)) is not None}
+        return {group: one for group in groups if (one := actions.last_pause(recent, group)) is not None}
 
     def _facts(
         self,
@@ -159,14 +159,6 @@ class _Reader:
             is_orphan=not is_current,
             ahead=ahead,
         )
-
-
-def last_pause(recent: Sequence[Action], group: str) -> Action | None:
-    """Return the record of a group's pause, if it is the newest pause or resume among the actions of its topic."""
-    for one in recent:
-        if one.group in ("", group) and one.action in ("pause", "resume"):
-            return one if one.action == "pause" else None
-    return None
 
 
 def _ms(value: object) -> int:

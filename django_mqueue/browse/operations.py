@@ -82,7 +82,7 @@ def _become_due(name: str, due: int | None, *, scheduled: int | None) -> Operati
     """Return an operation that changes when messages are due. ``scheduled``: the time for scheduled messages."""
 
     def begin(cursor: CursorWrapper, group: str, topic: str, rows: Sequence[PendingMessage]) -> set[int]:
-        moving.lease_free(cursor, group, topic, sorted({row.partition for row in rows}))
+        moving.insert_free_leases(cursor, group, topic, sorted({row.partition for row in rows}))
         return moving.begin_waiting(cursor, group, topic, rows, new_token(), due)
 
     return Operation(

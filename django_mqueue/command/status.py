@@ -18,7 +18,6 @@ from rich.live import Live
 from rich.text import Text
 
 from .. import conf
-from ..browse.obstacles import last_pause
 from ..drawing.printing import on_a_line
 from ..policy import names
 from ..policy.batching import batches
@@ -124,7 +123,7 @@ def _paused(alias: str, rows: Sequence[TopicRow]) -> list[dict[str, Any]]:
         paused = [one.figures.group for one in row.groups if one.figures.paused]
         recent = actions.recent(row.known.topic, limit=actions.READ, using=alias) if paused else []
         for group in paused:
-            pause = last_pause(recent, group)
+            pause = actions.last_pause(recent, group)
             unread = f"not among the newest {actions.READ} actions"
             at, by, why = (pause.at, pause.by, pause.why) if pause else (None, unread, "")
             found.append({"topic": row.known.topic, "group": group, "since": at, "by": by, "why": why})

@@ -59,7 +59,7 @@ def count(value: float) -> str:
 def short_count(value: float) -> str:
     """Format a number for an axis: ``950``, ``12k``, ``1.5M``."""
     for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if value >= size:
+        if value >= size * 0.9995:  # Three digits round it to at least ``size``.
             return f"{value / size:.3g}{letter}"
     return count(value)
 

@@ -110,7 +110,11 @@ def _of_groups(found: Snapshot) -> Iterator[Metric]:
     capped = _gauge("mqueue_lag_is_capped", "1 if the group may have more messages than counted.", *of_group)
     age = _gauge("mqueue_oldest_message_age_seconds", "Age of the group's oldest open message.", *of_group)
     dead = _gauge("mqueue_dead_letters", "Dead letters of the group, counted up to a limit.", *of_group)
-    workers = _gauge("mqueue_workers", "Live subscribers of the group.", *of_group)
+    workers = _gauge(
+        "mqueue_workers",
+        "Live subscribers of the group; absent while a group that reads the log has none.",
+        *of_group,
+    )
     paused = _gauge("mqueue_group_paused", "1 if the group is paused, else 0.", *of_group)
     for one in found.groups:
         labels = [one.topic, one.group]
@@ -120,7 +124,8 @@ def _of_groups(found: Snapshot) -> Iterator[Metric]:
         capped.add_metric(labels, any(figure.how == AT_LEAST for figure in open_messages.values()))
         age.add_metric(labels, one.oldest_age.total_seconds() if one.oldest_age else 0)
         dead.add_metric(labels, one.dead.value)
-        workers.add_metric(labels, one.workers)
+        if one.workers or not one.reads_log:
+            workers.add_metric(labels, one.workers)
         paused.add_metric(labels, one.paused)
     left_out = _gauge(
         "mqueue_groups_left_out", "Pairs of topic and group without metrics, because there are too many."

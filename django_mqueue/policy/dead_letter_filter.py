@@ -43,7 +43,7 @@ def dead_letter_filter(filter: Mapping[str, Any] | Callable[[Message], Any] | No
 
 
 def _of_error(error: Any) -> Fits:
-    names = error if isinstance(error, (set, frozenset)) else {error}
+    names = error if isinstance(error, (set, frozenset)) else (error,)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise TypeError(f"error must be the name of an exception, or a set of names, not {error!r}")
 
@@ -145,7 +145,7 @@ class DeadLetterQuery:
         return self._is_named(found.name) and self._is_in(found.line)
 
     def _is_named(self, name: str) -> bool:
-        """Match a name. Only a class matches without its module, because parts of other texts may be masked values."""
+        """Match a name. A class also matches without its module. Other texts must be equal."""
         return self.name in (None, name) or (is_class(name) and name.rpartition(".")[2] == self.name)
 
     def _is_in(self, line: str) -> bool:

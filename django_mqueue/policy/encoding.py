@@ -121,7 +121,7 @@ def _without_headers(kind: str, encoding: str | None) -> bytes:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Return whether lists and mappings are nested deeper. Recursion could fail, because the nesting may be deep."""
+    """Return whether lists and mappings are nested deeper. Not recursive, because the nesting may be very deep."""
     layer = [value]
     for _ in range(levels):
         inner: list[Any] = []
@@ -144,7 +144,9 @@ def _check_headers(value: Any, level: int) -> None:
         for item in value.values() if isinstance(value, Mapping) else value:
             _check_headers(item, level + 1)
     elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        raise ValueError(f"headers may hold whole numbers of at most 64 bits, not {value.bit_length()}")
+        raise ValueError(
+            f"headers may hold whole numbers of at most 64 bits: from {-(1 << 63)} to {(1 << 64) - 1}"
+        )
 
 
 def decode(body: bytes, encoding: str) -> Any:

@@ -107,8 +107,8 @@ def spread_partition(message_id: str, spread: int, priority: int = 0) -> str:
 
     It depends on the id and the priority only, so that duplicate ids of one priority are found.
     """
-    lane = f"{priority:+04d} " if priority else ""
-    return f"{_SPREAD_MARK}{lane}{crc32(message_id.encode()) % spread:04d}"
+    prefix = f"{priority:+04d} " if priority else ""
+    return f"{_SPREAD_MARK}{prefix}{crc32(message_id.encode()) % spread:04d}"
 
 
 def priority_of(partition: str) -> int:

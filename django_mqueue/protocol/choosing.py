@@ -1,4 +1,4 @@
-"""Choose from memory what to claim next, and take the choice back."""
+"""Choose from memory which messages to claim next, and undo the choice after a failed claim."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Claimable:
         )
 
 
-def make_room(context: ConsumerState, acks: Sequence[Delivery]) -> None:
-    """Let the next messages be chosen as if the acks were committed. Skip messages that were delivered again."""
+def assume_acked(context: ConsumerState, acks: Sequence[Delivery]) -> None:
+    """Update the partitions as if these acks were committed. Skip deliveries that are not in flight here."""
     for delivery in acks:
         partition = context.partitions.get(delivery.status.receipt.partition)
         if partition and context.in_flight.get(delivery.offset) is delivery:
@@ -39,7 +39,7 @@ def make_room(context: ConsumerState, acks: Sequence[Delivery]) -> None:
             context.touch(partition)
 
 
-def take_room(context: ConsumerState, acks: Sequence[Delivery]) -> None:
+def restore_unacked(context: ConsumerState, acks: Sequence[Delivery]) -> None:
     """Count the deliveries that are still open as in flight again."""
     for delivery in acks:
         partition = context.partitions.get(delivery.status.receipt.partition)
@@ -114,8 +114,8 @@ def undo(context: ConsumerState, choice: Claimable, wait_ms: int = 0) -> None:
     """Make the messages of a failed claim available again, now or after ``wait_ms`` milliseconds."""
     for name, offset in [*choice.due, *choice.fresh]:
         if partition := context.partitions.get(name):
-            let_go(context, partition, offset)
-            partition.late(offset)
+            discard_unclaimed(context, partition, offset)
+            partition.add_late(offset)
             context.reread_retries(partition)
             if wait_ms:
                 context.ready.pop(name, None)
@@ -124,7 +124,7 @@ def undo(context: ConsumerState, choice: Claimable, wait_ms: int = 0) -> None:
                 context.touch(partition)
 
 
-def let_go(context: ConsumerState, partition: Partition, offset: int) -> None:
+def discard_unclaimed(context: ConsumerState, partition: Partition, offset: int) -> None:
     """Remove an unclaimed message from ``in_flight``, unless a delivery of this subscriber is still open."""
     here = context.in_flight.get(offset)
     if here is None or here.status.receipt.partition != partition.name:

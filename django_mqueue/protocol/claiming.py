@@ -19,7 +19,7 @@ from ..store import delivery_state, leases, moving, offsets
 from ..store.connection import errors, session
 from ..store.delivery_state import Claim, Receipt
 from .acknowledging.acknowledger import WORKER_DIED, Acknowledger
-from .choosing import Claimable, choose, let_go, make_room, take_room, undo
+from .choosing import Claimable, assume_acked, choose, discard_unclaimed, restore_unacked, undo
 from .consumer_state import ConsumerState
 from .delivery import Delivery, DeliveryStatus, make_delivery
 from .fetching import read_on, refill
@@ -37,7 +37,7 @@ LOCKED_AGAIN_MS = 250
 class _Claimed:
     """The result of a claim's transaction: the leases, the offsets that start now, and the claimed messages' rows.
 
-    ``mixed_up``: partitions that hold offsets which memory has in another one, since a restore of the database.
+    ``mixed_up``: partitions of claimed messages that memory has in another partition, after a restore.
     """
 
     leases: leases.LockedLeases
@@ -70,14 +70,14 @@ class Claiming:
         With ``batch``, claim up to ``capacity`` batches, with up to ``most`` messages in all. Each batch is from one
         partition, and all of them start at once. Returns an empty list while the group is paused.
 
-        ``acks``, ``starting``: acknowledge these, and mark these as handed to handlers, in the same transaction (see
-        ``Acknowledger.ack``). Raises ``StaleDelivery``, and claims nothing, if this subscriber no longer owns one.
+        ``acks``: acknowledge these in the same transaction. ``starting``: mark these as handed to handlers. If this
+        subscriber no longer owns one of them, nothing is claimed; for ``acks`` this raises ``StaleDelivery``.
         """
         self.make_sure()
         context, choice = self.context, Claimable()
         try:
             if not context.paused:
-                make_room(context, acks)
+                assume_acked(context, acks)
                 context.expire_timers()
                 if context.needs_log_read or context.stale_waiting:
                     refill(context)
@@ -86,7 +86,7 @@ class Claiming:
                 choice = choose(context, capacity, most)
             return self._claim(choice, start_now, alone=False, acks=acks, starting=starting)
         finally:
-            take_room(context, acks)
+            restore_unacked(context, acks)
 
     def claim_quarantined(self, *, alone: bool) -> list[Delivery]:
         """Claim one quarantined message, or dead-letter it. ``alone``: nothing else runs meanwhile."""
@@ -160,7 +160,7 @@ class Claiming:
             nonlocal found
             found = None
             names = sorted({name for name, _ in wanted})
-            mine = leases.lock_mine(cursor, context.holder, context.registration_generation, names)
+            mine = leases.lock_owned(cursor, context.holder, context.registration_generation, names)
             self._busy = set(choice.within(mine.busy).messages())
             allowed = choice.within(mine.locked)
             if allowed.quarantined:
@@ -183,13 +183,13 @@ class Claiming:
                 receipts = [one.receipt for one in allowed.quarantined]
                 delivery_state.claim_again(cursor, claim, allowed.due, receipts, handed)
             rows = delivery_state.claimed(cursor, context.group, chosen, claim.token)
-            got, wanted_now = _places(rows), set(allowed.messages())
+            got, wanted_now = _messages_of(rows), set(allowed.messages())
             # Finished and deleted meanwhile: the INSERT read the message before its deletion.
             gone = [message for message in allowed.fresh if message not in got]
             if mixed_up := {name for name, _ in got - wanted_now}:
                 again = wanted_now - set(allowed.fresh)
-                rows = [row for row in rows if row["partition"] not in mixed_up or _place(row) in again]
-                gone += sorted(got - _places(rows))
+                rows = [row for row in rows if row["partition"] not in mixed_up or _message_of(row) in again]
+                gone += sorted(got - _messages_of(rows))
             if gone:
                 delivery_state.forget_claim(cursor, claim, gone)
             found = _Claimed(mine, set(handed), rows, mixed_up)
@@ -210,10 +210,10 @@ class Claiming:
         if found.rows:
             context.clock.set(int(found.rows[-1]["now"]))
             context.payload_bytes = sum(len(row["payload"]) for row in found.rows) / len(found.rows)
-        self._note_missing(choice, found.leases, _places(found.rows))
+        self._note_missing(choice, found.leases, _messages_of(found.rows))
         context.outdated = context.outdated or bool(found.mixed_up)
         # A message of ``handed`` may not have been claimed. No other message starts in its place.
-        rows = sorted(found.rows, key=lambda row: _order(_place(row)))
+        rows = sorted(found.rows, key=lambda row: _order(_message_of(row)))
         claimed = [self._delivery(claim, row, int(row["offset"]) in found.handed) for row in rows]
         return [delivery for delivery in claimed if delivery]
 
@@ -258,7 +258,7 @@ class Claiming:
         context.touch(partition)
 
     def _note_missing(self, choice: Claimable, mine: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
-        """Correct the consumer state for chosen messages whose lease or state was not as remembered."""
+        """Correct the consumer state for chosen messages that could not be claimed."""
         context = self.context
         lost = {name for name, _ in choice.messages()} - mine.locked - mine.busy
         if lost:
@@ -273,7 +273,7 @@ class Claiming:
         for name, offset in choice.messages():
             partition = context.partitions.get(name)
             if partition and (name, offset) not in got | self._busy:
-                let_go(context, partition, offset)
+                discard_unclaimed(context, partition, offset)
                 context.reread_retries(partition)
                 context.set_timer(name, soon)
                 context.mark_dirty(name)
@@ -296,9 +296,9 @@ def _order(message: tuple[str, int]) -> tuple[int, int]:
     return -priority_of(partition), offset
 
 
-def _places(rows: list[dict[str, Any]]) -> set[tuple[str, int]]:
-    return {_place(row) for row in rows}
+def _messages_of(rows: list[dict[str, Any]]) -> set[tuple[str, int]]:
+    return {_message_of(row) for row in rows}
 
 
-def _place(row: dict[str, Any]) -> tuple[str, int]:
+def _message_of(row: dict[str, Any]) -> tuple[str, int]:
     return row["partition"], int(row["offset"])

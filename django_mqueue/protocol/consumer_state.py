@@ -136,7 +136,9 @@ class ConsumerState:
         return {f"mqueue_{name}": value for name, value in {"event": event, **who, **more}.items()}
 
     def touch(self, partition: Partition) -> None:
-        """Make a partition ready after a change, so that the next claim examines it."""
+        """Make a partition ready after a change, so that the next claim examines it. Ignore a dropped partition."""
+        if self.partitions.get(partition.name) is not partition:
+            return
         self.ready[partition.name] = None
         partition.idle_since = time.monotonic()
         if partition.more and not partition.fresh:
@@ -147,7 +149,7 @@ class ConsumerState:
     def put_back(self, name: str, offset: int, due: int) -> None:
         """Record that a message waits for its retry until ``due`` (epoch milliseconds)."""
         if partition := self.partitions.get(name):
-            partition.wait(offset, due)
+            partition.add_retry(offset, due)
             self.set_timer(name, due)
 
     def set_timer(self, name: str, due: int) -> None:
@@ -212,7 +214,8 @@ class ConsumerState:
             events.leases_lost(self, lost, reason)
         if lost and reason == "lost":
             logger.warning(
-                "partitions lost: subscriber %s, group %s, topic %s, %s partitions; another worker may have them",
+                "partitions lost: subscriber %s, group %s, topic %s, %s partitions; another worker may have them, or"
+                " the group was reset",
                 self.holder.name, self.group, self.topic, len(lost),
                 extra=self.log_fields("lease_lost", partitions=len(lost)),
             )  # fmt: skip

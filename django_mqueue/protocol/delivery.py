@@ -34,7 +34,7 @@ class DeliveryStatus:
     ``overdue``: its handler exceeded ``max_runtime`` and may no longer ack. The database may not have the failure yet.
     ``atomic``: its handler runs in a transaction.
     ``skipped``: the filter did not match, and the handler does not run. ``result``: the ack stores it with the message.
-    ``then``: the transaction of the ack calls it, and so does a repeated one.
+    ``then``: called in the ack's transaction, and called again if that transaction is repeated.
     """
 
     acknowledger: Acknowledger

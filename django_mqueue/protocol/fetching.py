@@ -89,7 +89,7 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
 
 
 def _unclaim(context: ConsumerState, receipts: Sequence[Receipt]) -> set[Receipt]:
-    """Undo the claims of messages that a former owner had claimed ahead: it did not die of them. Skip locked rows.
+    """Undo claims that a former owner made ahead. No handler had these messages. Skip locked rows.
 
     Return the receipts of these messages.
     """
@@ -117,13 +117,12 @@ def read_waiting(context: ConsumerState, names: Sequence[str]) -> None:
     for name, items in found.items():
         partition = context.partitions[name]
         context.stale_waiting.pop(name, None)
-        partition.waits(items)
+        partition.replace_retries(items)
         partition.waiting_more = len(items) == WAITING_READ
         cut = partition.waiting_more and not context.options.strict
         partition.horizon = partition.waiting[-1][0] if cut else None
         if partition.waiting:
             context.set_timer(name, partition.waiting[0][0])
-        if partition.waiting:
             context.ready[name] = None
 
 
@@ -139,7 +138,7 @@ def read_fresh(context: ConsumerState, names: Sequence[str], ahead: int = READ_A
         partition = context.partitions[name]
         for offset in news:
             if offset <= partition.read_to:
-                partition.late(offset)
+                partition.add_late(offset)
         partition.read(sorted(news), ahead, context.tail)
         context.needs_log_read.pop(name, None)
         if partition.fresh:
@@ -165,7 +164,7 @@ def refill(context: ConsumerState) -> None:
 
 
 def read_on(context: ConsumerState, capacity: int) -> None:
-    """Read the messages that are missing to fill the next ``capacity`` batches, in at most one statement."""
+    """Read more messages for the next ``capacity`` batches that are not full, in at most one statement."""
     size = context.options.batch_size
     short: list[str] = []
     for name in context.ready:

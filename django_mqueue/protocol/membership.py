@@ -29,7 +29,7 @@ logger = logging.getLogger("django_mqueue")
 
 LOOSE_SCAN = 10_000
 ORPHANED_AFTER = 2
-"""A partition that was free for more discoveries is taken by any subscriber, even above its share."""
+"""Number of discoveries after which any subscriber takes a free partition, even above its share."""
 
 FORGET_DEAD_MS = 86_400_000
 RELEASE_TIMEOUT = 2.0
@@ -162,7 +162,7 @@ class Membership:
         """Send a heartbeat and read the group's state. Raise an error if this subscriber must not continue."""
         context = self.context
         is_announced = heartbeats.beat(context.using, context.holder, is_leaving=self._is_leaving)
-        found = self._look()
+        found = self._read_discovery()
         registration = found.registration
         self.tailer.update_shared_settled(context.topic, found.settled)
         if registration is None:
@@ -186,10 +186,10 @@ class Membership:
                 context.drop(list(context.partitions))
                 raise FencedSubscription(context.topic, context.group, context.holder.name)
             self.start()
-            found = self._look()
+            found = self._read_discovery()
         return found
 
-    def _look(self) -> Discovery:
+    def _read_discovery(self) -> Discovery:
         context = self.context
         return discovery.read(context.using, context.group, context.topic, self.lease_ms)
 
@@ -216,7 +216,7 @@ class Membership:
             context.using, lambda c: leases.release_free(c, before)
         ):
             self._predecessor = None
-        self.members, look_in = takeover.live_members(context, found.members, self.interval)
+        self.members, next_check_in = takeover.live_members(context, found.members, self.interval)
         if time.monotonic() >= self._scan_at:
             self._scan()
         self._check_candidates()
@@ -231,7 +231,7 @@ class Membership:
         self._take_candidates(share)
         self._give_up_drained()
         self._release_left()
-        self._beat_at = time.monotonic() + min(self.interval, look_in)
+        self._beat_at = time.monotonic() + min(self.interval, next_check_in)
 
     def _scan(self) -> None:
         """Search the topic for candidates: partitions with messages above the watermark and no lease row."""

@@ -86,9 +86,9 @@ class Partition:
             self.read_to = offset
             self.fresh.append(offset)
             return True
-        return self.late(offset)
+        return self.add_late(offset)
 
-    def late(self, offset: int) -> bool:
+    def add_late(self, offset: int) -> bool:
         """Add a message at or below ``read_to``, which committed late. Return False if it is known."""
         if offset <= self.watermark or offset in self.fresh or self._is_known(offset):
             return False
@@ -116,13 +116,13 @@ class Partition:
                     self.ahead.add(offset)
         self.more = len(offsets) >= limit
 
-    def wait(self, offset: int, due: int) -> None:
+    def add_retry(self, offset: int, due: int) -> None:
         """Add a retry, unless it is due after ``horizon``: then it will be read from the table."""
         if self.waiting_more and self.horizon is not None and due > self.horizon:
             return
         heapq.heappush(self.waiting, (due, offset))
 
-    def waits(self, items: list[tuple[int, int]]) -> None:
+    def replace_retries(self, items: list[tuple[int, int]]) -> None:
         """Replace the waiting retries by (due, offset) rows of the table, and remove them from ``fresh``."""
         self.waiting = sorted(items)
         known = {offset for _, offset in items}

@@ -25,10 +25,11 @@ BYTES = 4 * 1_048_576
 AVOIDED_FOR = 30.0
 """Seconds to skip a message whose promotion would wait for a publisher's open transaction."""
 DOUBTED_FOR = 1.0
-"""Seconds to skip a message that an open transaction cancels or moves, or whose id it has put into the log."""
+"""Seconds to skip a message if an open transaction cancels it, moves it, or publishes its id."""
 
 IN_LOG = "the log already holds a message with its id"
 GROUP_NOT_REGISTERED = "its group is no longer registered"
+NOT_NEEDED = "its group was reset, and no longer needs this retry"
 
 
 @dataclass
@@ -83,7 +84,7 @@ class Promoter:
         return result
 
     def _avoid_blocked(self, tried: list[int]) -> None:
-        """Skip the message that waits for a publisher; if it is not known which one, try fewer messages next time."""
+        """Skip a single message that waits for a publisher. If several were tried, try fewer next time."""
         if len(tried) == 1:
             self._avoided[tried[0]] = time.monotonic() + AVOIDED_FOR
         # More messages may wait for publishers: try few at a time until a transaction succeeds.
@@ -110,7 +111,7 @@ class Promoter:
         sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()
         result.dropped |= {row: IN_LOG for row in rest if stored.get(row.offset) in sure}
         moving = [row.offset for row in rest if row.offset not in stored]
-        # If they were not avoided, each query would return them first.
+        # Otherwise each query would return them first, and no later message.
         doubtful = [row.offset for row in rest if stored.get(row.offset, 0) not in sure | {0}]
         self._avoided |= dict.fromkeys(doubtful, now + DOUBTED_FOR)
         if moving:
@@ -134,6 +135,10 @@ def _not_needed(cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]) -
         for row in rows
         if row.generation and row.group in registered and row.generation != registered[row.group][0]
     ]
-    there = due.existing_offsets(cursor, {row.before for row in older})
-    gone += [row for row in older if row.before in there or row.before <= registered[row.group][1]]
-    return dict.fromkeys(gone, GROUP_NOT_REGISTERED)
+    there = due.existing_offsets(cursor, {row.original_offset for row in older})
+    covered = [
+        row
+        for row in older
+        if row.original_offset in there or row.original_offset <= registered[row.group][1]
+    ]
+    return dict.fromkeys(gone, GROUP_NOT_REGISTERED) | dict.fromkeys(covered, NOT_NEEDED)

@@ -131,9 +131,6 @@ class Tailer:
         """Return the offset up to which the topic's tail was read."""
         return self.tails[topic].position
 
-    def settled(self, topic: str) -> int:
-        return self.tails[topic].settler.settled
-
     def shared_settled(self, topic: str) -> int:
         """Return the settled offset as the topic's row has it: the value that all workers share."""
         return self.tails[topic].settler.shared_settled
@@ -243,7 +240,7 @@ class Tailer:
         tail.promoter, tail.holes = Promoter(self.using, tail.topic), MissingOffsets()
         tail.holes.add(settled + 1, tail.position)
         tail.sweep_at = tail.settle_at = -math.inf
-        tail.sweep_from = tail.compacted_to = 0
+        tail.sweep_from = tail.sweep_settled = tail.compacted_to = 0
         tail.compacted = False
 
     def _promote(self, due: Sequence[str]) -> list[Promotion]:

@@ -6,7 +6,7 @@ as the process is killed. The age protects a worker that only lost its connectio
 interval before that, and has ``RECONNECT`` seconds to open a new connection and to take the lock again.
 
 After an outage of the server or of a proxy, every lock is free and every heartbeat is old. The worker that returns
-first must not replace all others. So a worker judges others only when its own connection is ``RECONNECT`` seconds old.
+first must not replace all others. So a worker checks others only when its own connection is ``RECONNECT`` seconds old.
 All workers try to connect at least once in that time.
 
 One transaction locks the heartbeat row, checks again, and releases the leases. A heartbeat of the member changes the
@@ -33,7 +33,7 @@ logger = logging.getLogger("django_mqueue")
 
 RECONNECT = 2.0
 """Seconds in which a worker that has lost its connection can return without losing its leases."""
-LOOK_AGAIN = 0.1
+CHECK_AGAIN = 0.1
 """Seconds until the next discovery if another worker releases the leases of a dead member now."""
 
 
@@ -48,7 +48,7 @@ def live_members(
     lock = session_lock.of(context.using)
     if lock is None:
         return [member.name for member in members if not member.is_leaving], math.inf
-    names, look_in = [], math.inf
+    names, next_check_in = [], math.inf
     for member in members:
         due = math.inf
         if member.lock_is_free and member.incarnation != context.holder.incarnation:
@@ -56,28 +56,29 @@ def live_members(
         if due > 0 and not member.is_leaving:
             names.append(member.name)
         elif due <= 0 and not _release(context, member, interval):
-            due = LOOK_AGAIN
+            due = CHECK_AGAIN
         if due > 0:
-            look_in = min(look_in, due)
-    return names, look_in
+            next_check_in = min(next_check_in, due)
+    return names, next_check_in
 
 
 def _release(context: ConsumerState, member: Member, interval: float) -> bool:
     """Release the leases of a dead member. Return False if it is not dead, or if another worker has locked its row."""
     dead = Holder(context.group, context.topic, member.name, member.incarnation)
 
-    def work(cursor: CursorWrapper) -> bool:
+    def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         if not heartbeats.lock_dead(cursor, dead, int((interval + RECONNECT) * 1000)):
-            return False
-        if leases.release_free(cursor, dead):
+            return False, False
+        has_none = leases.release_free(cursor, dead)
+        if has_none:
             heartbeats.mark_dead(cursor, dead)
-        return True
+        return True, has_none
 
-    if not session.run(context.using, work):
-        return False
-    logger.warning(
-        "worker is dead, its leases are released: subscriber %s, group %s, topic %s",
-        member.name, context.group, context.topic,
-        extra=context.log_fields("worker_dead", dead=member.name),
-    )  # fmt: skip
-    return True
+    is_dead, has_none = session.run(context.using, work)
+    if has_none:  # Otherwise a later discovery releases the locked rest.
+        logger.warning(
+            "worker is dead, its leases are released: subscriber %s, group %s, topic %s",
+            member.name, context.group, context.topic,
+            extra=context.log_fields("worker_dead", dead=member.name),
+        )  # fmt: skip
+    return is_dead

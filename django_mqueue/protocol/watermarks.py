@@ -91,76 +91,76 @@ class Watermarks:
         partitions = {name: context.partitions[name] for name in names}
 
         def work(cursor: CursorWrapper) -> _Advance:
-            mine = leases.lock_mine(cursor, context.holder, context.registration_generation, names)
+            mine = leases.lock_owned(cursor, context.holder, context.registration_generation, names)
             if not mine.locked:
                 return _Advance(settled, busy=mine.busy)
-            look = self._look(cursor, {name: partitions[name] for name in sorted(mine.locked)}, settled)
-            look.busy = mine.busy
+            advance = self._compute(cursor, {name: partitions[name] for name in sorted(mine.locked)}, settled)
+            advance.busy = mine.busy
             moved = [
                 (name, place)
-                for name, place in look.positions.items()
+                for name, place in advance.positions.items()
                 if place != _remembered(partitions[name])
             ]
-            if moved and not look.went_back:
+            if moved and not advance.went_back:
                 watermarks.advance(context.using, cursor, context.group, context.topic, moved)
-            return look
+            return advance
 
-        look = session.run(context.using, work)
-        if look.went_back:
+        advance = session.run(context.using, work)
+        if advance.went_back:
             context.outdated = True
             return
-        load_again(context, look.forgotten)
+        load_again(context, advance.forgotten)
         for name in names:
-            if name in look.forgotten:
+            if name in advance.forgotten:
                 continue  # It was loaded again and is still dirty: the next tick moves its watermark.
             context.dirty.pop(name, None)
-            if name in look.busy:
+            if name in advance.busy:
                 context.dirty[name] = None  # Moved to the end: a later tick retries it.
-            elif name in look.positions:
-                self._note(partitions[name], look.positions[name], look.settled)
+            elif name in advance.positions:
+                self._note(partitions[name], advance.positions[name], advance.settled)
             elif name in context.partitions:
                 context.unsettled[name] = None
                 context.doubt = True
-        for name, offset in look.missed:
-            self._heal(partitions[name], offset)
+        for name, offset in advance.missed:
+            self._add_missed(partitions[name], offset)
 
-    def _look(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Advance:
+    def _compute(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Advance:
         """Compute new positions in a snapshot that is younger than ``settled``, and compare them with memory."""
         context = self.context
         above = [(name, partition.watermark) for name, partition in partitions.items()]
         found = watermarks.backlog(cursor, context.group, context.topic, above, settled, context.start)
         settled = min(settled, found.settled)
-        look = _Advance(settled)
-        look.went_back = any(
+        advance = _Advance(settled)
+        advance.went_back = any(
             place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
             for name, place in found.positions.items()
         )
         # Garbage collection may delete the row of an empty partition just after memory has read it.
         never = Position(context.start, context.start)
-        look.forgotten = [
+        advance.forgotten = [
             name
             for name, partition in partitions.items()
             if name not in found.positions and _remembered(partition) != never
         ]
-        partitions = {name: one for name, one in partitions.items() if name not in look.forgotten}
+        partitions = {name: one for name, one in partitions.items() if name not in advance.forgotten}
         opens = {name: (offset, known) for name, (offset, known) in found.opens.items() if offset <= settled}
         stuck: list[tuple[str, int]] = []
         for name, partition in partitions.items():
             offset, delivered = opens.get(name, (settled + 1, False))
             acked = max(partition.watermark, offset - 1)
-            look.positions[name] = Position(acked, max(partition.scanned, acked))
+            advance.positions[name] = Position(acked, max(partition.scanned, acked))
             if name in opens and delivered:
-                stuck.append((name, look.positions[name].scanned))
+                stuck.append((name, advance.positions[name].scanned))
             elif name in opens:
-                look.missed.append((name, offset))
+                advance.missed.append((name, offset))
         if stuck:
             undelivered = watermarks.first_undelivered(cursor, context.group, context.topic, stuck, settled)
             for name, scanned in stuck:
                 offset = undelivered.get(name, settled + 1)
-                look.positions[name] = Position(look.positions[name].acked, max(scanned, offset - 1))
+                advance.positions[name] = Position(advance.positions[name].acked, max(scanned, offset - 1))
                 if name in undelivered:
-                    look.missed.append((name, offset))
-        return look
+                    advance.missed.append((name, offset))
+        return advance
 
     def _note(self, partition: Partition, place: Position, settled: int) -> None:
         partition.watermark, partition.scanned = place.acked, place.scanned
@@ -168,11 +168,11 @@ class Watermarks:
         if partition.dirty:
             self.context.unsettled[partition.name] = None
 
-    def _heal(self, partition: Partition, offset: int) -> None:
+    def _add_missed(self, partition: Partition, offset: int) -> None:
         """Add an undelivered message that memory lacks. Otherwise it holds back the watermark for ever."""
         if offset > partition.read_to:
             partition.more = True
-        elif not partition.late(offset):
+        elif not partition.add_late(offset):
             return
         self.context.touch(partition)
 

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ _via: ContextVar[str] = ContextVar("via", default="")
 
 @contextmanager
 def through(via: str) -> Iterator[None]:
-    """Mark the actions of authors that are created in this context as performed through ``via``."""
+    """Mark actions as performed through ``via`` if their ``Author`` is created inside this block."""
     token = _via.set(via)
     try:
         yield
@@ -112,17 +112,19 @@ class BulkRecord:
     """The record of an action that takes several transactions.
 
     The first transaction that changes messages records the action. If there are more, another record at the end has
-    the total.
+    the total. ``unit``: what is counted.
     """
 
-    def __init__(self, author: Author, action: str, topic: str, group: str = "", **details: Any) -> None:
-        self.arguments, self.details = (author, action, topic, group), details
+    def __init__(
+        self, author: Author, action: str, topic: str, group: str = "", unit: str = "messages", **details: Any
+    ) -> None:
+        self.arguments, self.unit, self.details = (author, action, topic, group), unit, details
         self.changes: list[int] = []
 
     def batch(self, cursor: CursorWrapper, changed: int) -> None:
-        """Note the number of messages that the current transaction changes."""
+        """Record the number of changes in the first transaction that changes anything."""
         if changed and not self.changes:
-            record(cursor, *self.arguments, messages=changed, **self.details)
+            record(cursor, *self.arguments, **self.details | {self.unit: changed})
 
     def committed(self, changed: int) -> None:
         """Note that the transaction has committed."""
@@ -144,9 +146,8 @@ class BulkRecord:
         """Record the total, if there was more than one transaction."""
         if len(self.changes) > 1:
             total = sum(self.changes)
-            session.run(
-                using, lambda cursor: record(cursor, *self.arguments, messages_in_all=total, **self.details)
-            )
+            details = self.details | {f"{self.unit}_in_all": total}
+            session.run(using, lambda cursor: record(cursor, *self.arguments, **details))
 
 
 def recent(
@@ -158,6 +159,14 @@ def recent(
     """
     found = [one for _, one in page(topic, using=using)]
     return [one for one in found if group is None or one.group in ("", group)][:limit]
+
+
+def last_pause(newest: Sequence[Action], group: str) -> Action | None:
+    """Return the record of a group's pause, if it is the newest pause or resume among the actions of its topic."""
+    for one in newest:
+        if one.group in ("", group) and one.action in ("pause", "resume"):
+            return one if one.action == "pause" else None
+    return None
 
 
 def page(

@@ -76,7 +76,7 @@ def reset_seen(
         above, known = start_above(alias, topic, to)
 
         def work(cursor: CursorWrapper) -> tuple[int, bool]:
-            settled = max(offsets.lock_topic(alias, cursor, topic), known)
+            settled = max(offsets.lock_topic(cursor, topic), known)
             # Not from the caller's snapshot, which may hide that an operator has paused or reset the group.
             found = offsets.lock_registration(cursor, group, topic)
             if found is None:

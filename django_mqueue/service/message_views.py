@@ -126,8 +126,8 @@ def _dead_letter_fields(row: Row) -> dict[str, Any]:
 def _retry_fields(retry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a parked retry, or of a message that returned to the log after one."""
     return {
-        "attempts": int(retry.get("count", 0)),
-        "failures": int(retry.get("failures", 0)),
+        "attempts": _whole(retry.get("count")),
+        "failures": _whole(retry.get("failures")),
         "errors": _errors(retry.get("errors", [])),
     }
 

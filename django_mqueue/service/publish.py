@@ -194,8 +194,8 @@ def publish_many(
     """Publish payloads or ``OutgoingMessage`` values. Return a ``Published`` for each, in the same order.
 
     Stores all messages or none, in the caller's transaction or in a new one. One statement stores up to 500 messages or
-    4 MiB. Given ids cost one more read, and so do groups. Messages with ``delay`` or ``at`` have separate statements.
-    A duplicate of a stored message, or of an earlier one in ``messages``, is not stored; its ``created`` is False.
+    4 MiB. Given ids cost one more read, and so do groups. Messages with ``delay`` or ``at`` have separate statements,
+    after the others. A duplicate of a message that is stored before it is not stored; its ``created`` is False.
     ``require_transaction``: as for ``publish``.
 
     Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and ``NotRegistered`` for an unknown group.

@@ -89,7 +89,7 @@ def subscribe(
     above, known = start_above(alias, topic, start)
 
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
-        settled = max(offsets.lock_topic(alias, cursor, topic), known)
+        settled = max(offsets.lock_topic(cursor, topic), known)
         if offsets.lock_registration(cursor, group, topic) is not None:
             return False, False
         # Rows that an unsubscribe has left would hide messages.
@@ -99,7 +99,8 @@ def subscribe(
         record(cursor, author, "subscribe", topic, group, start=str(start))
         return True, has_rest
 
-    is_new, has_rest = session.run(alias, work)
+    with session.migration_errors(alias):
+        is_new, has_rest = session.run(alias, work)
     if has_rest:
         removing.finish(alias, topic, group)
     return is_new
@@ -138,7 +139,7 @@ def unsubscribe(topic: str, group: str, *, by: str = "", why: str = "", using: s
     author, alias = Author(by, why), conf.database(using)
 
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
-        offsets.lock_topic(alias, cursor, topic)
+        offsets.lock_topic(cursor, topic)
         was_registered = offsets.unregister(cursor, group, topic)
         has_rest = removing.begin(cursor, topic, group)
         if was_registered:
@@ -215,7 +216,7 @@ def start_before(using: str, topic: str, moment: int, settled: int) -> int:
 
 
 def _long_before(using: str, topic: str, moment: int, upto: int, spread: int) -> int:
-    """Return an offset. All messages up to it were published before ``moment``."""
+    """Return an offset up to which all messages were published before ``moment``."""
     return _bisected(using, topic, upto, lambda earliest, latest: latest < moment - spread)[0]
 
 

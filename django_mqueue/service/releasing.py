@@ -47,7 +47,7 @@ def held(
     subscriber: str | None = None,
     holder: str | None = None,
     using: str | None = None,
-) -> list[leases.Seen]:
+) -> list[leases.LeaseRow]:
     """Return the leases that ``release`` would release now, sorted by partition. Raises the same exceptions."""
     return _find(topic, group, partition, subscriber, holder, conf.database(using))
 
@@ -85,17 +85,18 @@ def release(
     """
     alias = conf.database(using)
     record = BulkRecord(
-        Author(by, why), "release", topic, group, partition=partition, subscriber=subscriber, holder=holder
-    )
+        Author(by, why), "release", topic, group, "leases",
+        partition=partition, subscriber=subscriber, holder=holder,
+    )  # fmt: skip
     left = _find(topic, group, partition, subscriber, holder, alias)
 
-    def set_free(cursor: CursorWrapper, some: Sequence[leases.Seen]) -> list[leases.Seen]:
+    def set_free(cursor: CursorWrapper, some: Sequence[leases.LeaseRow]) -> list[leases.LeaseRow]:
         freed = leases.set_free(cursor, seen=some)
         record.batch(cursor, len(freed))
         return freed
 
-    free: list[leases.Seen] = []
-    changed: list[leases.Seen] = []
+    free: list[leases.LeaseRow] = []
+    changed: list[leases.LeaseRow] = []
     deadline = time.monotonic() + LOCK_WAIT_SECONDS
     while left:
         for some in batches(left):
@@ -114,13 +115,13 @@ def release(
     return Released(_partitions(free), _partitions(left), _partitions(changed))
 
 
-def _partitions(found: Sequence[leases.Seen]) -> tuple[str, ...]:
+def _partitions(found: Sequence[leases.LeaseRow]) -> tuple[str, ...]:
     return tuple(sorted(lease.partition for lease in found))
 
 
 def _find(
     topic: str, group: str, partition: str | None, subscriber: str | None, holder: str | None, alias: str
-) -> list[leases.Seen]:
+) -> list[leases.LeaseRow]:
     """Check the arguments of ``release``, and return the leases that they select."""
     check_names(topic, group)
     if partition is None and subscriber is None:

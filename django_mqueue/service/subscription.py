@@ -169,6 +169,7 @@ class Subscription:
         Raises ``StaleDelivery`` with the deliveries that this subscriber no longer holds; the others are acknowledged.
         Raises ``TypeError`` or ``ValueError`` for anything that is not a delivery of this subscription.
         """
+        deliveries = list(deliveries)
         for delivery in deliveries:
             if not isinstance(delivery, Delivery):
                 raise TypeError(f"deliveries must be Delivery objects of this subscription, not {delivery!r}")

@@ -16,8 +16,8 @@ from ..policy.durations import to_ms
 from .publish import TopicOptions, apublish, publish, publish_many
 
 _declared: dict[str, Topic[Any]] = {}
-made_topics: set[str] = set()
-"""Topics of queues of jobs, and of the items of worklists. A project need not declare them."""
+internal_topics: set[str] = set()
+"""Topics of job queues, worklists and the admin's operations. A project need not declare them."""
 
 
 class Topic(Generic[Payload]):
@@ -103,8 +103,8 @@ class Topic(Generic[Payload]):
 
 
 def problem_of(topic: str) -> str | None:
-    """Return why a handler's topic is probably mistyped: topics are declared, and this one is not. Otherwise None."""
-    known_topics = made_topics | _declared.keys()
+    """Return a problem if the project declares topics, but not this one (probably mistyped); else None."""
+    known_topics = internal_topics | _declared.keys()
     if not _declared or conf.original_topic(topic) in known_topics or topic in conf.topics():
         return None
     close = get_close_matches(topic, _declared, 1)

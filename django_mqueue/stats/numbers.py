@@ -4,7 +4,7 @@ Several functions share these arguments:
 
 * ``exact``: the number of messages up to which they are counted one by one, at most 10,000. None: a number that suits
   the number of topics or groups in the call.
-* ``max_age``: how old the answer may be, in seconds. Above 0, answers stay in Django's cache for that time.
+* ``max_age``: the maximum age of a cached answer, in seconds. 0: do not use Django's cache.
 * ``using``: the database alias. None: ``MQUEUE["DATABASE"]``.
 
 Invalid arguments raise ``TypeError`` or ``ValueError`` before the first query.

@@ -92,6 +92,7 @@ class GroupFigures:
     - ``dead_lately``: dead letters that are not older than ``LATELY``.
     - ``removing``: a reset or an unsubscribe is not finished. The group's previous state is being deleted, nothing is
       delivered to the group, and its messages are not counted.
+    - ``reads_log``: the group reads the log directly, and needs no subscriber between two runs.
     - ``running_for``, ``queued_for``, ``usual``, ``quiet_for``: see ``stats.activity.Activity``.
     """
 
@@ -116,6 +117,7 @@ class GroupFigures:
     usual: timedelta | None = None
     quiet_for: timedelta | None = None
     removing: bool = False
+    reads_log: bool = False
 
 
 @dataclass(frozen=True)

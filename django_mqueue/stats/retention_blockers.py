@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import timedelta
+from functools import cached_property
 from typing import NamedTuple
 
 from .. import conf
 from ..policy.durations import moment
 from ..policy.message_query import DONE
 from ..policy.names import key_of
+from ..service import actions
 from ..store import garbage, offsets
 from ..store.connection import session
 from ..store.offsets import Registration
@@ -46,6 +48,10 @@ class _Blockers:
         self.using, self.topic, self.end = using, topic, end
         self.now = group_rows.now_ms(using)
         self.retention, self.lease = conf.retention_ms(topic), conf.lease_ms(topic)
+
+    @cached_property
+    def _actions(self) -> list[actions.Action]:
+        return actions.recent(self.topic, limit=actions.READ, using=self.using)
 
     def all(self) -> list[Hold]:
         groups = session.single(self.using, lambda cursor: garbage.groups(cursor, self.topic))
@@ -102,9 +108,12 @@ class _Blockers:
         """Return why a group keeps a message, and since when, in epoch milliseconds."""
         if published_at > self.now - self.retention:
             return "retention", None
+        if registration is not None and registration.resetting:
+            return "resetting", registration.changed
         if registration is not None and registration.is_held:
-            return "resetting" if registration.resetting else "paused", registration.changed
-        if not alive:
+            pause = actions.last_pause(self._actions, kept.group)
+            return "paused", None if pause is None else int(pause.at.timestamp() * 1000)
+        if not alive and not (registration and registration.reads_log):
             members = group_positions.members(self.using, kept.group, self.topic, MEMBERS)
             last_seen = (max(one.heartbeat_at, one.left_at or 0) for one in members)
             return "no_worker", max(last_seen, default=None)
@@ -127,7 +136,7 @@ class _Blockers:
         return {group: counts.get((self.topic, group), 0) for group in groups}
 
     def _of_topic(self, reason: str) -> Hold:
-        """Return a blocker that is no group's: it keeps the oldest message of the topic."""
+        """Return a retention blocker without a group. It keeps the oldest message of the topic."""
         at = self.end.first_at
         return Hold(
             self.topic, reason, None, None, None, None, self.end.first, moment(at), self._overdue(at), None

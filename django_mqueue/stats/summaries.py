@@ -58,7 +58,7 @@ class TopicRow:
 
 @dataclass(frozen=True)
 class Ages:
-    """How old cached results may be, in seconds: figures, rates, and retention blockers. 0: read them now."""
+    """The maximum ages of cached results, in seconds: figures, rates, retention blockers. 0: read them now."""
 
     figures: float = 0
     rates: float = 0

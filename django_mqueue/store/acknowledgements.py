@@ -50,7 +50,11 @@ class Deliveries:
             condition, partitions = matching(some, "s.")
             given = [(receipt.offset, results[receipt]) for receipt in some if receipt in results]
             set_values = [*values, *flat(given)]
-            keep = f", s.result = CASE s.message_offset{' WHEN %s THEN %s' * len(given)} END" if given else ""
+            keep = (
+                f", s.result = CASE s.message_offset{' WHEN %s THEN %s' * len(given)} ELSE s.result END"
+                if given
+                else ""
+            )
             cursor.execute(
                 "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
                 " FORCE INDEX (queue_leases_partition) ON l.consumer_group = s.consumer_group AND l.topic = s.topic"

@@ -17,21 +17,22 @@ _MINE = f"{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED"
 
 def announce(cursor: CursorWrapper, holder: Holder) -> str | None:
     """Write this incarnation into the subscriber's row. Return the incarnation that was there before, if any."""
-    cursor.execute(
-        f"SELECT 1 FROM queue_subscriber_heartbeats{_ROW}", [holder.group, holder.topic, holder.name]
-    )
-    if cursor.fetchone() is None:
-        # Only if the row is missing: for a duplicate the server also locks the gap before it.
+    names = [holder.group, holder.topic, holder.name]
+    cursor.execute(f"SELECT 1 FROM queue_subscriber_heartbeats{_ROW}", names)
+    is_missing, row = cursor.fetchone() is None, None
+    while row is None:  # A second time if another worker deletes the old row meanwhile.
+        if is_missing:
+            # Only if the row is missing: for a duplicate the server also locks the gap before it.
+            cursor.execute(
+                "INSERT INTO queue_subscriber_heartbeats (consumer_group, topic, subscriber_name, incarnation,"
+                " heartbeat_at) VALUES (%s, %s, %s, '', 0) ON DUPLICATE KEY UPDATE incarnation = incarnation",
+                names,
+            )
         cursor.execute(
-            "INSERT INTO queue_subscriber_heartbeats (consumer_group, topic, subscriber_name, incarnation,"
-            " heartbeat_at) VALUES (%s, %s, %s, '', 0) ON DUPLICATE KEY UPDATE incarnation = incarnation",
-            [holder.group, holder.topic, holder.name],
+            f"SELECT incarnation FROM queue_subscriber_heartbeats {_INDEX}{_ROW} FOR UPDATE", names
         )
-    cursor.execute(
-        f"SELECT incarnation FROM queue_subscriber_heartbeats {_INDEX}{_ROW} FOR UPDATE",
-        [holder.group, holder.topic, holder.name],
-    )
-    before = str(cursor.fetchone()[0])
+        is_missing, row = True, cursor.fetchone()
+    before = str(row[0])
     cursor.execute(
         f"UPDATE queue_subscriber_heartbeats {_INDEX} SET incarnation = %s, heartbeat_at = {NOW_MS},"
         f" deregistered_at = NULL, session_lock = ''{_ROW}",
@@ -148,7 +149,7 @@ def beats(cursor: CursorWrapper, holder: Holder, alive_ms: int) -> dict[str, int
     return {str(name): int(at) for name, at in cursor.fetchall()}
 
 
-def forget_silent(cursor: CursorWrapper, holder: Holder) -> None:
+def delete_others(cursor: CursorWrapper, holder: Holder) -> None:
     """Delete the rows of all other subscribers of this group and topic that have not deregistered."""
     cursor.execute(
         f"DELETE h FROM queue_subscriber_heartbeats h {_INDEX} WHERE consumer_group = %s AND topic = %s"
@@ -158,7 +159,7 @@ def forget_silent(cursor: CursorWrapper, holder: Holder) -> None:
 
 
 def is_replaced(cursor: CursorWrapper, holder: Holder) -> bool:
-    """Return whether other subscribers have rows and this incarnation has none that is active."""
+    """Return whether the group has heartbeat rows on this topic, but no active one of this incarnation."""
     cursor.execute(
         "SELECT COUNT(*), COALESCE(SUM(incarnation = %s AND deregistered_at IS NULL), 0)"
         f" FROM queue_subscriber_heartbeats {_INDEX} WHERE consumer_group = %s AND topic = %s",

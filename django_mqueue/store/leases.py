@@ -122,7 +122,7 @@ class LockedLeases:
     busy: set[str]
 
 
-def lock_mine(
+def lock_owned(
     cursor: CursorWrapper, holder: Holder, generation: int, partitions: Sequence[str]
 ) -> LockedLeases:
     """Lock the group's registration and this holder's leases in share mode until the transaction ends. Never waits.
@@ -177,7 +177,7 @@ def _lock_free(cursor: CursorWrapper, holder: Holder) -> list[int]:
 
 
 def _lock_some(cursor: CursorWrapper, holder: Holder, partitions: Sequence[str]) -> dict[str, int]:
-    """Lock this holder's leases on partitions that no other transaction has locked. Return row ids by partition."""
+    """Lock this holder's leases on these partitions, except locked ones. Return row ids by partition."""
     cursor.execute(
         "SELECT partition_key, id FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)}) AND holder = %s"
@@ -243,7 +243,7 @@ def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[
 
 
 def release(using: str, holder: Holder, partitions: Sequence[str]) -> list[str]:
-    """Release this holder's leases on these partitions, except locked ones. Return the partitions."""
+    """Release this holder's leases on these partitions, except locked ones. Return the released partitions."""
 
     def work(cursor: CursorWrapper) -> list[str]:
         found = _lock_some(cursor, holder, partitions)
@@ -255,7 +255,7 @@ def release(using: str, holder: Holder, partitions: Sequence[str]) -> list[str]:
 
 
 def delete_drained(cursor: CursorWrapper, holder: Holder, partitions: Sequence[str]) -> list[str]:
-    """Delete this holder's leases on drained partitions, except locked ones. Return the partitions."""
+    """Delete this holder's leases on drained partitions, except locked ones. Return those partitions."""
     found = _lock_some(cursor, holder, partitions)
     if found:
         cursor.execute(
@@ -278,7 +278,7 @@ def release_free(cursor: CursorWrapper, holder: Holder) -> bool:
 
 
 @dataclass(frozen=True)
-class Seen:
+class LeaseRow:
     """A lease as it was read: its row id, its partition, and its holder's incarnation and name."""
 
     id: int
@@ -289,7 +289,7 @@ class Seen:
 
 def find_held(
     using: str, group: str, topic: str, partition: str | None, name: str | None, holder: str | None
-) -> list[Seen]:
+) -> list[LeaseRow]:
     """Return the held leases of a group. The last three arguments narrow the search; None: any value."""
     given = {"partition_key": partition, "leased_by": name, "holder": holder}
     wanted = {column: value for column, value in given.items() if value is not None}
@@ -300,7 +300,7 @@ def find_held(
         f" WHERE consumer_group = %s AND topic = %s AND holder <> ''{conditions} ORDER BY partition_key",
         [group, topic, *wanted.values()],
     )
-    return [Seen(*row) for row in found]
+    return [LeaseRow(*row) for row in found]
 
 
 def expired(
@@ -318,7 +318,7 @@ def expired(
     return [str(name) for (name,) in rows]
 
 
-def unchanged(using: str, seen: Sequence[Seen]) -> list[Seen]:
+def unchanged(using: str, seen: Sequence[LeaseRow]) -> list[LeaseRow]:
     """Return the leases whose holder has not changed since they were read. They may be locked."""
     ids = [one.id for one in seen]
     if not ids:
@@ -330,7 +330,7 @@ def unchanged(using: str, seen: Sequence[Seen]) -> list[Seen]:
     return [one for one in seen if now.get(one.id) == one.holder]
 
 
-def set_free(cursor: CursorWrapper, seen: Sequence[Seen]) -> list[Seen]:
+def set_free(cursor: CursorWrapper, seen: Sequence[LeaseRow]) -> list[LeaseRow]:
     """Release the leases whose holder has not changed since they were read, and that are not locked."""
     # By primary key, as in take_over.
     one = "(id = %s AND holder = %s)"

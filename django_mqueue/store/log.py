@@ -257,7 +257,10 @@ def published_at(using: str, topic: str, above: int, limit: int) -> list[tuple[i
 
 
 def times_near(using: str, topic: str, offset: int, upto: int, limit: int) -> tuple[int, int] | None:
-    """Return the least and the greatest ``published_at`` of ``limit`` rows on each side of an offset, or None."""
+    """Return the least and the greatest ``published_at`` of the rows next to an offset; None if there are none.
+
+    It reads up to ``limit`` rows at or below the offset, and up to ``limit`` rows from there to ``upto``.
+    """
     side = (
         "(SELECT published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
         f" WHERE topic = %s AND `offset` BETWEEN %s AND %s ORDER BY `offset` {{}} LIMIT {limit:d})"

@@ -1,4 +1,4 @@
-"""Operations by hand on messages of a group: remove them, or change when they are due, without a delivery."""
+"""Changes by operators to a group's messages: remove them, or change when they are due, without a delivery."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def begin_waiting(
     token: int,
     due: int | None,
 ) -> set[int]:
-    """Insert a waiting delivery state for each message that has none. Return their offsets. ``due``: as above."""
+    """Insert a waiting delivery state for each message without one. Return their offsets. ``due``: see ``set_due``."""
     return _begin(cursor, group, topic, messages, token, f"0, NULL, {_due(due)}", "NULLIF(%s, '[]')")
 
 
@@ -133,7 +133,7 @@ def _begin(
     return {int(offset) for (offset,) in cursor.fetchall()}
 
 
-def lease_free(cursor: CursorWrapper, group: str, topic: str, partitions: Sequence[str]) -> None:
+def insert_free_leases(cursor: CursorWrapper, group: str, topic: str, partitions: Sequence[str]) -> None:
     """Insert free leases for partitions without one, so that workers find the waiting messages."""
     cursor.execute(
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"

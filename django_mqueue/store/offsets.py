@@ -20,9 +20,10 @@ COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, pau
 class Registration:
     """A group's registration for a topic.
 
-    ``generation``: changes when the group is reset or subscribes again. ``changed``: changes when an operator
-    changes the group. ``reads_log``: the group reads the log directly, and its start moves with its
-    progress. ``resetting``: nothing is delivered until the group's old state is removed.
+    ``generation``: changes when the group is reset or subscribes again. ``changed``: the time of the last change of
+    the group or, by an operator, of its messages (epoch milliseconds). ``reads_log``: the group reads the log
+    directly, and its start moves with its progress. ``resetting``: nothing is delivered until the group's old state
+    is removed.
     """
 
     generation: int
@@ -107,7 +108,7 @@ def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -
         )
 
 
-def lock_topic(using: str, cursor: CursorWrapper, topic: str) -> int:
+def lock_topic(cursor: CursorWrapper, topic: str) -> int:
     """Lock the topic's row, and create it if it is missing. Return the settled offset.
 
     Register, unsubscribe, reset and GC hold this lock, so that none of them sees another's unfinished change.

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from ..exceptions import HandlerError
 from ..policy.backoff import NoRetry, policy_of
-from ..service.topics import made_topics
+from ..service.topics import internal_topics
 from ..signals import dead_lettered
 from ..workers import registry
 from .backend import MQueueBackend
@@ -44,7 +44,7 @@ def register_queues() -> dict[str, str]:
     for backend in backends():
         for queue in sorted(backend.queues - found.keys()):
             found[queue] = topic_of(queue)
-            made_topics.add(found[queue])
+            internal_topics.add(found[queue])
             registry.add(_handler(queue, backend))
             dead_lettered.connect(report_failure, found[queue])
     return found

@@ -24,14 +24,14 @@ def after_use() -> bool:
     ``CONN_HEALTH_CHECKS`` does once for each request. The check is a ping, not a statement. A check now would be too
     early.
     """
-    well = True
+    is_clean = True
     for connection in connections.all(initialized_only=True):
         if connection.connection is None:
             continue
         try:
             is_autocommit = connection.settings_dict["AUTOCOMMIT"]
             if connection.in_atomic_block or (is_autocommit and not connection.get_autocommit()):
-                well = False
+                is_clean = False
                 del connections[connection.alias]
                 connection.connection.close()
                 continue
@@ -43,4 +43,4 @@ def after_use() -> bool:
             connection.health_check_enabled = True  # type: ignore[attr-defined]
         except Exception:  # The next use reconnects.
             logger.debug("a connection could not be checked", exc_info=True)
-    return well
+    return is_clean

@@ -130,12 +130,12 @@ def _failed_in_part(
     for message, exception in failure.failures.items():
         delivery = of_status.get(id(getattr(message, "status", None)))
         if delivery is None:
-            stranger = ValueError(
+            unknown_message = ValueError(
                 f"BatchFailure names {message!r}, which is not a message of this batch. Its keys must be messages of"
                 " the list that the handler received; the whole batch has failed instead"
             )
-            stranger.__cause__ = failure
-            return verdicts_on(handler, given, stranger)
+            unknown_message.__cause__ = failure
+            return verdicts_on(handler, given, unknown_message)
         alike.setdefault(id(exception), (exception, []))[1].append(delivery)
     for exception, deliveries in alike.values():
         found |= verdicts_on(handler, deliveries, exception)

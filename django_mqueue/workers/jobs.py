@@ -161,14 +161,14 @@ def _shown(frame: FrameType) -> str:
 
 def _verdict_on(handler: Handler, delivery: Delivery, exception: BaseException, error: str | None) -> Verdict:
     if isinstance(exception, Postpone):
-        return Verdict("postpone", _seconds(exception.delay))
+        return Verdict("postpone", _seconds(handler.name, exception.delay))
     if isinstance(exception, Reject):
         return Verdict("reject", 0.0, str(exception), counted=not isinstance(exception, Exhausted))
     limits = handler.limits(delivery)
     if isinstance(exception, Retry):
         error = str(exception)
     if isinstance(exception, Retry) and exception.delay is not None:
-        wait: float | None = _seconds(exception.delay)
+        wait: float | None = _seconds(handler.name, exception.delay)
     else:
         wait = _backoff(handler.name, limits.retry, delivery.attempt, exception)
     text = describe(exception) if error is None else error
@@ -231,15 +231,17 @@ def _backoff(name: str, retry: Policy, attempt: int, exception: BaseException) -
     """Return the seconds to wait, or None for no retry. ``name``: the handler's."""
     try:
         wait = retry(attempt, exception)
-        return None if wait is None else _seconds(wait)
+        return None if wait is None else _seconds(name, wait)
     except Exception:
         logger.exception("retry policy failed: %s; waiting %s s", name, DEFAULT_DELAY)
         return DEFAULT_DELAY
 
 
-def _seconds(delay: Any) -> float:
+def _seconds(name: str, delay: Any) -> float:
     try:
         return to_ms("delay", delay) / 1000
     except (TypeError, ValueError):
-        logger.exception("handler asked for an impossible delay: %r; waiting %s s", delay, DEFAULT_DELAY)
+        logger.exception(
+            "invalid delay of a handler or its retry policy: %s: %r; waiting %s s", name, delay, DEFAULT_DELAY
+        )
         return DEFAULT_DELAY

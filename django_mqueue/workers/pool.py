@@ -32,7 +32,7 @@ logger = logging.getLogger("django_mqueue")
 
 HANGING_LEAST = 4
 SLOW = 2 * LOT_SECONDS
-"""Seconds after which a job no longer holds up the jobs that wait in its lot."""
+"""Seconds after which the jobs that wait behind a running job are given to other threads."""
 LOT_VALID = 1.0
 """Seconds after which a lot's thread begins no further job. The process may have stood still, and lost its leases."""
 CANCEL_GRACE = 2.0

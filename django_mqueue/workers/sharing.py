@@ -30,11 +30,11 @@ AHEAD_BYTES = 16 << 20
 LOCKED_FOR = 0.5
 """Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
 REST = 0.02
-"""Seconds for which no thread is kept free for a handler whose claim got nothing, if no new message arrives."""
+"""Seconds for which a handler whose claim got nothing is skipped, unless a new message arrives."""
 
 
 class Share(NamedTuple):
-    """A claim for a handler: ``start`` messages, or batches, for ``lots`` threads, and more ``ahead``."""
+    """The size of a claim: ``start`` messages or batches to start now, in ``lots`` threads; ``ahead``: more."""
 
     lots: int = 0
     start: int = 0
@@ -70,7 +70,7 @@ class Sharing:
             pool.size, {subscriber: handlers[subscriber].weight for subscriber in subscribers}
         )
         self._rests: dict[Subscriber, tuple[float, int]] = {}
-        """When the rest of a handler ends, and the end of its log when it began."""
+        """For each resting handler: the monotonic time when the rest ends, and the tail when it began."""
         self._held_until: dict[Subscriber, float] = {}
 
     def subscriber_of(self, delivery: Delivery) -> Subscriber:
@@ -103,7 +103,7 @@ class Sharing:
             self.rest([subscriber])
 
     def rest(self, subscribers: Iterable[Subscriber]) -> None:
-        """Keep no thread free for handlers that cannot claim, for ``REST`` seconds. Groups may be paused or locked."""
+        """Skip handlers that cannot claim, for ``REST`` seconds. Their groups may be paused, or rows locked."""
         for subscriber in subscribers:
             self._rests[subscriber] = time.monotonic() + REST, subscriber.context.tail
 

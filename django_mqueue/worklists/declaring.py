@@ -13,7 +13,7 @@ from ..policy.durations import to_ms
 from ..protocol.delivery import Delivery
 from ..service.registration import Start, check_names, check_start
 from ..service.subscription import check_count
-from ..service.topics import Topic, made_topics
+from ..service.topics import Topic, internal_topics
 from ..workers.registry import IN_FLIGHT, Handler
 from ..workers.registry import add as add_handler
 from . import automation, intake, registry, steps
@@ -115,7 +115,7 @@ def worklist(
             filter=_is_own, limits_of=partial(automation.limits_of, instance),
             after_failure=partial(automation.after_failure, instance),
         )  # fmt: skip
-        made_topics.add(topic)
+        internal_topics.add(topic)
         add_handler(of_source)
         add_handler(of_items)
         return cls

@@ -38,6 +38,7 @@ def test_nobody_there(status: str) -> None:
     """The alarm is bad if messages are pending, waiting or in flight. Scheduled and dead messages do not count."""
     assert told(replace(WELL, workers=0, scheduled=ONE, dead=ONE)) == [("No subscriber is alive", False)]
     waits: Any = {status: ONE}
+    assert told(replace(WELL, workers=0, reads_log=True, **waits)) == []
     assert told(replace(WELL, workers=0, **waits)) == [("No subscriber is alive, and messages wait", True)]
 
 

@@ -226,6 +226,7 @@ def test_ages_have_no_milliseconds() -> None:
 def test_numbers_in_words() -> None:
     assert [count(one) for one in (0, 0.25, 2.0, 12.4, 12_345)] == ["0", "0.2", "2", "12", "12,345"]
     assert [short_count(one) for one in (950, 12_000, 1_500_000, 2e9)] == ["950", "12k", "1.5M", "2G"]
+    assert [short_count(one) for one in (999_499, 999_500, 999_999_999)] == ["999k", "1M", "1G"]
 
 
 def test_moments_are_full_ones_of_the_zone() -> None:

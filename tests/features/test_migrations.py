@@ -132,6 +132,8 @@ def test_the_rows_of_eight_gates_and_of_many_are_never_there_together() -> None:
         assert gate_rows() == {f"gate-{gate:02d}-slot-{slot:02d}" for gate in range(8) for slot in range(64)}
         with pytest.raises(NotMigrated, match="migrate"):
             publish("orders", 2, using="other")
+        with pytest.raises(NotMigrated, match="migrate"):
+            subscribe("orders", "late", using="other")
         assert settler.advance() == 0
         assert settler.pending, "rows that are missing do not count as free"
         migrate()

@@ -190,6 +190,19 @@ def test_the_error_names_the_setting_that_is_wrong(value: Any, name: str) -> Non
         conf.get("RETENTION", "orders")
 
 
+def test_the_error_names_the_topic_whose_mask_is_wrong() -> None:
+    with (
+        override_settings(MQUEUE={"TOPICS": {"orders": {"MASK": "no.such"}}}),
+        pytest.raises(ImproperlyConfigured, match=r"the MASK of topic 'orders' .* cannot be imported"),
+    ):
+        conf.mask("orders_dlq")
+
+
+def test_topics_that_are_no_dictionary_are_refused_in_use() -> None:
+    with override_settings(MQUEUE={"TOPICS": None}), pytest.raises(ImproperlyConfigured, match="TOPICS"):
+        conf.topics()
+
+
 def test_a_setting_that_is_none_is_a_mistake_of_the_code() -> None:
     with pytest.raises(KeyError):
         conf.get("RETENTOIN")

@@ -147,7 +147,7 @@ class Processes:
 
         def lock() -> None:
             with connection.cursor() as cursor:
-                offsets.lock_topic("default", cursor, locked)
+                offsets.lock_topic(cursor, locked)
 
         def caught() -> bool:
             if not self.worker.running:

@@ -27,8 +27,8 @@ def main(options: dict[str, str]) -> None:
     make_durable(Path(options["checkpointLocation"]), ended)
     lock = offsets.lock_topic
 
-    def lock_and_signal(using: str, cursor: CursorWrapper, topic: str) -> int:
-        found = lock(using, cursor, topic)
+    def lock_and_signal(cursor: CursorWrapper, topic: str) -> int:
+        found = lock(cursor, topic)
         offsets.lock_topic = lock
         print("the signal was sent", flush=True)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -100,6 +100,14 @@ def test_the_reason_is_told_if_there_is_no_archive(folder: Path, tmp_path: Path)
         Archive.open(folder)
     with pytest.raises(OptionError, match="location is empty"):
         Archive.open("")
+    with pytest.raises(OptionError, match="has three slashes: give file:///folder"):
+        Archive.open("file://host/archive")
+
+
+def test_a_topic_that_is_named_twice_is_read_once(folder: Path) -> None:
+    archive = Archive.open(folder)
+    (topic, *_) = archive.topics()
+    assert archive.select_topics([topic, topic]) == [topic]
 
 
 @pytest.mark.parametrize("place", ["hdfs://namenode/x", "viewfs:///x", "hadoop+s3a://bucket/x", "zz://x/y"])

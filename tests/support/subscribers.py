@@ -183,7 +183,7 @@ def settle(subscription: Subscription) -> int:
     for _ in range(5):
         engine.tailer.settle(subscription.topic)
         engine.watermarks.tick(force=True)
-    return engine.tailer.settled(subscription.topic)
+    return engine.tailer.tails[subscription.topic].settler.settled
 
 
 def collect(topic: str, using: str = "default") -> None:

@@ -19,7 +19,7 @@ from ...exceptions import MQueueError
 class Command(BaseCommand):
     help = "Commands for operators of the message queue."
     requires_system_checks: list[str] = []
-    """None: what another app's check finds must not stop an operator. The verb doctor makes the queue's own checks."""
+    """Empty: a failed check of another app must not stop an operator. ``mqueue doctor`` runs the queue's checks."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parts = parser.add_subparsers(dest="part", required=True, metavar="VERB")
@@ -45,7 +45,8 @@ class Command(BaseCommand):
         cause: Exception | None = None
         try:
             if options["database"] is not None and options["database"] not in connections:
-                raise Refused(f"--database {options['database']!r} is no entry of DATABASES")
+                known = ", ".join(connections)
+                raise Refused(f"--database {options['database']!r} is no entry of DATABASES: {known}")
             with translation.override(None):  # One language for people and monitoring.
                 VERBS[options["part"]].run(options, output)
         except (Refused, MQueueError, ImproperlyConfigured, TypeError, ValueError, OverflowError) as error:
@@ -60,7 +61,9 @@ class Command(BaseCommand):
 
     def _worklist(self, options: dict[str, Any]) -> list[str]:
         if not apps.is_installed("django_mqueue.worklists"):
-            raise CommandError("add 'django_mqueue.worklists' to INSTALLED_APPS")
+            raise CommandError(
+                "the app django_mqueue.worklists is not installed: add 'django_mqueue.worklists' to INSTALLED_APPS"
+            )
         from django_mqueue.worklists.command import run
 
         return run(options, self.stdout.write)

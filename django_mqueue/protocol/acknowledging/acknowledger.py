@@ -327,8 +327,8 @@ def _finish(cursor: CursorWrapper, mine: Deliveries, deliveries: Sequence[Delive
 def is_long(context: ConsumerState, delay_ms: int) -> bool:
     """Return whether a retry after ``delay_ms`` is parked.
 
-    With ``strict`` the message must hold back its key. Dead letters, and topics with a long name, are not parked
-    either.
+    With ``strict``, the retry must stay in the log, so that it blocks later messages of its key. Messages of
+    dead-letter topics, and of topics with a long name, are not parked either.
     """
     kept = context.topic.endswith(conf.dead_letter_suffixes()) or len(context.topic) > names.TOPIC_MAX
     return delay_ms > LONG_MS and not (context.options.strict or kept)
@@ -337,7 +337,7 @@ def is_long(context: ConsumerState, delay_ms: int) -> bool:
 def _not_settled(
     cursor: CursorWrapper, mine: Deliveries, changed: int, after: Mapping[Receipt, tuple[bool, bool, int]]
 ) -> set[Receipt]:
-    """Return the receipts that neither this try nor an earlier one, whose result was lost, has settled."""
+    """Return the receipts that are not settled, by this attempt or by an earlier one whose result is unknown."""
     if changed == len(after):
         return set()
     there = mine.states(cursor)

@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 from ... import conf
 from ...exceptions import NotARequest
 from ...policy.encoding import encode
-from ...policy.requests import box_in
+from ...policy.requests import box_in, check_headers
 from ...store import dead_letters, replies
 from ...store.connection import session
 from ...store.connection.second_connection import outside_snapshot
@@ -35,6 +35,7 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
     box = delivery.box
     if box is None:
         raise NotARequest(delivery)
+    check_headers(headers)
     content = encode(
         payload, kind, headers, conf.get("MAX_PAYLOAD_BYTES", delivery.original_topic or delivery.topic)
     )

@@ -64,11 +64,11 @@ class Collector:
         if is_kept(self.topic):
             return False
         retention = conf.retention_ms(self.topic)
-        has_replies, doomed = False, list[tuple[str, int]]()
+        has_replies, doomed, fruitless = False, list[tuple[str, int]](), 0
 
         def work(cursor: CursorWrapper) -> bool:
-            nonlocal has_replies, doomed
-            doomed = []
+            nonlocal has_replies, doomed, fruitless
+            doomed, fruitless = [], self._fruitless
             locked = garbage.lock_topic_if_due(cursor, self.topic, interval_ms)
             if locked is None:
                 return False
@@ -86,17 +86,18 @@ class Collector:
             if doomed:
                 garbage.delete(cursor, self.topic, sorted(groups.starts), [o for _, o in doomed])
                 garbage.delete_empty_positions(cursor, self.topic, sorted({p for p, _ in doomed}))
-            self._fruitless = 0 if doomed else self._fruitless + 1
+            fruitless = 0 if doomed else fruitless + 1
             young = len(old) < len(done)
             over = young or len(rows) < PAGE
-            rest = self._fruitless >= FRUITLESS_PAGES
+            rest = fruitless >= FRUITLESS_PAGES
             garbage.move_cursor(cursor, self.topic, 0 if over else int(rows[-1][0]), done=over or rest)
             if rest:
-                self._fruitless = 0
+                fruitless = 0
             return not (over or rest)
 
         more = session.run(self.using, work)
         self.deleted += len(doomed)
+        self._fruitless = fruitless
         if has_replies:
             self._leftovers.sweep_all()
         return more
@@ -128,7 +129,7 @@ class ExpiredReplies:
         self._above = 0
 
     def sweep_all(self) -> None:
-        """Sweep up to ``PAGES`` pages, while at least half of a page is expired. The caller has other work to do."""
+        """Sweep up to ``PAGES`` pages. Stop after a page of which less than half is deleted."""
         for _ in range(PAGES):
             if self.sweep() < BOXES // 2:
                 return

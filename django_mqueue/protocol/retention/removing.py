@@ -76,7 +76,7 @@ class Removal:
     def _end(self, cursor: CursorWrapper, *, wait: bool) -> bool:
         """Delete the mark and let the group begin, if no rows are left. Return whether the mark is known to be gone."""
         if wait:
-            offsets.lock_topic(self.using, cursor, self.topic)
+            offsets.lock_topic(cursor, self.topic)
         elif garbage.lock_topic_if_due(cursor, self.topic, 0) is None:
             return False
         if not removal.lock(cursor, self.group, self.topic, wait=wait):

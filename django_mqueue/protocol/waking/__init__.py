@@ -1,6 +1,6 @@
 """Wake sleeping workers after a commit, so that they need not poll often.
 
-A wake-up only shortens a wait: it carries no message and no truth. It may be lost, late, false or repeated. Each
+A wake-up only shortens a wait. It carries no data, and may be lost, late, unnecessary or repeated. Each
 process that was woken reads the tables, and each process also polls.
 
 * ``sockets``: wakes processes on the same host, by datagrams.

@@ -15,7 +15,7 @@ GAP, SHARE = 0.005, 0.2
 """The least seconds between two reads after wake-ups, and the maximum fraction of the time that they take. They bound
 the cost of frequent commits."""
 ANNOUNCED_WITHIN = 0.5
-"""Seconds in which the wake-up for a message must come if a poll finds the message first."""
+"""Seconds to wait for the wake-up of a message that a poll has found first."""
 DISTRUST = 300.0
 """Seconds for which the interval does not grow after a message has come without a wake-up."""
 

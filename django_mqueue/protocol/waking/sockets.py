@@ -1,6 +1,6 @@
 """Wake processes on this host, by datagrams to Unix sockets in a directory that only their user can enter.
 
-Each waiting process binds a socket. While it sleeps, its file's name also says what it waits for. A publisher renames
+Each waiting process binds a socket. While it sleeps, the file's name also shows its topics. A publisher renames
 the file back before it sends the datagram, so only the first publisher sends one. The content is never used.
 
 The name of a file is SLOT.TOKEN while its process is awake, and SLOT.TOKEN.MASK while it sleeps. The slot is that of

@@ -28,7 +28,7 @@ PAUSE = 0.01
 CLOSE_AFTER = 10.0
 """Seconds without a commit after which the connection is closed."""
 AGAIN = 60.0
-"""Seconds until the next attempt after an error, for example if the workers' account is another one."""
+"""Seconds until the next attempt after an error, for example if workers use another database account."""
 
 _wakers: dict[str, _Waker] = {}
 if hasattr(os, "register_at_fork"):

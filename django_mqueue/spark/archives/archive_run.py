@@ -95,7 +95,7 @@ def archive(
     Raises ``OptionError``, ``NoConnection``, ``NoSuchTopic``, ``NoSpark`` (``deltalake`` is not installed),
     ``GroupTaken`` (another run of the group is alive, or workers consume for the group), ``LogGap``, or
     ``ArchiveError`` (the folder cannot be written or holds something else, a file is damaged, the archive belongs to
-    another database, server or group, or another run was faster).
+    another database, server or group, or another run added to it first).
     """
     request = archive_request(
         options or {}, topics, pattern, group, batch_rows, history_after,

@@ -102,7 +102,7 @@ class Archive:
                 f"the archive {self.storage.uri} has no topic {', '.join(map(repr, sorted(set(unknown))))}; it has"
                 f" {', '.join(self.topics()) or 'none'}"
             )
-        return names
+        return list(dict.fromkeys(names))
 
     def upto(self, topic: str, table: Table = "messages") -> int:
         """Return the offset up to which a topic's table is archived; 0 for an unknown topic."""

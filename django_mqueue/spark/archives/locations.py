@@ -27,6 +27,10 @@ def check_location(to: str | os.PathLike[str]) -> str:
         location = location.removeprefix("file:")
     scheme, separator, rest = location.partition("://")
     if not separator or scheme == "file":
+        if separator and not rest.startswith("/"):
+            raise OptionError(
+                f"{location}: a URI of a file has three slashes: give file:///folder, or a path"
+            )
         folder = os.path.abspath(rest if separator else location)
         if re.search(r"\\|%[0-9A-Fa-f]{2}", folder):
             raise OptionError(

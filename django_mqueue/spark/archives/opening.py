@@ -44,7 +44,7 @@ def open_to_write(storage: Storage, database: Installation, group: str, *, moved
 
 
 def _check_empty(storage: Storage) -> None:
-    """Raise ``ArchiveError`` unless the folder holds at most what a run left that was killed at its start."""
+    """Raise ``ArchiveError`` unless the folder is empty, except for files of a run killed at its start."""
     begun = tuple(f"{table}/_delta_log/" for table in TABLES)
     try:
         others = [path for path in visible_files(storage) if not path.startswith(begun)]

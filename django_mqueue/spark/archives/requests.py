@@ -79,8 +79,7 @@ def archive_request(
     for name in options:
         if name.lower() not in known:
             raise OptionError(
-                f"option {name!r} is {options[name]!r}, but an archive run accepts only connection options and"
-                f" {OPTION}: leave it out"
+                f"option {name!r}: an archive run accepts only connection options and {OPTION}: leave it out"
             )
     if (topics is None) == (pattern is None):
         raise OptionError("give either topics or pattern")

@@ -89,7 +89,7 @@ def compact(
     * ``progress``: called with the number of files done and the total.
 
     Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``NoSpark`` (``deltalake`` is not installed), or
-    ``ArchiveError`` if a file is damaged, or if another compaction or erasure was faster.
+    ``ArchiveError`` if a file is damaged, or if another run rewrote the same files first.
     """
     if bytes < 1:
         raise OptionError(f"bytes is {bytes}, but must be at least 1")
@@ -227,7 +227,10 @@ def _rewrite(
     for task, entries in zip(tasks, spread(spark, work, tasks, FileEntry), strict=True):
         removed = _rows(task.entries) - _rows(entries)
         if removed and not task.offsets:
-            raise ArchiveError(f"compaction: table {table} would lose {removed} rows. Nothing was changed")
+            raise ArchiveError(
+                f"compaction: table {table} would lose {removed} rows. Nothing was changed. Run verify, which lists"
+                " damaged files"
+            )
         if task.offsets and not removed:  # The file has no row at these offsets.
             for entry in entries:
                 archive.storage.delete(entry.path)

@@ -162,16 +162,16 @@ class Snapshot:
 
     def unused(self) -> set[str]:
         """Return the paths of existing files that the newest version does not name."""
-        paths = self._storage.list(
-            self.table
-        ).keys()  # Before the version: a run may commit new files meanwhile.
+        # List the files before loading the version: a run may commit new files in between.
+        paths = self._storage.list(self.table).keys()
         unused = paths - self.reloaded()._paths
         return {path for path in unused if not path.startswith(f"{self.table}/_delta_log/")}
 
     def vacuum(self, keep_hours: float, *, full: bool) -> None:
         """Delete files that were removed from the table more than ``keep_hours`` ago (rounded up to whole hours).
 
-        ``full``: also files of that age that no version names; never of the last hour, as a run may soon name them.
+        ``full``: also delete files of that age that no version names. Such files of the last hour stay, because a run
+        may soon commit them.
         """
         delta, hours = self.reloaded()._delta, math.ceil(keep_hours)
         with _archive_errors(self._storage, self.table, "cleaned"):
@@ -241,6 +241,10 @@ def open_table(storage: Storage, table: Table, at: int | datetime | None = None)
             if known:
                 delta.load_as_version(max(known))
         if not known:
+            if isinstance(at, int) and at > delta.version():
+                raise ArchiveError(
+                    f"{storage.uri}: table {table} has no version {at}: the newest is {delta.version()}"
+                )
             raise ArchiveError(
                 f"{storage.uri}: the log of table {table} no longer has its state at {at}, or the table did not exist"
                 " then. Give a later as_of"

@@ -38,7 +38,7 @@ class TopicState:
     position: int = 0  # The group's offset, or the offset to which it must be moved.
     begun: bool = False  # True if the archive has a batch of the topic.
     generation: int = 0  # The generation of the group's registration; 0 before it is registered.
-    lowest: int = 0  # The least possible position of the group: a killed run skips at most the last move.
+    lowest: int = 0  # The group's position before the last commit. The group is never below it.
     last: Last | None = None  # The last message of the archive.
 
 
@@ -83,11 +83,11 @@ def check_log(state: TopicState, found: ReaderPosition | None, using: str) -> No
 
     Such a database gives archived offsets to new messages, which no run would archive. ``found``: see ``check``.
     """
-    if gap := _set_back(state, found, using):
+    if gap := _find_restore(state, found, using):
         raise LogGap(". ".join(gap))
 
 
-def _set_back(state: TopicState, found: ReaderPosition | None, using: str) -> tuple[str, str] | None:
+def _find_restore(state: TopicState, found: ReaderPosition | None, using: str) -> tuple[str, str] | None:
     """Return what shows that the database was set back, and what to do; None if nothing shows it."""
     if not state.begun:
         return None
@@ -95,15 +95,15 @@ def _set_back(state: TopicState, found: ReaderPosition | None, using: str) -> tu
     if known < end:  # A run stores the settled offset before it archives, and nothing lowers it.
         known = max(known, log.newest(using, state.topic))
     if known < end:
-        return _went_back(state, f"this database has never settled an offset above {known}")
+        return _describe_restore(state, f"this database has never settled an offset above {known}")
     if found is not None and found.above < state.lowest:
-        return _went_back(
+        return _describe_restore(
             state, f"group {state.group!r} is at offset {found.above}, but was at {state.lowest} before"
         )
     if state.last is not None:
         row = bulk.name_at(using, state.last.offset)
         if row is not None and row != (state.topic, state.last.id):
-            return _went_back(
+            return _describe_restore(
                 state,
                 f"offset {state.last.offset} belonged to id {state.last.id!r} when it was archived, but now"
                 f" belongs to id {row[1]!r} in topic {row[0]!r}",
@@ -111,11 +111,11 @@ def _set_back(state: TopicState, found: ReaderPosition | None, using: str) -> tu
     return None
 
 
-def _went_back(state: TopicState, why: str) -> tuple[str, str]:
+def _describe_restore(state: TopicState, why: str) -> tuple[str, str]:
     end = state.upto["messages"]
     return (
         f"topic {state.topic!r} has changed since it was archived up to offset {end}: {why}",
-        "The database was set back to an earlier state (by a restore, or by a failover to a server that was behind)."
+        "The database was restored to an earlier state (from a backup, or by a failover to a server that was behind)."
         f" Messages that were published at offsets up to {end} since then are not in the archive, and cannot be added."
         " Keep this archive, and start another one with a new folder and a new group."
         f" {HOW_TO_CONTINUE}: the archive then continues above that offset",
@@ -183,7 +183,7 @@ def gap_above(using: str, archive: Archive, topic: str, upto: int) -> tuple[str,
     if not state.begun:
         return None
     if position is not None and position.generation == state.generation and position.above <= upto:
-        return _set_back(state, position, using)
+        return _find_restore(state, position, using)
     if position is None:
         problem = "is not registered"
     elif position.generation == state.generation:

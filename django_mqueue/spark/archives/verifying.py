@@ -38,7 +38,7 @@ class Verified:
     rows: int = 0
     bytes: int = 0
     erased: int = 0  # Rows that were ever erased.
-    problems: list[str] = field(default_factory=list)  # Sentences.
+    problems: list[str] = field(default_factory=list)  # One text for each problem.
     unused: list[str] = field(default_factory=list)  # Paths of files that the tables do not name.
     deleted: int = 0  # How many of the unused files were deleted.
 

@@ -20,7 +20,7 @@ from .verb import BadArguments, Verb
 if TYPE_CHECKING:
     from argparse import _ActionsContainer
 
-LEAST = 500
+MEMORY_MIN_MIB = 500
 """The minimum memory in MiB. Spark refuses less than 450, and Java keeps some for itself."""
 
 
@@ -146,8 +146,8 @@ def _memory(text: str) -> str:
     found = re.fullmatch(r"([1-9][0-9]{0,8})([mgMG])", text)
     if not found:
         raise ArgumentTypeError(f"must be a number followed by m or g, such as 900m or 4g, not {text!r}")
-    if int(found[1]) * (1024 if found[2] in "gG" else 1) < LEAST:
-        raise ArgumentTypeError(f"must be at least {LEAST}m, or Spark cannot start, not {text!r}")
+    if int(found[1]) * (1024 if found[2] in "gG" else 1) < MEMORY_MIN_MIB:
+        raise ArgumentTypeError(f"must be at least {MEMORY_MIN_MIB}m, or Spark cannot start, not {text!r}")
     return text
 
 

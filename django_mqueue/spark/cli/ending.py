@@ -23,7 +23,7 @@ CANCEL_TIMEOUT = 3.0
 """Seconds for Spark to cancel its jobs."""
 
 
-def by_end_of_java(error: BaseException) -> bool:
+def is_caused_by_java_end(error: BaseException) -> bool:
     """Return whether the error was raised because Spark's Java ended: killed, stopped, or out of memory."""
     process = _java()
     if process is None or not (

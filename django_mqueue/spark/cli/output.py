@@ -56,7 +56,7 @@ class Progress:
 
     def __init__(self, output: Output, unit: str, every: float = LINE_EVERY) -> None:
         self._output, self._unit, self._every = output, unit, every
-        self._done = self._said = 0
+        self._first = self._done = self._said = 0
         self._total: int | None = None
         self._begun: float | None = None
         self.bar: Any = None
@@ -66,11 +66,14 @@ class Progress:
         added, self._done, self._total = max(done - self._done, 0), max(done, self._done), total
         if self._begun is None:
             self._begun = self._at = time.monotonic()
+            self._first, added = done, 0  # Work of an earlier run.
             if (err := self._output.err).isatty() and find_spec("tqdm") is not None:
                 from tqdm import tqdm
 
                 unit = f" {self._unit}"
-                self.bar = tqdm(total=total, unit=unit, unit_scale=True, file=err, dynamic_ncols=True)
+                self.bar = tqdm(
+                    total=total, initial=done, unit=unit, unit_scale=True, file=err, dynamic_ncols=True
+                )
         if self.bar is not None:
             self.bar.update(added)
         elif time.monotonic() >= self._at + self._every:
@@ -80,7 +83,7 @@ class Progress:
         assert self._begun is not None
         self._at, self._said = time.monotonic(), self._done
         part = f" of {self._total:,} ({self._done / self._total:.0%})" if self._total else ""
-        rate = self._done / max(self._at - self._begun, 0.001)
+        rate = (self._done - self._first) / max(self._at - self._begun, 0.001)
         self._output.say(f"{self._done:,}{part} {self._unit}, {rate:,.0f}/s")
 
     def end(self) -> None:

@@ -18,7 +18,7 @@ from ..errors import OptionError
 from ..explaining import explained
 from ..launching import check_pyspark, register, session, submitted
 from .arguments import connection_options, parser_of
-from .ending import by_end_of_java, end, end_now
+from .ending import end, end_now, is_caused_by_java_end
 from .output import Output
 from .verb import BadArguments, Job, Stopped, Verb
 from .verbs import VERBS
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] = VERBS) 
 
 
 def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Callable[[str], None]) -> int:
-    """Return the exit code: the verb's, or 1 or 2 after ``fail(line)``.
+    """Return the exit code: the verb's, 1 or 2 after ``fail(line)``, or that of a stopped run (see ``Stopped``).
 
     An error that is a bug of this package is raised.
     """
@@ -80,7 +80,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
         except Stopped as error:
             return stopped(str(error))
         except Exception as error:
-            line = _NO_JAVA if by_end_of_java(error) else explained(error)
+            line = _NO_JAVA if is_caused_by_java_end(error) else explained(error)
             if line is None:
                 raise
             if getattr(arguments, "traceback", False):
@@ -175,7 +175,7 @@ def _in_main_thread() -> bool:
 
 
 def _config(arguments: Namespace) -> dict[str, str]:
-    """Return the configuration for Spark: what was given, with log level and Java options that this run decides."""
+    """Return Spark's configuration: the settings of ``--conf``, with this run's log level and Java options."""
     given = dict(arguments.conf)
     if arguments.remote:
         return given

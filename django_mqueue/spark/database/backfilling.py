@@ -41,10 +41,19 @@ COPY_IDS = f"^{KIND}-[0-9]+@[0-9]+$"
 """A regular expression for the ids of copies. Redriven messages also have an original id, but other ids."""
 
 PAGE, WINDOW = 500, 50_000
-TAIL = 2_000
-BYTES, BYTES_AT_ONCE = 4 * 1_048_576, 32 * 1_048_576
+"""Maximum messages and offsets of one step up to the settled offset. ``PAGE`` also limits one INSERT."""
+
+TAIL, BYTES_AT_ONCE = 2_000, 32 * 1_048_576
+"""Maximum open messages, and bytes of misplaced ones, above the settled offset. One transaction copies them."""
+
+BYTES = 4 * 1_048_576
+"""Maximum bytes of the messages that one INSERT copies."""
+
 REMEMBERED = 100_000
+"""Maximum partitions whose newest copy is kept in memory."""
+
 SETTLE_FOR = 1.0
+"""Seconds to wait until the settled offset reaches the newest copy."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ def _begin(
     using: str, cursor: CursorWrapper, topic: str, group: str, settled: int, lanes: int, source: int
 ) -> BackfillState | None:
     run = CopyRun(KIND, group, topic, lanes, group)
-    settled = max(offsets.lock_topic(using, cursor, topic), settled)
+    settled = max(offsets.lock_topic(cursor, topic), settled)
     head = copies.locked_mark(cursor, topic, run.mark("head"))
     if registration := offsets.registration(using, group, topic):
         return _earlier_state(using, run, head, registration)
@@ -163,6 +172,8 @@ class Seam:
         self._mark = self.run.mark("seam")
         self._newest_copies: dict[str, int] = {}
         mark = copies.mark(using, self.run.topic, self._mark)
+        self.copies = mark.number if mark else 0
+        """The number of all copies of the seam. If the mark has another number, another process has made copies."""
         self._done = max(state.upto, mark.position if mark else 0)
         self._newest = log.newest(using, self.run.topic)
         """The offset of the newest copy, or a higher one."""
@@ -185,7 +196,7 @@ class Seam:
                 f" {self._done:,} are in order"
             )
         if not self._copied_by_partition:
-            return f"messages published above offset {self._done:,}, which are too many to copy at once"
+            return "copies that another process makes for the same group"
         partition, copied = self._copied_by_partition.most_common(1)[0]
         others = (
             f" and {len(self._copied_by_partition) - 1:,} other keys"
@@ -213,6 +224,7 @@ class Seam:
         self._done, self._newest = step.done, max([self._newest, *step.last.values()])
         self._newest_copies |= step.last
         self._copied_by_partition += step.copied
+        self.copies += step.copied.total()
         return step.copied.total()
 
     def _settled(self) -> int:
@@ -243,15 +255,26 @@ class Seam:
         return step
 
     def _lock(self, cursor: CursorWrapper) -> None:
-        """Lock the group: one process works at a time. After the commit its workers reread which messages are open."""
+        """Lock the group, so that one process at a time copies. Raises ``NotRegistered`` or ``Superseded``.
+
+        After the commit, the group's workers read again which messages are open.
+        """
         copying.check_group(cursor, self.run, exclusive=True)
         assert self.run.generation is not None
         moving.lock_group(cursor, self.run.group, self.run.topic, self.run.generation)
-        if copies.locked_mark(cursor, self.run.topic, self._mark) is None:
+        mark = copies.locked_mark(cursor, self.run.topic, self._mark)
+        if mark is None:
             raise Superseded(f"another process has ended the backfill of group {self.run.group!r}")
+        if mark.number != self.copies:  # Another process has made copies. Messages may lie below them.
+            self._newest_copies.clear()
+            self._newest = max(self._newest, log.newest(self.using, self.run.topic))
+            self.copies = mark.number
 
     def _out_of_order(self, cursor: CursorWrapper, found: Sequence[OpenMessage]) -> list[OpenMessage]:
-        """Return all messages of each partition whose first one lies below a copy, because its copy goes to the end."""
+        """Return all messages of each partition whose first message lies below a copy.
+
+        All of them must be copied, because a copy goes to the end of the log.
+        """
         keyed = [message for message in found if key_of(message.partition) is not None]
         firsts = {message.partition: message.offset for message in reversed(keyed)}
         if len(self._newest_copies) > REMEMBERED:
@@ -278,20 +301,28 @@ class Seam:
             step.last |= {copy.row.partition: first + number for number, copy in enumerate(copied)}
 
 
-def finish(using: str, state: BackfillState, *, resume: bool) -> None:
-    """Record that the backfill is complete, and resume the group if ``resume`` is true. Raises as ``check_group``."""
+def finish(using: str, state: BackfillState, number: int, *, resume: bool) -> bool:
+    """Record that the backfill is complete, and resume the group if ``resume`` is true. Raises as ``check_group``.
+
+    ``number``: ``Seam.copies`` of the seam that is whole. Return False, and change nothing, if another process has made
+    copies since: the caller must check the order with a new ``Seam``.
+    """
     run = state.run
 
-    def work(cursor: CursorWrapper) -> None:
+    def work(cursor: CursorWrapper) -> bool:
         head = copying.lock_head(using, cursor, run)
         if head is not None and head.finished and head.number == run.generation:
-            return  # An earlier try or another process has done this. The group may have moved since.
+            return True  # An earlier try or another process has done this. The group may have moved since.
         copying.check_group(cursor, run, exclusive=True)
+        mark = copies.locked_mark(cursor, run.topic, run.mark("seam"))
+        if mark is not None and mark.number != number:
+            return False
         copying.finish(cursor, run)
         if resume:
             offsets.set_paused(cursor, run.topic, run.group, paused=False)
+        return True
 
-    session.run(using, work)
+    return session.run(using, work)
 
 
 def _original(row: session.Row) -> Original:

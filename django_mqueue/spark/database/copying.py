@@ -70,7 +70,7 @@ def head(using: str, run: CopyRun) -> sql.Mark | None:
 
 def lock_head(using: str, cursor: CursorWrapper, run: CopyRun) -> sql.Mark | None:
     """Lock the topic. Return the run's head mark, also locked; None if there is none."""
-    offsets.lock_topic(using, cursor, run.topic)
+    offsets.lock_topic(cursor, run.topic)
     return sql.locked_mark(cursor, run.topic, run.mark("head"))
 
 
@@ -82,12 +82,12 @@ def lanes_of(using: str, run: CopyRun) -> int:
 
 def copied(using: str, run: CopyRun) -> int:
     """Return how many copies were stored up to now."""
-    return sql.numbers(using, run.topic, run.all_lanes)
+    return sql.sum_of_numbers(using, run.topic, run.all_lanes)
 
 
 def total(using: str, run: CopyRun) -> int:
     """Return the total number of copies of a run that has ended."""
-    return sql.numbers(using, run.topic, [run.mark("total")])
+    return sql.sum_of_numbers(using, run.topic, [run.mark("total")])
 
 
 def forget(cursor: CursorWrapper, run: CopyRun, *names: str) -> None:

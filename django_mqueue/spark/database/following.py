@@ -29,7 +29,7 @@ ALIVE_MS = 30_000
 """Milliseconds. A reader without a heartbeat for this time is considered dead."""
 
 READER_PREFIX = "spark-"
-"""The prefix of readers' names. ``follow`` does not refuse a group because of them: ``join_all`` checks readers."""
+"""The prefix of readers' names. ``follow`` ignores live readers, because ``join_all`` checks them."""
 
 Alive = dict[tuple[str, str], int]
 """The last heartbeat of each other live subscriber, by topic and name."""
@@ -81,7 +81,7 @@ def follow_all(
 def _follow(
     using: str, cursor: CursorWrapper, topic: str, group: str, above: int, settled: int, lower: bool
 ) -> ReaderPosition:
-    settled = max(offsets.lock_topic(using, cursor, topic), settled)
+    settled = max(offsets.lock_topic(cursor, topic), settled)
     offsets.raise_settled(cursor, topic, settled)
     found = offsets.registration(using, group, topic)
     start = min(above, settled)
@@ -132,7 +132,7 @@ def move(
     """
 
     def work(cursor: CursorWrapper) -> None:
-        settled = offsets.lock_topic(using, cursor, topic)
+        settled = offsets.lock_topic(cursor, topic)
         if to > settled:
             raise LogGap(
                 f"group {group!r} was done with topic {topic!r} up to offset {to}, but this database has never"
@@ -199,7 +199,7 @@ def join_all(
 
     def work(cursor: CursorWrapper) -> Alive:
         for topic in sorted({reader.topic for reader in (*new, *joined)}):
-            offsets.lock_topic(using, cursor, topic)
+            offsets.lock_topic(cursor, topic)
         for reader in joined:
             check_reader(reader, using=using)
         others = {
@@ -208,7 +208,7 @@ def join_all(
         if not others:
             before()
             for reader in new:
-                heartbeats.forget_silent(cursor, reader)
+                heartbeats.delete_others(cursor, reader)
                 heartbeats.announce(cursor, reader)
         return others
 
@@ -256,7 +256,7 @@ def forget(topic: str, group: str, *, using: str) -> None:
     """Unregister a group if it reads the log itself, so that it no longer holds back deletion."""
 
     def work(cursor: CursorWrapper) -> None:
-        offsets.lock_topic(using, cursor, topic)
+        offsets.lock_topic(cursor, topic)
         found = offsets.registration(using, group, topic)
         if found and found.reads_log:
             offsets.unregister(cursor, group, topic)

@@ -46,7 +46,7 @@ class OptionReader:
         self._fields = {found.name: found.metadata for found in fields(kind) if found.metadata}
         known = {each["name"] for each in self._fields.values()} | {*others, OPTION} | CONNECTION_OPTIONS
         small = {name.lower() for name in known}
-        for name, value in self.values.items():
+        for name in self.values:
             if name == "password":
                 raise OptionError(
                     "option 'password' is refused, because Spark keeps options in plans and logs. Give the password"
@@ -55,8 +55,7 @@ class OptionReader:
                 )
             if name not in small:
                 raise OptionError(
-                    f"option {name!r} is {value!r}, but this option does not exist; known options are"
-                    f" {', '.join(sorted(known))}"
+                    f"option {name!r} does not exist; known options are {', '.join(sorted(known))}"
                 )
         self.connecting = connecting(self.values)
         self.suffixes = suffixes_of(self.values, self.connecting)
@@ -102,7 +101,7 @@ def _seconds(text: str) -> float:
 
 
 def _several(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def _table(text: str) -> str:

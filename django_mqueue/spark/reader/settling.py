@@ -42,7 +42,7 @@ def settled(
     for topic in topics if shared else ():
         if not positions.settled(using, topic):
             # The topic may have no row yet that could hold the settled offset.
-            session.run(using, partial(positions.lock_topic, using, topic=topic))
+            session.run(using, partial(positions.lock_topic, topic=topic))
     newest = {topic: log.newest(using, topic) for topic in topics}
     found = _settled(using, newest, options, shared=shared)
     for topic, last in newest.items():

@@ -66,7 +66,7 @@ def backfill(
 
     * ``rate``: the maximum number of copies that are stored in a second.
     * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be missing.
-    * ``options``: how ``format("mqueue")`` reaches the database.
+    * ``options``: the connection options of ``format("mqueue")``.
     * ``dry_run``: change nothing, and return a ``Preview``.
     * ``stopping``: an event. When it is set, the run ends early.
     * ``watch``: called every second with the number of stored copies.
@@ -138,12 +138,10 @@ class _Backfill(GuardedSource):
                 return Backfilled(self.topic, self.group, stored, state.upto, False)
             copies = new
             self.connection.run(partial(backfilling.note_stored, state=state))
-        joined, is_whole = self._join_past_and_log(state, say)
-        if not is_whole:
-            return Backfilled(self.topic, self.group, copies + joined, state.upto, False)
-        self.connection.run(partial(backfilling.finish, state=state, resume=resume))
-        self.connection.run(self.release)
-        return Backfilled(self.topic, self.group, copies + joined, state.upto, True)
+        joined, is_complete = self._join_past_and_log(state, say, resume)
+        if is_complete:
+            self.connection.run(self.release)
+        return Backfilled(self.topic, self.group, copies + joined, state.upto, is_complete)
 
     def _check_new(self, using: str) -> BackfillState | None:
         """Return the state of an earlier run; None for a new group. Raises ``GroupNotNew`` or ``ArchiveError``."""
@@ -164,13 +162,13 @@ class _Backfill(GuardedSource):
         return backfilling.begin(using, self.topic, self.group, self.settled(using), lanes, source)
 
     def _join_past_and_log(
-        self, state: BackfillState, say: Callable[[str], object] | None
+        self, state: BackfillState, say: Callable[[str], object] | None, resume: bool
     ) -> tuple[int, bool]:
-        """Do rounds until the past and the log are joined. Return the number of copies, and False if stopped before."""
+        """Join the past and the log, in rounds. Return the number of copies, and whether the backfill is complete."""
         copies = 0
         say_at = time.monotonic() + SAY_AFTER
         while self.stopping is None or not self.stopping.is_set():
-            more, waits_for = self.connection.run(lambda using: self._join_round(using, state))
+            more, waits_for = self.connection.run(lambda using: self._join_round(using, state, resume))
             copies += more
             if waits_for is None:
                 return copies, True
@@ -180,10 +178,19 @@ class _Backfill(GuardedSource):
             time.sleep(PAUSE)
         return copies, False
 
-    def _join_round(self, using: str, state: BackfillState) -> tuple[int, str | None]:
-        """Do one round of ``_join_past_and_log``. Return the number of copies, and what the backfill waits for."""
+    def _join_round(self, using: str, state: BackfillState, resume: bool) -> tuple[int, str | None]:
+        """Do one round of ``_join_past_and_log``, and finish the backfill if it is complete.
+
+        Return the number of copies, and what the backfill waits for; None if it is finished.
+        """
         # A new connection needs a new Seam: if a commit's result is unknown, the old one may know too few copies.
         if self._seam is None or self._seam.using != using:
             self._seam = Seam(using, state)
-        copies = self._seam.copy_misplaced()
-        return copies, None if self._seam.is_whole else self._seam.waits_for
+        seam = self._seam
+        copies = seam.copy_misplaced()
+        if not seam.is_whole:
+            return copies, seam.waits_for
+        if backfilling.finish(using, state, seam.copies, resume=resume):
+            return copies, None
+        self._seam = None
+        return copies, "copies that another process has made for the same group"

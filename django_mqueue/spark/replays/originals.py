@@ -182,7 +182,7 @@ def _check_deletion_was_held_back(
     """Raise ``LogGap`` unless this group has held back deletion above the archive since the run began."""
     if found is None:
         raise LogGap(
-            f"group {group!r}, which holds back deletion for this, was unsubscribed from topic {topic!r} after the"
+            f"group {group!r}, which holds back deletion for this run, was unsubscribed from topic {topic!r} after the"
             " start: messages that are not stored yet may be deleted. Allow the gap to continue with the remaining"
             " messages. Or start again: a replay with another name, a backfill after you unsubscribe its group"
         )

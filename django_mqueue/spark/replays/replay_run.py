@@ -1,4 +1,4 @@
-"""Store messages of an archive again, as copies whose headers name the original."""
+"""Store messages of an archive, or of the log, again: as copies whose headers name the original."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def replay(
     * ``targeted``: also choose messages for ``group`` alone; without ``group``, for any one group.
     * ``rate``: the maximum number of messages that are stored in a second.
     * ``fail_on_data_loss``: raise ``LogGap`` if messages between archive and log may be missing.
-    * ``options``: how ``format("mqueue")`` reaches the database.
+    * ``options``: the connection options of ``format("mqueue")``.
     * ``dry_run``: change nothing, and return a ``Preview``.
     * ``stopping``: an event. When it is set, the run ends early.
     * ``watch``: called every second with the number of messages that all runs have stored.
@@ -125,7 +125,7 @@ class _Replay(GuardedSource):
 
     @cached_property
     def number(self) -> int:
-        """Return a number for the filter, the source and the group. It must be the same in each run of this name."""
+        """Return a hash of the filter, the topic and the sources. It must be equal in all runs of this name."""
         return self.message_filter.digest ^ hash_of(self.topic, str(self.live), self.archive_id)
 
     def preview(self) -> Preview:
@@ -155,7 +155,12 @@ class _Replay(GuardedSource):
             if self.live:
                 hold_back = partial(self.hold_back_deletion, begun=begun, gap_is_error=fail_on_data_loss)
                 originals = self.connection.run(hold_back)
-            record, lanes = self.connection.run(partial(self._begin, originals=originals, begun=begun))
+            try:
+                record, lanes = self.connection.run(partial(self._begin, originals=originals, begun=begun))
+            except Superseded:
+                if self.live:
+                    self.connection.run(self._release_unused)
+                raise
         if record.finished:
             self._end()
             return Replayed(self.run.name, self.run.topic, 0, self._total(), True, True)
@@ -215,6 +220,15 @@ class _Replay(GuardedSource):
             return Mark(originals.upto, self.number, False)
 
         return session.run(using, work), copying.lanes_of(using, self.run)
+
+    def _release_unused(self, using: str) -> None:
+        """Release the guard if the run has no record. It would hold back deletion for a run that nobody continues."""
+
+        def work(cursor: CursorWrapper) -> None:
+            if copying.lock_head(using, cursor, self.run) is None:
+                self.release(using)
+
+        session.run(using, work)
 
     def _finish(self, using: str, run: CopyRun) -> None:
         def work(cursor: CursorWrapper) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 COLUMNS = ("offset", "partition", "id", "kind", "encoding", "payload", "headers", "published_ms")
 LANE = "lane"
 WATCH_EVERY = 1.0
+CANCEL_EVERY, CANCEL_FOR = 0.2, 30.0
 STEP = 0.25
 """Seconds. With a rate, one statement stores at most the messages of this time."""
 
@@ -143,7 +144,10 @@ def compute(
                 stopped = True
                 cancel(tag)  # Repeat until it ends: before the job begins, this cancels nothing.
     except BaseException:
-        cancel(tag)
+        deadline = time.monotonic() + CANCEL_FOR
+        while not job.done() and time.monotonic() < deadline:
+            cancel(tag)
+            wait([job], CANCEL_EVERY)
         raise
     return None if stopped and job.exception() else job.result()
 

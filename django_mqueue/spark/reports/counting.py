@@ -21,7 +21,7 @@ ROWS_MAX = 200_000
 """The maximum number of rows that the driver accepts for each table."""
 
 WEEK_MS, MONDAY_MS = 7 * 86_400_000, 3 * 86_400_000
-"""The length of a week. The second is added to a time, because 1970-01-01 was a Thursday."""
+"""Milliseconds of a week, and of the three days from a Monday to a Thursday: 1970-01-01 was a Thursday."""
 
 BEFORE, AFTER = -1, -2
 """Values of ``step`` for a time before, or after, the requested time."""

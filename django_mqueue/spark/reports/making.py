@@ -70,7 +70,7 @@ def report(
     * ``since`` and ``until``: count only what happened at ``since`` or later, and before ``until``.
     * ``by``: the length of a step, ``"hour"`` or ``"day"``, in UTC.
     * ``top``: the maximum number of errors for each group, and of keys for each topic.
-    * ``options``: how ``format("mqueue")`` reaches the database.
+    * ``options``: the connection options of ``format("mqueue")``.
     * ``fail_on_data_loss``: raise ``LogGap`` if messages above the archive may be missing. Otherwise the report has a
       note about them.
 

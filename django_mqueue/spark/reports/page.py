@@ -49,7 +49,7 @@ def page(report: Report) -> str:
 
 def _styles() -> SafeString:
     """Return the styles of the charts, which the admin also uses, and the styles of the page."""
-    return mark_safe((_HERE / "page.css").read_text() + _FIGURES.read_text())
+    return mark_safe((_HERE / "page.css").read_text(encoding="utf-8") + _FIGURES.read_text(encoding="utf-8"))
 
 
 def _title(report: Report) -> str:
@@ -131,7 +131,7 @@ def _drawing(ident: str, pair: Pair, steps: Sequence[StepFigures], by: str) -> S
 def _backlog(
     moments: Iterable[datetime], steps: Mapping[datetime, StepFigures], last: int | None
 ) -> list[float | None]:
-    """Return the backlog at each moment. ``last``: before the first moment, and then of the last step with events."""
+    """Return the backlog at each moment. ``last``: the backlog before the first one; None if it is unknown."""
     found: list[float | None] = []
     for at in moments:
         last = steps[at].backlog if at in steps else last

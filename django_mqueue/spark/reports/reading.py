@@ -97,7 +97,7 @@ _OVERLAP: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": ("topic STRING, `offset` BIGINT", ("topic", "`offset`")),
     "deliveries": _COLUMNS["deliveries"],
 }
-"""The same for archived rows that the log still holds."""
+"""Like ``_COLUMNS``, for archived rows that the log still holds."""
 
 
 @dataclass
@@ -225,7 +225,7 @@ def never_broadcast(frame: DataFrame) -> DataFrame:
 
 
 def merge_history(archived: DataFrame, overlap: DataFrame) -> DataFrame:
-    """Return the archived history. Deliveries that were archived before their end have their state in the log.
+    """Return the archived history. Deliveries archived before their end get their state from the log.
 
     A delivery that had ended stays as it was archived: a ``reset`` may remove it from the log, but it did happen.
     ``overlap``: the log's history of archived messages.

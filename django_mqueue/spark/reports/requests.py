@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
+from ...policy.durations import moment_ms
 from ..archives.locations import check_as_of, check_location
 from ..archives.requests import check_topics
 from ..errors import OptionError
-from ..suffixes import fixed
+from ..suffixes import with_suffixes
 
 STEPS = {"hour": 3_600_000, "day": 86_400_000}
 """The length of each kind of step in milliseconds."""
@@ -68,13 +69,14 @@ def report_request(
     if not isinstance(top, int) or isinstance(top, bool) or not 1 <= top <= TOP_MAX:
         raise OptionError(f"top must be a whole number from 1 to {TOP_MAX}, not {top!r}")
     location = None if archive is None else check_location(archive)
-    reading = fixed(options or {}) if live else {}
+    reading = with_suffixes(options or {}) if live else {}
     return ReportRequest(checked, pattern, location, live, begin, end, by, top, reading, strict, as_of)
 
 
 def _moment(name: str, value: datetime | None) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, datetime) or value.utcoffset() is None:
-        raise OptionError(f"{name} must be a datetime with a time zone, not {value!r}")
-    return round((value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+    try:
+        return moment_ms(name, value)
+    except (TypeError, ValueError) as error:
+        raise OptionError(str(error)) from None

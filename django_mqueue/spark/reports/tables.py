@@ -50,7 +50,7 @@ def text(report: Report, width: int) -> str:
 
     out = io.StringIO()
     console = Console(
-        file=out, width=width, no_color=True, force_terminal=False, highlight=False, markup=False
+        file=out, width=width, no_color=True, force_terminal=False, highlight=False, markup=False, emoji=False
     )
     console.print(heading(report))
     for section in sections(report):

@@ -35,7 +35,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Mark:
-    """A position, a number, and whether it is finished."""
+    """The content of a mark. ``finished``: the run that the mark belongs to has ended."""
 
     position: int
     number: int
@@ -86,7 +86,7 @@ def delete_marks(cursor: CursorWrapper, topic: str, names: Sequence[str]) -> Non
     )
 
 
-def numbers(using: str, topic: str, names: Sequence[str]) -> int:
+def sum_of_numbers(using: str, topic: str, names: Sequence[str]) -> int:
     """Return the sum of the numbers of these marks."""
     rows = session.fetch(
         using,

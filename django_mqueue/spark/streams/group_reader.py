@@ -58,7 +58,7 @@ class GroupReader:
 
     def resume(self, using: str, start: Offsets) -> None:
         """Become the group's reader from these offsets on. Raises ``LogGap`` if messages above them may be deleted."""
-        topics = [topic for topic in self._read(start) if topic not in self._resumed]
+        topics = [topic for topic in self._selected_topics(start) if topic not in self._resumed]
         if new := [topic for topic in topics if topic not in self._members]:
             self._join(using, new, start)
         for topic in topics:
@@ -79,7 +79,7 @@ class GroupReader:
     def done(self, using: str, upto: Offsets) -> None:
         """Move the group up to these offsets: the query is durably done with everything below. Raises ``LogGap``."""
         self.resume(using, upto)
-        for topic in self._read(upto):
+        for topic in self._selected_topics(upto):
             self._done(using, topic, upto.above(topic))
 
     def note_planned(self, ended: Offsets) -> None:
@@ -96,7 +96,7 @@ class GroupReader:
         """Move the group up to the last durable batch, and leave it, so that another reader can join at once."""
         self._heartbeats.stop()
 
-    def _read(self, offsets: Offsets) -> list[str]:
+    def _selected_topics(self, offsets: Offsets) -> list[str]:
         """Return the topics that the options still select. A checkpoint also keeps the topics of earlier options."""
         return [topic for topic in offsets.next if self.options.reads(topic)]
 

@@ -77,7 +77,7 @@ class Rows:
                 raise RowError(f"row {self._number} of this task cannot be a message: {error}") from error
 
     def digests(self) -> bytes:
-        """Return the distinct contents of the rows without an id, 8 bytes for each."""
+        """Return the first 8 bytes of the digest of each distinct row without an id."""
         return b"".join(found[:DIGEST] for found in self._seen)
 
     def _message(

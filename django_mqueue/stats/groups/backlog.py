@@ -120,7 +120,7 @@ def _first_open(using: str, behind: Mapping[Pair, Sequence[Progress]]) -> dict[P
 def opened(using: str, topic: str, group: str) -> list[dict[str, Any]]:
     """Return the first ``OPEN`` open deliveries, as mappings by ``partition_progress.OPEN_COLUMNS``.
 
-    All parts of a page use this query, so that the page runs it once.
+    All parts of a page use this query: in ``session.cached_queries``, the page runs it once.
     """
     (found,) = partition_progress.open_deliveries(using, [(topic, group, LEASES)], OPEN)
     return found
@@ -263,7 +263,7 @@ def _delivery(row: dict[str, Any]) -> Row:
 
 
 class _PendingCount:
-    """A count of messages that were never delivered to a group: first of a few rows of each partition, then of more.
+    """Counts messages never delivered to a group. It reads a few rows of each partition first, then more.
 
     ``left``: the number of rows that may still be read. ``each``: the number of rows to read next of each partition.
     """

@@ -66,7 +66,7 @@ class _Groups:
         pair = (topic, group)
         registered, backlog = self.registered.get(pair), self.backlogs.get(pair)
         work = Activity()
-        if registered is not None and backlog is not None and backlog.recent:
+        if registered is not None and backlog is not None and (backlog.recent or backlog.pending.value):
             moved_at = backlog.positions.moved_at if backlog.positions else 0
             work = activity(backlog.recent, self.now, max(registered.changed, moved_at))
         backlog = backlog or Backlog()
@@ -81,6 +81,7 @@ class _Groups:
             None if at is None else timedelta(milliseconds=max(self.now - at, 0)),
             backlog.oldest_is_exact, self._dead_lately(topic, group),
             work.running_for, work.queued_for, work.usual, work.quiet_for, pair in self.removing,
+            bool(registered and registered.reads_log),
         )  # fmt: skip
 
     def _scheduled(self, topic: str, group: str) -> Figure:

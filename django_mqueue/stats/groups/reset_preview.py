@@ -18,7 +18,7 @@ from .backlog import oldest_open
 from .group_states import ResetPreview, Stretch
 
 ROWS = 2_000
-"""The number of rows of the log that are read on each side of the new start, from either end."""
+"""The maximum number of oldest rows, and of newest rows, that are read on each side of the new start."""
 CAP = 1_000
 LEASES = PARTITIONS = 10_000
 SETTLE_FOR = 0.3

@@ -64,7 +64,7 @@ def is_in_doubt(error: BaseException) -> bool:
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Return whether the same work may succeed when it is repeated: a deadlock, or a lock wait timeout."""
+    """Return whether repeated work may succeed: after a deadlock, a lock wait timeout, or a changed row (1020)."""
     return _code(error) in RETRIABLE
 
 

@@ -10,7 +10,7 @@ from django.db import connections
 
 @contextmanager
 def moved_clock(using: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that sets the time of this connection, in epoch milliseconds. Then its clock stands still.
+    """Yield a function that sets this connection's time in epoch milliseconds. The clock does not advance after that.
 
     When the block ends, the connection has the server's time again.
     """

@@ -1,8 +1,8 @@
 """The named lock (``GET_LOCK``) of a worker's session. The server releases it at once when the session ends.
 
 Each heartbeat of a worker names this lock, so other workers can see that the process has ended (``protocol.takeover``).
-A lock exists on one server only. So its name contains the server's identity, and only that server judges it. Names are
-shared by all databases of a server. The name also contains 128 random bits, so no other process has it.
+A lock exists on one server only. So its name contains the server's identity, and other servers do not check it. Names
+are shared by all databases of a server. The name also contains 128 random bits, so no other process has it.
 
 Some proxies run the statements of a client in different sessions. Then the lock shows nothing about the client: the
 worker logs it and names no lock. A ``Subscription`` names none either, because its caller may close the connection.

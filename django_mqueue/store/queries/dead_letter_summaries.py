@@ -22,7 +22,7 @@ _SIZE = "LENGTH(m.payload)"
 
 
 def next_groups(using: str, above: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Return {topic: (group, original topic)}: the next group above each pair with dead letters in the topic.
+    """For each (topic, group), return the topic's next group with dead letters: {topic: (group, original topic)}.
 
     One row is read for each topic. Topics without such a group are missing from the result.
     """

@@ -1,4 +1,4 @@
-"""What a subscriber reads at each discovery, in one statement."""
+"""The state of the group that a subscriber reads at each discovery, in one statement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from ..offsets import Registration, registration_of
 
 @dataclass(frozen=True)
 class Discovery:
-    """``members``: the live subscribers of the group, by name. ``leased``: the number of leases, of which ``free`` are
+    """The result of a discovery.
+
+    ``members``: the live subscribers of the group, by name. ``leased``: the number of leases, of which ``free`` are
     free or expired. ``now_ms``: the database's time in epoch milliseconds.
     """
 

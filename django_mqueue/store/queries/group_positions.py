@@ -1,4 +1,7 @@
-"""Registrations, leases and members of groups. Each statement reads a limited number of rows by index."""
+"""Registrations, leases and members of groups.
+
+Each statement reads a limited number of rows by index. ``last_heartbeats`` reads the whole, short heartbeat table.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ def holders(using: str, group: str, topic: str, limit: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Member:
-    """``left_at``: when it left. ``is_dead``: other workers found it dead (see ``protocol.takeover``)."""
+    """A heartbeat row. ``left_at``: when it left. ``is_dead``: other workers marked it dead (``protocol.takeover``)."""
 
     name: str
     incarnation: str

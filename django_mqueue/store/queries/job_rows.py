@@ -17,7 +17,7 @@ from ..connection import session
 from ..scheduling.parked_retries import PARKED
 
 LAST = "~"
-"""After each other character that job ids contain."""
+"""Sorts after every other character that job ids contain."""
 _SELECT = (
     "SELECT m.topic, m.`offset`, m.payload, m.metadata, m.available_at, m.created_at, s.acked, s.in_flight,"
     " s.invisible_until, s.retry_count, s.handed, s.delivered_to, s.delivered_at, s.acked_at, s.errors, s.result"
@@ -43,7 +43,7 @@ def by_id(using: str, group: str, topics: tuple[str, str], partition: str, id: s
 
 
 def newest_id(using: str, topics: tuple[str, str], partition: str, prefix: str) -> str | None:
-    """Return the greatest job's id with this prefix in the topics, or None. The index orders the ids of a partition."""
+    """Return the greatest job id with this prefix in the topics, or None. The index orders the ids of a partition."""
     one = (
         "(SELECT m.id FROM queue_messages m FORCE INDEX (queue_messages_dedupe) WHERE m.topic = %s"
         " AND m.partition_key = %s AND m.id > %s AND m.id < %s ORDER BY m.id DESC LIMIT 1)"
@@ -85,7 +85,10 @@ def parked(using: str, group: str, topic: str, partition: str, id: str) -> dict[
 
 
 def by_offset(using: str, group: str, offset: int) -> dict[str, Any] | None:
-    """Return the id, the metadata and the failure count of the message at this offset; None if it is deleted."""
+    """Return the id, the metadata and the failure count of the message at this offset.
+
+    Return None if the message or the group's delivery state is gone.
+    """
     rows = session.fetch(
         using,
         "SELECT COALESCE(m.original_id, m.id), m.metadata, s.failure_count FROM queue_messages m FORCE INDEX (PRIMARY)"

@@ -19,7 +19,7 @@ from .skip_scan import NEWEST
 
 
 def known_names(using: str, group: str, topic: str, after: str, limit: int) -> set[str]:
-    """Return the next partitions that the group uses or has used: up to ``limit`` with a lease, or with a position."""
+    """Return the next partitions with a lease row or a position of the group, up to ``limit`` of each."""
     one = (
         "SELECT partition_key FROM {} FORCE INDEX ({}) WHERE consumer_group = %s AND topic = %s"
         f" AND partition_key > %s ORDER BY partition_key LIMIT {limit:d}"
@@ -104,8 +104,8 @@ def first_open(using: str, searches: Sequence[Above]) -> list[int | None]:
 def first_open_below(using: str, searches: Sequence[tuple[Sequence[Above], int]]) -> list[int | None]:
     """Return the lowest open offset below each limit; None if there is none.
 
-    A search is about partitions of one topic and group, and their limit. The ranges of offsets are short, so one
-    statement reads hundreds of them.
+    A search is a pair: partitions of one topic and group, and the limit, which is excluded. The ranges of offsets are
+    short, so one statement reads hundreds of them.
     """
     found: list[int | None] = []
     for some in batches_by_weight(searches, lambda search: len(search[0]), PARTITIONS):

@@ -15,7 +15,10 @@ from .schedule import WAITING
 
 @dataclass(frozen=True)
 class DueMessage:
-    """A due scheduled message. ``generation`` and ``before``, its original offset: of a parked retry; 0 for others."""
+    """A due scheduled message.
+
+    ``generation``, ``original_offset``: of a parked retry, its group's generation and its offset in the log; else 0.
+    """
 
     offset: int
     partition: str
@@ -23,7 +26,7 @@ class DueMessage:
     group: str
     size: int
     generation: int
-    before: int
+    original_offset: int
 
 
 def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
@@ -59,8 +62,8 @@ def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit:
         [scheduled_topic(topic), *sorted(without)],
     )
     return [
-        DueMessage(int(o), p, i, g, int(size), int(generation or 0), int(before or 0))
-        for o, p, i, g, size, generation, before in cursor.fetchall()
+        DueMessage(int(o), p, i, g, int(size), int(generation or 0), int(original_offset or 0))
+        for o, p, i, g, size, generation, original_offset in cursor.fetchall()
     ]
 
 

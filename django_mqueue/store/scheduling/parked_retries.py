@@ -25,8 +25,8 @@ PARKED = "~"
 class ParkedRetry:
     """A message that is to be parked for its group.
 
-    ``offset``: its offset in the log. ``generation``: the group's registration generation. ``id``: a new id. The row
-    gets it after the message's own id, which the log still holds.
+    ``offset``: its offset in the log. ``generation``: the group's registration generation. ``id``: a new id. The row's
+    id is the message's own id, ``PARKED`` and this one, because the log still holds the own id.
     """
 
     group: str
@@ -38,7 +38,10 @@ class ParkedRetry:
 
 
 def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: bool) -> bool:
-    """Schedule a message again in ``delay_ms``. Return False if the log no longer has it. ``counted``: after a nack."""
+    """Schedule a message again in ``delay_ms``. Return False if the log no longer has it.
+
+    ``counted``: count this delivery as an attempt.
+    """
     cursor.execute(
         "SELECT m.metadata, COALESCE(m.original_id, m.id), m.published_at, s.retry_count, s.handed, s.failure_count,"
         " s.errors FROM queue_delivery_state s FORCE INDEX (PRIMARY)"
@@ -52,7 +55,7 @@ def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: b
     text, id, published_at, retries, handed, failures, errors = row
     metadata: dict[str, Any] = json.loads(text)
     earlier = metadata.get("retry", {})
-    longer = f"{id}{PARKED}{retry.id}"
+    row_id = f"{id}{PARKED}{retry.id}"
     metadata["retry"] = {
         "id": id,
         "offset": retry.offset,
@@ -67,7 +70,7 @@ def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: b
         f" SELECT %s, partition_key, %s, %s, payload, %s, {NOW_MS} + %s, created_at, {NOW_MS}"
         " FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s",
         [
-            scheduled_topic(retry.topic), longer if len(longer) <= ID_MAX else retry.id, retry.group,
+            scheduled_topic(retry.topic), row_id if len(row_id) <= ID_MAX else retry.id, retry.group,
             json.dumps(metadata, ensure_ascii=False), delay_ms, retry.offset,
         ],
     )  # fmt: skip

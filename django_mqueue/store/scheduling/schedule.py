@@ -76,7 +76,7 @@ def insert_once(cursor: CursorWrapper, topic: str, row: ScheduledRow) -> tuple[i
 
 
 def replace(cursor: CursorWrapper, topic: str, offset: int, row: ScheduledRow) -> bool:
-    """Replace a scheduled message. Found by offset: an upsert would lock a gap in the index of ids."""
+    """Replace a scheduled message, found by its offset. An upsert would lock a gap in the index of ids."""
     cursor.execute(
         "UPDATE queue_messages m FORCE INDEX (PRIMARY)"
         f" SET m.payload = %s, m.metadata = %s, m.available_at = {due_sql(row.due)}"
@@ -116,7 +116,7 @@ def _locate(cursor: CursorWrapper, topic: str, message_key: MessageKey) -> tuple
     """Return the index, the WHERE and its values that find the message to lock; None if there is no such message.
 
     At REPEATABLE READ a caller's transaction would lock the gap of a missing id, and block publishers. So a second
-    connection looks first. READ UNCOMMITTED also shows it rows that the caller has not committed.
+    connection reads first. READ UNCOMMITTED also shows that connection the rows that the caller has not committed.
     """
     params = [scheduled_topic(topic), *message_key]
     using = cursor.db.alias

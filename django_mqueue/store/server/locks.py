@@ -24,7 +24,7 @@ _GATE = re.compile(r"gate-(\d{3})-slot-")
 
 
 class OpenTransaction(NamedTuple):
-    """``changed``, ``locked``: the numbers of rows that it has changed and locked, of all tables."""
+    """An open transaction. ``changed``, ``locked``: how many rows of all tables it has changed and locked."""
 
     session: int
     seconds: int
@@ -33,7 +33,10 @@ class OpenTransaction(NamedTuple):
 
 
 class LockWait(NamedTuple):
-    """``record``: the values of the index entry. ``blocking``: 0 if the server does not say which session blocks."""
+    """A session that waits for a row lock.
+
+    ``record``: the values of the index entry. ``blocking``: 0 if the server does not report the blocking session.
+    """
 
     waiting: int
     blocking: int

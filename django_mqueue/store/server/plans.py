@@ -1,4 +1,4 @@
-"""How the server executes the most frequent reads of workers."""
+"""The server's execution plans for the most frequent reads of workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TABLE = re.compile(r"\b(queue_\w+)(?: (?!FORCE\b|WHERE\b|ON\b|JOIN\b)(\w+))? FO
 
 
 class Access(NamedTuple):
-    """How a statement reads a table. ``named``: the indexes that the statement names; ``used``: '' for none."""
+    """The access of a statement to a table. ``named``: the indexes that the statement names; ``used``: '' for none."""
 
     statement: str
     table: str

@@ -12,7 +12,10 @@ from ..connection import errors, session
 
 @dataclass(frozen=True)
 class Index:
-    """``is_visible``: MySQL may hide an index, and MariaDB may ignore one. Statements that name it then fail."""
+    """An index of a table.
+
+    ``is_visible``: False if MySQL hides the index, or MariaDB ignores it. Statements that name it then fail.
+    """
 
     columns: tuple[str, ...]
     is_unique: bool

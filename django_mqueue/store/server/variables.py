@@ -60,7 +60,7 @@ def read(using: str) -> Server:
 
 @dataclass(frozen=True)
 class Route:
-    """How statements reach the server.
+    """The path of statements to the server.
 
     ``greeted``, ``greeted_id``: the version and the connection's id in the greeting, which a proxy writes itself.
     ``text``, ``ids``: ``VERSION()``, and the ids of the sessions that ran three statements. ``comment``: the answer to

@@ -124,7 +124,7 @@ def run(
 
 
 def _report(runner: Runner, watch: Watch, asked: threading.Event, recycling: Recycling) -> Report | None:
-    """Run the worker. An exception that a new process may not meet is logged, and there is no report."""
+    """Run the worker, and return its report. Log an error that may not recur in a new process; return None."""
 
     def report(end: Literal["done", "stopped", "recycled", "hanging", "failed"], reason: str) -> Report:
         return Report(end, reason, runner.counts, runner.started, runner.left)

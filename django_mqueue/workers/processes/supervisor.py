@@ -33,14 +33,15 @@ from .memory import resident_mib
 logger = logging.getLogger("django_mqueue")
 
 POLL_INTERVAL = 1.0
-"""Seconds until a dead child is noticed if processes that its handlers have forked keep its sentinel open."""
+"""Maximum seconds between two checks of all children. A process that a handler forked may keep a dead child's sentinel
+open."""
 RECYCLING_JITTER = 0.1
 """``max_messages`` is reduced at random by up to this part, so that the children are not recycled together."""
 
 
 @dataclass
 class Slot:
-    """A place for a child process. A replacement has the name of the dead child, which frees the leases at once."""
+    """The place of one child process. A replacement has the same name, so it frees the old leases at once."""
 
     number: int
     name: str
@@ -93,7 +94,7 @@ class Supervisor:
         self._watched, self._alive = multiprocessing.Pipe(duplex=False)
 
     def stop(self) -> None:
-        """Let all children finish what runs. May be called from a signal handler."""
+        """Let all children finish their running handlers, and stop. May be called from a signal handler."""
         self._stopping = True
         for slot in self._slots:
             if slot.process is not None and not slot.asked:
@@ -109,7 +110,7 @@ class Supervisor:
     def run(self) -> None:
         """Work until stopped, drained, or one of the limits is reached.
 
-        Raises ``MQueueError`` if a child has met an error that its replacement would meet again.
+        Raises ``MQueueError`` if a child has failed with an error that would recur in its replacement.
         """
         refuse_in_transaction(self.using, "run consumers")
         self._check_memory()
@@ -209,10 +210,10 @@ class Supervisor:
         wait(running, max(min(next_start - time.monotonic(), POLL_INTERVAL), 0))
 
     def _ended(self, slot: Slot, process: ForkProcess) -> None:
-        """Sum up what a child has done, and decide whether another takes its place."""
+        """Add the counts of a child that has ended, and decide whether to start a replacement."""
         code, lived = process.exitcode or 0, time.monotonic() - slot.started_at
         report = _received(slot.reports)
-        who = f"{slot.name} (pid {process.pid})"
+        child = f"{slot.name} (pid {process.pid})"
         slot.process = slot.reports = None
         process.close()
         if report is not None:
@@ -223,23 +224,26 @@ class Supervisor:
             reason = _in_words(code) if report is None else report.reason
             delay = slot.backoff.wait_after(lived)
             slot.start_at = time.monotonic() + delay
-            is_last = self._stopping or slot.start_at >= self._deadline
+            is_done = slot.messages_left <= 0
+            is_last = self._stopping or is_done or slot.start_at >= self._deadline
             then = "" if is_last else f"; another starts in {delay:.1f} s"
             logger.error(
-                "worker process died: %s: %s%s", who, reason, then, extra=_fields("worker_died", slot)
+                "worker process died: %s: %s%s", child, reason, then, extra=_fields("worker_died", slot)
             )
+            if is_done:
+                self._slots.remove(slot)
         elif report.end == "failed":
             fields = _fields("worker_failed", slot)
-            logger.error("worker process failed, all stop: %s: %s", who, report.reason, extra=fields)
+            logger.error("worker process failed, all stop: %s: %s", child, report.reason, extra=fields)
             self._error = self._error or report.reason
             self._slots.remove(slot)
             self.stop()
         elif report.end == "done" or slot.messages_left <= 0 or self._stopping:
-            logger.info("worker process ended: %s: %s", who, report.reason)
+            logger.info("worker process ended: %s: %s", child, report.reason)
             self._slots.remove(slot)
         else:
             fields = _fields("worker_replaced", slot)
-            logger.info("worker process replaced: %s: %s", who, report.reason, extra=fields)
+            logger.info("worker process replaced: %s: %s", child, report.reason, extra=fields)
             slot.start_at = -math.inf
 
 

@@ -48,7 +48,7 @@ def test_registration_waits_for_a_collection_that_is_under_way() -> None:
 
     def lock_topic() -> None:
         with connection.cursor() as cursor:
-            offsets.lock_topic("default", cursor, TOPIC)
+            offsets.lock_topic(cursor, TOPIC)
 
     with ExitStack() as stack:
         collection = stack.enter_context(HeldTransaction(lock_topic))

@@ -294,7 +294,7 @@ def test_a_claim_under_the_new_life_gets_nothing_before_all_is_removed(done: lis
             leased_at=0, lease_renewed_at=FAR,
         )  # fmt: skip
         with transaction.atomic(), connection.cursor() as cursor:
-            assert not leases.lock_mine(cursor, me, found.generation, ["k0"]).locked
+            assert not leases.lock_owned(cursor, me, found.generation, ["k0"]).locked
 
 
 @pytest.mark.usefixtures("nobody_else_removes")

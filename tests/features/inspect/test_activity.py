@@ -82,6 +82,15 @@ def test_a_group_that_comes_further_is_not_quiet() -> None:
     assert quiet > timedelta(days=1)
 
 
+def test_a_group_that_has_not_begun_is_quiet() -> None:
+    subscribe(TOPIC, GROUP)
+    publish_many(TOPIC, list(range(30)))
+    Offset.objects.filter(consumer_group=GROUP).update(updated_at=1)
+    quiet = figures(20).quiet_for
+    assert quiet is not None
+    assert quiet > timedelta(days=1)
+
+
 def letters(group: str, count: int, ago: int) -> None:
     now = Message.objects.filter(topic=TOPIC).latest("offset").published_at
     Message.objects.bulk_create(

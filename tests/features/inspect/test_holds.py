@@ -8,8 +8,11 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import Subscription, pause, publish, subscribe
-from django_mqueue.inspect import Hold, holds, subscribers
+from django_mqueue.inspect import Hold, delay, holds, subscribers
 from django_mqueue.models import Message, Offset, PartitionLease, SubscriberHeartbeat
+from django_mqueue.policy.names import ACTIONS_TOPIC
+from django_mqueue.service.actions import recent
+from django_mqueue.spark.database import following
 from django_mqueue.store.queries import message_pages
 from tests.factories import HeartbeatFactory, LeaseFactory
 from tests.support.processes import database_ms
@@ -76,7 +79,17 @@ def test_the_group_is_paused() -> None:
     pause(TOPIC, GROUP)
     found = the_hold()
     assert (found.reason, found.group) == ("paused", GROUP)
-    assert found.since is not None
+    assert found.since == recent(TOPIC)[0].at
+    delay(TOPIC, found.since + timedelta(hours=1), group=GROUP)
+    assert the_hold().since == found.since, "another change of the group is no pause"
+    Message.objects.filter(topic=ACTIONS_TOPIC).delete()
+    assert the_hold().since is None, "no record says when the pause began"
+
+
+def test_a_group_that_reads_the_log_needs_no_worker() -> None:
+    publish_long_ago()
+    following.follow(TOPIC, "archive", 0, 0, using="default")
+    assert the_hold().reason == "pending"
 
 
 def test_a_message_is_not_delivered_then_in_flight_then_waits() -> None:

@@ -18,6 +18,7 @@ from django_mqueue import (
 )
 from django_mqueue.inspect import PartitionPlace, deliveries, partitions
 from django_mqueue.models import DeliveryState, PartitionLease
+from django_mqueue.service.actions import recent
 from django_mqueue.stats.groups import backlog, group_progress
 from tests.factories import DeliveryStateFactory, LeaseFactory, MessageFactory, OffsetFactory
 from tests.support.subscribers import poll_until, settle
@@ -136,6 +137,7 @@ def test_what_workers_have_in_hand() -> None:
         DeliveryState.objects.filter(message_offset=one.offset).update(invisible_until=1)
         assert deliveries(TOPIC, GROUP, subscriber="worker-1").deliveries[0].overdue
         release(TOPIC, GROUP, partition="l")
+        assert recent(TOPIC)[0].details["leases"] == 1
         assert [each.is_orphan for each in deliveries(TOPIC, GROUP).deliveries] == [False, True]
         one.ack()
         assert [each.key for each in deliveries(TOPIC, GROUP).deliveries] == ["l"]

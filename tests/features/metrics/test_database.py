@@ -12,6 +12,7 @@ from django.test import Client, override_settings
 from django_mqueue import Subscription, pause, publish, subscribe, unsubscribe
 from django_mqueue.metrics import DatabaseCollector, database, snapshot
 from django_mqueue.models import Message, PartitionLease
+from django_mqueue.spark.database import following
 from tests.factories import HeartbeatFactory
 from tests.support.many import insert_messages
 from tests.support.processes import database_ms
@@ -74,6 +75,14 @@ def test_a_group_that_keeps_old_messages_is_named_with_the_reason() -> None:
     )
     HeartbeatFactory.create(**{"topic": "orders", "consumer_group": "billing"})
     assert collected().values_of("mqueue_deletion_blocked_seconds", "reason") == {"pending"}
+
+
+def test_a_group_that_reads_the_log_has_no_number_of_workers_between_two_runs() -> None:
+    """Otherwise the alert about groups without workers would be raised for each archive."""
+    following.follow("orders", "archive", 0, 0, using="default")
+    assert "archive" not in collected().values_of("mqueue_workers", "group")
+    HeartbeatFactory.create(topic="orders", consumer_group="archive")
+    assert collected()("mqueue_workers", topic="orders", group="archive") == 1
 
 
 def test_the_settled_lag_grows_until_a_worker_settles() -> None:

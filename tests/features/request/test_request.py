@@ -47,6 +47,8 @@ def test_a_reply_by_hand() -> None:
             assert (delivery.payload, delivery.key, delivery.kind) == ({"of": "tea"}, "tea", "price?")
             assert delivery.is_request
             assert delivery.headers == {"h": 1}
+            with pytest.raises(ValueError, match="headers must not hold 'mqueue-reply-to'"):
+                delivery.reply(1, headers={"mqueue-reply-to": "1:00000000-0000-0000-0000-000000000000"})
             assert delivery.reply({"price": 4}, kind="price", headers={"currency": "EUR"}) is True
             assert requester.result() == Reply({"price": 4}, "price", {"currency": "EUR"})
         delivery.ack()

@@ -21,7 +21,7 @@ from django_mqueue import (
     reset,
 )
 from django_mqueue.protocol import promoting
-from django_mqueue.protocol.promoting import GROUP_NOT_REGISTERED, IN_LOG, Promoter, Promotion
+from django_mqueue.protocol.promoting import IN_LOG, NOT_NEEDED, Promoter, Promotion
 from django_mqueue.store.connection import timeouts
 from django_mqueue.store.scheduling import due as store
 from tests.support.subscribers import QUICK, consume, poll_until, settle_and_collect
@@ -172,7 +172,7 @@ def test_what_was_set_aside_comes_after_a_reset_if_the_log_has_forgotten_it() ->
             cursor.execute("UPDATE queue_messages SET available_at = 5 WHERE topic = 't_scheduled'")
         return promote()
 
-    assert list(promoted_after_reset("latest").dropped.values()) == [GROUP_NOT_REGISTERED]
+    assert list(promoted_after_reset("latest").dropped.values()) == [NOT_NEEDED]
     assert promoted_after_reset("earliest").promoted == 1
     with override_settings(MQUEUE=QUICK), Subscription("t", "g") as subscription:
         (delivery,) = consume(subscription, 1)

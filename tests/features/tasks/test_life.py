@@ -16,10 +16,11 @@ from django_mqueue import StaleDelivery, Subscription
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import MQueueBackend, enqueue_group, job_options, progress_of, queues
 from django_mqueue.tasks.compat import InvalidTask, TaskResult, task_backends
+from django_mqueue.tasks.job_ids import GROUP, topic_of
 from django_mqueue.tasks.running import limits_of, run_job
 from django_mqueue.testing import assert_enqueued, drain
 from tests.support.running import run
-from tests.support.subscribers import take_leases_away
+from tests.support.subscribers import poll_until, take_leases_away
 from tests.support.threads import lost_after_its_commit
 from tests.support.waiting import gather
 
@@ -53,6 +54,20 @@ def test_progress_is_seen_while_the_job_runs(run_jobs: Any) -> None:
     assert (first.done, first.total, str(first)) == (3, 10, "3 of 10: step 1")
     assert second == first, "the second report came too early to be stored"
     assert refreshed(result).return_value is None
+
+
+def test_progress_stays_if_another_job_of_the_same_statement_has_a_result() -> None:
+    jobs.reports.enqueue(3)
+    jobs.reports.enqueue(4)
+    with Subscription(topic_of("default"), GROUP) as subscription:
+        first, second = poll_until(subscription, 2)
+        DeliveryState.objects.filter(message_offset=first.offset).update(result=b"progress")
+        second.status.result = b"result"
+        subscription.ack([first, second])
+    stored = dict(DeliveryState.objects.values_list("message_offset", "result"))
+    assert {offset: bytes(result or b"") for offset, result in stored.items()} == {
+        first.offset: b"progress", second.offset: b"result",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [-1, True, "1", None])

@@ -94,3 +94,13 @@ def test_where_too_many_hang_the_process_ends_with_1_and_its_successor_goes_on()
         successor = workers.start("errands", "--threads", "4")
         wait_until(lambda: Step.objects.filter(what="end", number=9).exists(), "its successor goes on")
         successor.kill()
+
+
+def test_a_child_process_whose_last_messages_hang_is_not_replaced() -> None:
+    for number in range(4):
+        publish("errands", {"n": number, "do": "sleep", "seconds": 600}, key=f"k{number}")
+    with Workers() as workers:
+        worker = workers.start("errands", "--threads", "1", "--processes", "1", "--max-messages", "4")
+        assert worker.wait() == 0
+        assert "worker process died" in worker.output()
+        assert "another starts" not in worker.output()

@@ -42,6 +42,11 @@ def test_a_publish_is_a_producer_span_whose_context_the_message_carries(spans: S
     assert headers() == [{"h": 1, "traceparent": traceparent(span)}]
 
 
+def test_a_delay_of_zero_is_no_delay(spans: Spans) -> None:
+    stored = publish("orders", 1, delay=0)
+    assert attributes(spans.one("publish orders"))["messaging.django_mqueue.message.offset"] == stored.offset
+
+
 def test_it_belongs_to_the_span_around_it_with_its_state(spans: Spans) -> None:
     state = trace.TraceState([("vendor", "x")])
     origin = trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(1), trace_state=state)

@@ -235,7 +235,9 @@ def test_whatever_a_handler_raises_fails_its_message_and_nothing_else(error: Bas
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), "soon", 1e12])
-def test_a_retry_policy_that_gives_nonsense_does_not_stop_the_worker(delay: Any) -> None:
+def test_a_retry_policy_that_gives_nonsense_does_not_stop_the_worker(
+    delay: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     publish_many("t", ["bad", "good"])
     with registered(
         "t",
@@ -244,6 +246,7 @@ def test_a_retry_policy_that_gives_nonsense_does_not_stop_the_worker(delay: Any)
     ):
         run()
     assert sorted(seen.payloads) == ["bad", "good"]
+    assert f"invalid delay of a handler or its retry policy: t:g: {delay!r}; waiting 1.0 s" in caplog.text
     assert DeliveryState.objects.get(acked=False).failure_count == 1
 
 

@@ -127,3 +127,21 @@ def test_a_locked_one_holds_up_no_takeover() -> None:
             (delivery,) = poll_until(heir, 1)
             assert (delivery.payload, delivery.attempt) == (1, 1)
             assert delivery.ack()
+
+
+def test_a_dropped_partition_is_no_work() -> None:
+    """A claim drops a partition whose lease is lost, and then marks it for the next claim."""
+    publish(TOPIC, 1, key="k")
+    with Subscription(TOPIC, GROUP) as subscription:
+        poll_until(subscription, 1)
+        context = engine_of(subscription).context
+        partition = context.partitions["k"]
+        partition.more = partition.waiting_more = True
+        partition.fresh.clear()
+        context.drop({"k"})
+        context.touch(partition)
+        assert (dict(context.ready), dict(context.needs_log_read), dict(context.stale_waiting)) == (
+            {},
+            {},
+            {},
+        )

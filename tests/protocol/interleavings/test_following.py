@@ -55,7 +55,7 @@ def test_a_reader_registers_while_a_collection_is_under_way() -> None:
 
     def lock_topic() -> None:
         with connection.cursor() as cursor:
-            offsets.lock_topic("default", cursor, TOPIC)
+            offsets.lock_topic(cursor, TOPIC)
 
     with ExitStack() as stack:
         collection = stack.enter_context(HeldTransaction(lock_topic))

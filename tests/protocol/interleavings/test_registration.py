@@ -8,9 +8,10 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
-from django_mqueue.models import Offset, PartitionLease
+from django_mqueue.models import Offset, PartitionLease, SubscriberHeartbeat
 from django_mqueue.service.registration import is_registered
 from django_mqueue.store.connection import session
+from tests.factories import HeartbeatFactory
 from tests.support.subscribers import consume, engine_of, in_log, poll_until, settle, watermark, with_state
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
 
@@ -255,3 +256,21 @@ def assert_all_comes_again(count: int) -> None:
     """Assert that a new worker of the group gets all messages from the beginning, each once."""
     with Subscription(TOPIC, GROUP, "next") as subscription:
         assert [delivery.offset for delivery in consume(subscription, count)] == in_log(TOPIC)
+
+
+def test_a_heartbeat_row_is_deleted_while_its_subscriber_starts_again() -> None:
+    """A starts, and B deletes the old row of A's name, as ``forget_dead`` does. A finds the row, and waits for B.
+
+    B commits. A inserts the row again.
+    """
+    subscribe(TOPIC, GROUP)
+    HeartbeatFactory.create(consumer_group=GROUP, topic=TOPIC, subscriber_name="a")
+    with (
+        HeldTransaction(lambda: SubscriberHeartbeat.objects.filter(subscriber_name="a").delete()) as deletion,
+        Background(lambda: Subscription(TOPIC, GROUP, "a").__enter__()) as start,
+    ):
+        assert start.is_blocked
+        deletion.commit()
+        start.result().close()
+    (row,) = SubscriberHeartbeat.objects.filter(subscriber_name="a")
+    assert row.heartbeat_at > 0

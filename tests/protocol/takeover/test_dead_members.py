@@ -188,7 +188,7 @@ def test_two_workers_find_a_dead_one_at_the_same_time() -> None:
         assert owner() == "b"
 
 
-def test_a_lease_that_is_locked_is_taken_over_later() -> None:
+def test_a_lease_that_is_locked_is_taken_over_later(caplog: pytest.LogCaptureFixture) -> None:
     """A's transaction of a handler is still open: the server has not noticed that this connection has ended."""
     publish(TOPIC, 1, key="k")
     publish(TOPIC, 2, key="l")
@@ -199,9 +199,11 @@ def test_a_lease_that_is_locked_is_taken_over_later() -> None:
         with HeldTransaction(one.ack) as handler:
             discover(b)
             assert (owner("k"), owner("l")) == ("a", "b")
+            assert "worker is dead" not in caplog.text
             handler.rollback()
         discover(b)
         assert (owner("k"), status()) == ("b", "silent")
+        assert "worker is dead, its leases are released" in caplog.text
 
 
 def test_a_discovery_without_dead_members_has_the_same_statements() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from ...archives.locations import check_location
-from ...archives.requests import check_topics
+from ...archives.requests import TABLES, check_topics
 from ...exports.requests import COMPRESSIONS, export_request
 from ..arguments import add_allow_gaps, add_json, add_times, add_topics
 from ..verb import BadArguments, Job, Stopped, Verb
-
-TABLES = ("messages", "dead_letters", "deliveries")
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -18,7 +16,7 @@ def arguments(parser: ArgumentParser) -> None:
     add_topics(parser)
     location = "An empty or new folder: a path, or a URI such as s3a://bucket/folder."
     add("--to", required=True, metavar="PATH", help=location)
-    add("--table", choices=TABLES, default="messages", help="The table to export (default messages).")
+    add("--table", choices=sorted(TABLES), default="messages", help="The table to export (default messages).")
     columns = "Export only these columns, in this order (default: all except headers)."
     add("--columns", metavar="A,B,…", help=columns)
     add_times(
@@ -42,7 +40,7 @@ def run(job: Job) -> int:
     spark = job.spark  # Raises ``NoSpark``. The next import needs PySpark.
     from ...exports.export_run import export
 
-    with job.progress("files") as show:
+    with job.progress("offset ranges") as show:
 
         def progress(done: int, total: int) -> None:
             show(done, total)

@@ -94,10 +94,6 @@ def _check_folder(option: str, name: str) -> None:
 def _write(job: Job, found: Report) -> None:
     """Write all forms of the report, even if one fails, for example on a full disk. Then raise ``OSError``."""
     given = job.arguments
-    if given.json == "-":
-        job.tell(found.to_json())
-    else:
-        job.tell(found.to_text(shutil.get_terminal_size((WIDTH, 0)).columns).rstrip("\n"))
 
     def csv_files(folder: str) -> str:
         return f"{folder}: {', '.join(found.to_csv(folder))} are written"
@@ -116,6 +112,11 @@ def _write(job: Job, found: Report) -> None:
             job.say(write(name))
         except OSError as error:
             failed.append(f"{name} cannot be written: {error}")
+    # Last, because the reader of a pipe may have ended.
+    if given.json == "-":
+        job.tell(found.to_json())
+    else:
+        job.tell(found.to_text(shutil.get_terminal_size((WIDTH, 0)).columns).rstrip("\n"))
     if failed:
         raise OSError("; ".join(failed))
 

@@ -53,6 +53,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_SEAM}::test_what_commits_between_the_look_and_the_copies_is_found",
     ),
     mutation(
+        "a process that copies knows the copies of other processes",
+        "it takes an older copy for the newest, and a message is delivered before its past",
+        "spark/database/backfilling.py",
+        "            self._newest_copies.clear()\n            self._newest = max",
+        "            self._newest = max",
+        f"{_SEAM}::test_two_processes_sew_the_same_seam",
+    ),
+    mutation(
+        "a backfill ends only if no other process has made copies since",
+        "the group is resumed while messages lie below these copies",
+        "spark/database/backfilling.py",
+        "        if mark is not None and mark.number != number:\n            return False\n",
+        "",
+        f"{_SEAM}::test_two_processes_sew_the_same_seam",
+    ),
+    mutation(
         "a backfill counts as done only up to the settled offset",
         "a message that commits late is delivered before its past",
         "spark/database/backfilling.py",

@@ -72,7 +72,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message whose ack failed together with a claim holds back the next one of its key",
         "with strict order, the next message is delivered before the ack is repeated",
         "protocol/claiming.py",
-        "            take_room(context, acks)\n",
+        "            restore_unacked(context, acks)\n",
         "            pass\n",
         f"{_STRICT}::test_an_ack_whose_claim_cannot_read",
     ),

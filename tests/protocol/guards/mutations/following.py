@@ -102,7 +102,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group that starts to read the log directly locks the topic",
         "garbage collection deletes messages that the new group was just promised",
         "spark/database/following.py",
-        "    settled = max(offsets.lock_topic(using, cursor, topic), settled)\n"
+        "    settled = max(offsets.lock_topic(cursor, topic), settled)\n"
         "    offsets.raise_settled(cursor, topic, settled)\n",
         "    settled = max(offsets.settled(using, topic), settled)\n",
         f"{_RACES}::test_a_reader_registers_while_a_collection_is_under_way",
@@ -119,7 +119,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a process that becomes the reader of a group locks the topic",
         "two processes see no reader, and both become the reader",
         "spark/database/following.py",
-        "            offsets.lock_topic(using, cursor, topic)\n        for reader in joined:",
+        "            offsets.lock_topic(cursor, topic)\n        for reader in joined:",
         "            assert topic\n        for reader in joined:",
         f"{_RACES}::test_two_become_the_reader_at_once",
     ),
@@ -180,7 +180,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a silent reader that was replaced is no longer the reader",
         "it continues and allows deletion of messages that its successor has not read",
         "spark/database/following.py",
-        "                heartbeats.forget_silent(cursor, reader)\n",
+        "                heartbeats.delete_others(cursor, reader)\n",
         "",
         f"{_ONE}::test_a_reader_that_was_replaced_moves_nothing",
         f"{_ONE}::test_a_reader_that_was_replaced_reads_nothing",

@@ -94,7 +94,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a registration locks the topic",
         "a group registers while garbage collection deletes, and loses messages that it was promised",
         "service/registration.py",
-        "settled = max(offsets.lock_topic(alias, cursor, topic), known)",
+        "settled = max(offsets.lock_topic(cursor, topic), known)",
         "settled = max(offsets.settled(alias, topic), known)",
         f"{_RACES}::test_registration_waits_for_a_collection_that_is_under_way",
     ),
@@ -126,14 +126,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "delivery state is kept until the watermark covers it",
         "finished messages are delivered again by the next owner or after the next read",
         "protocol/watermarks.py",
-        "        look = session.run(context.using, work)\n",
+        "        advance = session.run(context.using, work)\n",
         "        session.execute(\n"
         "            context.using,\n"
         '            "DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s AND acked = 1"\n'
         '            " AND message_offset <= %s",\n'
         "            [context.group, context.topic, settled],\n"
         "        )\n"
-        "        look = session.run(context.using, work)\n",
+        "        advance = session.run(context.using, work)\n",
         "protocol/guards/test_watermark.py::test_what_is_done_behind_an_open_message_stays_done",
     ),
     mutation(
@@ -141,7 +141,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a former owner writes positions of an earlier registration generation, and messages of the new"
         " generation are lost",
         "protocol/watermarks.py",
-        "mine = leases.lock_mine(cursor, context.holder, context.registration_generation, names)",
+        "mine = leases.lock_owned(cursor, context.holder, context.registration_generation, names)",
         "mine = leases.LockedLeases(set(names), set())",
         f"{_LIVES}::test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing",
     ),
@@ -149,8 +149,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a watermark moves in one transaction",
         "another worker takes the lease, or the group unsubscribes, between the check and the update",
         "protocol/watermarks.py",
-        "look = session.run(context.using, work)",
-        "look = session.single(context.using, work)",
+        "advance = session.run(context.using, work)",
+        "advance = session.single(context.using, work)",
         "protocol/guards/test_held_locks.py::test_a_moving_watermark_holds_its_lease",
     ),
     mutation(

@@ -198,7 +198,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "reset locks the topic first",
         "reset and garbage collection wait for each other's locks, and one of them is rolled back",
         "service/group_positions.py",
-        "settled = max(offsets.lock_topic(alias, cursor, topic), known)",
+        "settled = max(offsets.lock_topic(cursor, topic), known)",
         "settled = max(offsets.settled(alias, topic), known)",
         f"{_BY_HAND}::test_a_reset_holds_the_topic",
     ),

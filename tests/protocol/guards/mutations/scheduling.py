@@ -100,7 +100,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "promotion keeps a parked retry whose original is no longer in the log",
         "a message that waits for a retry is lost when its group is reset",
         "protocol/promoting.py",
-        "row.before in there or row.before <= registered[row.group][1]",
+        "row.original_offset in there or row.original_offset <= registered[row.group][1]",
         "True",
         f"{_RACES}::test_what_was_set_aside_comes_after_a_reset_if_the_log_has_forgotten_it",
     ),

@@ -113,7 +113,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the watermark query finds messages that the consumer state lacks",
         "only the next owner of the partition delivers such a message",
         "protocol/watermarks.py",
-        "            self._heal(partitions[name], offset)\n",
+        "            self._add_missed(partitions[name], offset)\n",
         "            pass\n",
         "protocol/guards/test_second_look.py::test_what_memory_has_lost_is_found_by_the_watermark",
     ),

@@ -20,8 +20,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker looks again as soon as a member may be dead",
         "a dead worker is found up to a DISCOVERY_INTERVAL later",
         "protocol/membership.py",
-        "self._beat_at = time.monotonic() + min(self.interval, look_in)",
-        "self._beat_at = time.monotonic() + max(self.interval, min(look_in, 0))",
+        "self._beat_at = time.monotonic() + min(self.interval, next_check_in)",
+        "self._beat_at = time.monotonic() + max(self.interval, min(next_check_in, 0))",
         f"{_DEAD}::test_others_look_again_when_the_heartbeat_is_old_enough",
     ),
     mutation(
@@ -60,8 +60,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a dead worker keeps its row until all of its leases are released",
         "a lease that was locked during the takeover stays with the dead worker until it expires",
         "protocol/takeover.py",
-        "        if leases.release_free(cursor, dead):\n            heartbeats",
-        "        if leases.release_free(cursor, dead) or True:\n            heartbeats",
+        "        has_none = leases.release_free(cursor, dead)\n",
+        "        has_none = leases.release_free(cursor, dead) or True\n",
         f"{_DEAD}::test_a_lease_that_is_locked_is_taken_over_later",
     ),
     mutation(
