@@ -32,8 +32,8 @@ SLACK = 3.0
 class Options:
     """The options of a run. Times are in seconds, and ``rate`` is in messages per second.
 
-    ``every`` is the average time between faults. ``slack`` is extra time for a busy machine, beyond the promises.
-    ``drain`` is the time limit for the remaining messages.
+    ``every`` is the average time between faults. ``slack`` is extra time for a busy machine, beyond the promises;
+    ``takeover``: for takeovers, if it differs. ``drain`` is the time limit for the remaining messages.
     """
 
     seed: int
@@ -46,6 +46,7 @@ class Options:
     hands: int = 2
     publishers: int = 3
     slack: float = SLACK
+    takeover: float | None = None
     drain: float = 300.0
 
 
@@ -104,7 +105,7 @@ class Run:
         events = read(self.directory)
         return Result(
             summary(events),
-            check(events, Rules(self.options.lease, self.options.slack)),
+            check(events, Rules(self.options.lease, self.options.slack, self.options.takeover)),
             self.faults,
             self.crew.complaints,
         )

@@ -58,6 +58,7 @@ def test_the_tables_tell_what_belongs_to_an_archive(folder: Path) -> None:
     assert (found.last("orders"), found.last("none")) == (Last(9, "id-9"), None)
     assert found.select_topics(None) == found.topics()
     assert found.select_topics(["orders"]) == found.select_topics("orders") == ["orders"]
+    assert found.select_topics(["orders", "orders"]) == ["orders"], "its rows are read once"
 
 
 def test_a_topic_without_any_row_is_known(folder: Path) -> None:
@@ -102,12 +103,6 @@ def test_the_reason_is_told_if_there_is_no_archive(folder: Path, tmp_path: Path)
         Archive.open("")
     with pytest.raises(OptionError, match="has three slashes: give file:///folder"):
         Archive.open("file://host/archive")
-
-
-def test_a_topic_that_is_named_twice_is_read_once(folder: Path) -> None:
-    archive = Archive.open(folder)
-    (topic, *_) = archive.topics()
-    assert archive.select_topics([topic, topic]) == [topic]
 
 
 @pytest.mark.parametrize("place", ["hdfs://namenode/x", "viewfs:///x", "hadoop+s3a://bucket/x", "zz://x/y"])

@@ -10,7 +10,6 @@ from django.db import OperationalError
 
 from django_mqueue.exceptions import LogGap
 from django_mqueue.spark import explained
-from django_mqueue.spark.cli import output
 from django_mqueue.spark.cli.output import Output, Progress
 from django_mqueue.spark.cli.verb import BadArguments
 
@@ -128,7 +127,7 @@ def test_progress_is_lines_where_nobody_looks() -> None:
 def test_the_rate_is_of_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """An earlier run has stored a million messages."""
     stream, now = io.StringIO(), 0.0
-    monkeypatch.setattr(output.time, "monotonic", lambda: now)
+    monkeypatch.setattr("django_mqueue.spark.cli.output.time.monotonic", lambda: now)
     progress = Progress(Output(err=stream), "messages", every=5)
     progress(1_000_000)
     now = 10.0

@@ -73,7 +73,7 @@ def test_a_link_is_refused_before_the_counting(
         ({"topics": "a", "pattern": "b"}, "exactly one of topics and pattern"),
         ({"topics": []}, "topics is empty"),
         ({"topics": "a", "since": datetime(2026, 3, 1)}, "since must be an aware datetime, not the naive"),
-        ({"topics": "a", "until": "2026-03-01"}, "until must be a datetime"),
+        ({"topics": "a", "until": "2026-03-01"}, "until must be an aware datetime"),
         ({"topics": "a", "by": "minute"}, "by must be hour or day"),
         ({"topics": "a", "top": True}, "top must be a whole number"),
     ],

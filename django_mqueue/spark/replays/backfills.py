@@ -168,29 +168,25 @@ class _Backfill(GuardedSource):
         copies = 0
         say_at = time.monotonic() + SAY_AFTER
         while self.stopping is None or not self.stopping.is_set():
-            more, waits_for = self.connection.run(lambda using: self._join_round(using, state, resume))
+            more, waits_for = self.connection.run(lambda using: self._join_round(using, state))
             copies += more
             if waits_for is None:
-                return copies, True
+                assert self._seam is not None
+                finish = partial(backfilling.finish, state=state, number=self._seam.copies, resume=resume)
+                if self.connection.run(finish):
+                    return copies, True
+                self._seam = None
+                waits_for = "copies that another process has made for the same group"
             if say is not None and time.monotonic() >= say_at:
                 say(f"the backfill of group {self.group!r} catches up with the log: waiting for {waits_for}")
                 say_at = time.monotonic() + SAY_EVERY
             time.sleep(PAUSE)
         return copies, False
 
-    def _join_round(self, using: str, state: BackfillState, resume: bool) -> tuple[int, str | None]:
-        """Do one round of ``_join_past_and_log``, and finish the backfill if it is complete.
-
-        Return the number of copies, and what the backfill waits for; None if it is finished.
-        """
+    def _join_round(self, using: str, state: BackfillState) -> tuple[int, str | None]:
+        """Do one round of ``_join_past_and_log``. Return the number of copies, and what the backfill waits for."""
         # A new connection needs a new Seam: if a commit's result is unknown, the old one may know too few copies.
         if self._seam is None or self._seam.using != using:
             self._seam = Seam(using, state)
-        seam = self._seam
-        copies = seam.copy_misplaced()
-        if not seam.is_whole:
-            return copies, seam.waits_for
-        if backfilling.finish(using, state, seam.copies, resume=resume):
-            return copies, None
-        self._seam = None
-        return copies, "copies that another process has made for the same group"
+        copies = self._seam.copy_misplaced()
+        return copies, None if self._seam.is_whole else self._seam.waits_for

@@ -156,7 +156,8 @@ def test_json_is_printed_also_if_the_verb_is_refused(failing: Callable[..., Any]
     document, reason = failing("groups", "odrers")
     assert document == {"problems": [reason]}
     document, reason = failing("status", "--database", "nosuch")
-    assert document == {"problems": ["--database 'nosuch' is no entry of DATABASES"]}
+    assert document == {"problems": [reason]}
+    assert reason.startswith("--database 'nosuch' is no entry of DATABASES: default")
 
 
 def test_an_unknown_topic_is_a_problem(mqueue: Run) -> None:

@@ -100,7 +100,9 @@ def test_a_child_process_whose_last_messages_hang_is_not_replaced() -> None:
     for number in range(4):
         publish("errands", {"n": number, "do": "sleep", "seconds": 600}, key=f"k{number}")
     with Workers() as workers:
-        worker = workers.start("errands", "--threads", "1", "--processes", "1", "--max-messages", "4")
+        worker = workers.start(
+            "errands", "--threads", "1", "--max-messages", "4", "--max-messages-per-child", "100"
+        )
         assert worker.wait() == 0
         assert "worker process died" in worker.output()
         assert "another starts" not in worker.output()

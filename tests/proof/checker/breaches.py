@@ -16,11 +16,13 @@ class Rules:
     """The promises of a run, in seconds.
 
     ``lease`` is ``LEASE_DURATION``. ``slack`` is the delay that a busy machine may add to a note, an answer or a
-    takeover. ``listed`` is the number of breaches of a rule that are reported with their stories.
+    takeover. ``takeover`` is this delay for takeovers alone; None: ``slack``. ``listed`` is the number of breaches of a
+    rule that are reported with their stories.
     """
 
     lease: float
     slack: float
+    takeover: float | None = None
     listed: int = 20
 
     @property
@@ -30,6 +32,10 @@ class Rules:
     @property
     def slack_ns(self) -> int:
         return int(self.slack * 1e9)
+
+    @property
+    def takeover_ns(self) -> int:
+        return int((self.slack if self.takeover is None else self.takeover) * 1e9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ Span = tuple[int, int]
 
 
 def unowned(history: History, rules: Rules) -> Iterator[Finding]:
-    """No partition with work is without a valid lease for longer than the lease and the slack.
+    """No partition with work is without a valid lease for longer than the lease and the slack of takeovers.
 
     The time counts only while one worker of the group can take the partition all that time. This worker is alive and
     not stopped, and the server is up. After a restart of the server, the time counts only after another lease duration,
@@ -24,7 +24,7 @@ def unowned(history: History, rules: Rules) -> Iterator[Finding]:
 
     The workers of a group are the workers that have run any of its messages.
     """
-    most = rules.lease_ns + rules.slack_ns
+    most = rules.lease_ns + rules.takeover_ns
     there = _presence(history, rules)
     for (topic, group, partition), spans in gaps(history).items():
         for first, last, event in spans:

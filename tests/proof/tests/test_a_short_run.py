@@ -14,7 +14,7 @@ from tests.support.sampling import number_of
 
 SHORT = Options(
     seed=1, seconds=30, every=1.0, rate=150, lease=2.0, threads=4, workers=2, hands=1, publishers=2, slack=8.0,
-    drain=300.0,
+    takeover=60.0, drain=300.0,
 )  # fmt: skip
 
 
@@ -25,7 +25,8 @@ def test_half_a_minute_of_faults_breaks_no_promise(
 ) -> None:
     """Publishers, workers and faults on a private server, which is also killed. The history has no breach.
 
-    A run with ``--sample SEED`` derives its faults from the seed.
+    A run with ``--sample SEED`` derives its faults from the seed. On a busy machine, a takeover may last longer than
+    this run, so only its end shows that each partition is taken over.
     """
     parameters = connections[own_server.alias].get_connection_params()
     run = Run(
