@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.once]
 
 ODD = "a/b %2F [x] {y}=ß?*"
 """A topic's name, of which no character may be a part of the file's path as it is."""
+POOLS: list[pa.MemoryPool] = []
+"""Memory pools of tests. Threads of pyarrow still use a pool after the test, and crash if it is gone."""
 
 
 @pytest.fixture
@@ -143,6 +145,7 @@ def test_only_the_last_id_is_read_for_the_last_message(folder: Path, monkeypatch
     add(folder, "orders", files.entries)
     found, usual = Archive.open(folder), pa.default_memory_pool()
     pool = pa.proxy_memory_pool(usual)
+    POOLS.append(pool)
     pa.set_memory_pool(pool)
     try:
         assert found.last("orders") == Last(20, "id-20")
