@@ -11,6 +11,7 @@ from django.db.models import Model
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
+from django_mqueue.admin.base import choices
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease
 
 from .looking import html_of, links, listed
@@ -49,6 +50,11 @@ VIEWS: list[tuple[str, dict[str, str]]] = [
     ("offset", {"consumer_group": "billing"}),
     ("offset", OF_BILLING),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _names_stay_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "NAMES_MAX_AGE", 3600)
 
 
 def multiply(row: Model, column: str, values: list[Any]) -> None:

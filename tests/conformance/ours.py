@@ -59,7 +59,7 @@ class OurWorker:
         return self.process.running
 
     def ask_to_stop(self) -> None:
-        self.process.send(signal.SIGTERM)
+        self.process.ask_to_stop()
 
     def wait(self) -> int:
         return self.process.wait()

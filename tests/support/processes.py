@@ -114,12 +114,16 @@ class Worker:
                 f"worker {self.pid} did not end in {timeout:g} s:\n{self.output()}"
             ) from None
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Wait until the process handles the signal, send it, and return the exit code."""
+    def ask_to_stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Wait until the process handles the signal, and send it."""
         # While the worker starts, it has no handler for the signal. The signal would kill it.
         wait_until(lambda: not self.running or self.can_be_asked, f"worker {self.pid} hears SIGTERM")
         if self.running:
             self.send(number)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask the process to stop, and return the exit code."""
+        self.ask_to_stop(number)
         return self.wait()
 
     @property
