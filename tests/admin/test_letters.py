@@ -228,6 +228,7 @@ def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pyte
     give_up(*outgoing(10))
     monkeypatch.setattr(dead_letters, "CHUNK", 2)
     monkeypatch.setattr(dead_letters, "SEARCH_ROWS", 4)
+    monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 3600)
     page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD), most=4)
     assert (page.examined, page.errors[0][1]) == (4, 4)
     assert page.next is not None

@@ -189,6 +189,7 @@ def test_letters_of_groups_that_are_gone_stay(client: Client) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit a step to four dead letters, read two at a time."""
     monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
+    monkeypatch.setattr(bulk_redrive, "STEP", 3600.0)
     monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
 
 

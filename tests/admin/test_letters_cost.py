@@ -66,7 +66,6 @@ def fill_topics() -> None:
         cursor.fetchall()
 
 
-@pytest.mark.timeout(240)
 def test_a_hundred_thousand_letters() -> None:
     """Each page stays below its maximum and uses no OFFSET. A step redrives at most the limit of a step."""
     subscribe(TOPIC, "billing")

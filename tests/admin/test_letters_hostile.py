@@ -85,6 +85,7 @@ def client() -> Client:
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
+    monkeypatch.setattr(bulk_redrive, "STEP", 3600.0)
     monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
 
 

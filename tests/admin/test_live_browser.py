@@ -54,10 +54,13 @@ class TestLive(BrowserCase):
             self.page.open(path)
             count = len(inspect.messages(TOPIC, group=GROUP, status="pending").messages)
             self.page.wait_for(PENDING, str(count))
-            self.page.find("#mqueue-throughput-numbers summary").click()
+            # In scripts, because each refresh replaces the elements.
+            run = self.page.driver.execute_script
+            run("document.querySelector('#mqueue-throughput-numbers summary').click()")
             publish(TOPIC, 2, key="k")
             self.page.wait_for(PENDING, str(count + 1))
-            assert self.page.find("#mqueue-throughput-numbers table").is_displayed(), "it stays open"
+            shown = "return document.querySelector('#mqueue-throughput-numbers table').checkVisibility()"
+            assert run(shown), "it stays open"
             links = "return [...document.querySelectorAll('#mqueue-main a')].map((one) => one.href).join(' ')"
             assert "fragment" not in self.page.driver.execute_script(links)
             assert self.page.complaints() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
@@ -18,6 +19,7 @@ from django_mqueue import Subscription, pause, publish, publish_many, subscribe
 from django_mqueue.admin import register
 from django_mqueue.admin.topics import status
 from django_mqueue.models import Message
+from django_mqueue.stats.summaries import Ages
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.support.subscribers import poll_until
 
@@ -32,8 +34,10 @@ LANDING = "/admin/django_mqueue/"
 
 
 @pytest.fixture(autouse=True)
-def _nothing_remembered() -> None:
+def _nothing_remembered() -> Iterator[None]:
     cache.clear()
+    with override_settings(MQUEUE={"LEASE_DURATION": 600}):
+        yield
 
 
 def test_topics_and_groups_with_their_numbers(admin_client: Client) -> None:
@@ -314,8 +318,12 @@ def test_statements_do_not_grow_with_keys(admin_client: Client) -> None:
     assert counted[0] == counted[1]
 
 
-def test_what_many_look_at_together_is_asked_once(admin_client: Client) -> None:
+def test_what_many_look_at_together_is_asked_once(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second request queries only the session and the user."""
+    monkeypatch.setattr(status, "FRESH", Ages(3600.0, 3600.0, 3600.0))
+    monkeypatch.setattr(status, "TOPICS_MAX_AGE", 3600.0)
     one_of_each()
     html_of(admin_client, url_of("overview"), {"fragment": "1"})
     with CaptureQueriesContext(connection) as captured:

@@ -80,7 +80,8 @@ class TestInABrowser(BrowserCase):
         self.page.wait_for(WAITING, "2")
         focused = self.page.driver.switch_to.active_element
         assert focused != before
-        assert focused == self.page.find(WAITING)
+        script = "return document.activeElement === document.querySelector(arguments[0])"
+        assert self.page.driver.execute_script(script, WAITING)
         assert self.page.driver.execute_script("return window.scrollY") == 300
         self.page.width(1500)
 

@@ -56,6 +56,7 @@ def test_a_redrive_and_a_purge_are_recorded(verb: str, count: int, monkeypatch: 
     """An operation of several transactions has a second record with its total, also if it takes several requests."""
     monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
     monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
+    monkeypatch.setattr(bulk_redrive, "STEP", 3600.0)
     give_up(*outgoing(count))
     operator = staff("view_deadletter", f"{verb}_deadletter")
     shown = operator.get(url_of(f"{verb}_matching"), {"topic": "orders"}).content.decode()

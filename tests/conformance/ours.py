@@ -215,7 +215,11 @@ class System:
     @contextmanager
     def counting(self) -> Iterator[list[Any]]:
         requests: list[Any] = []
-        with CaptureQueriesContext(connection) as captured:
+        rare = {"DISCOVERY_INTERVAL": 300, "LEASE_RENEWAL_INTERVAL": 300, "GC_INTERVAL": 300}
+        with (
+            override_settings(MQUEUE={**settings.MQUEUE, **rare}),
+            CaptureQueriesContext(connection) as captured,
+        ):
             yield requests
         requests += captured.captured_queries
 

@@ -73,16 +73,18 @@ def test_strict_holds_back_the_key_of_a_failing_message(system: System) -> None:
     """Strict: a failed message is retried before its successors. Only its own key waits for it."""
     subscriber = system.open("t", "g", strict=True)
     for n in range(3):
-        system.publish("t", f"a{n}", key="a")
+        system.publish("t", f"a{n}", key="a", id=f"a{n}")
         system.publish("t", f"b{n}", key="b")
     seen: list[str] = []
     while len(seen) < 7:
         for delivery in until(subscriber.poll, f"more than {seen}"):
             seen.append(delivery.payload)
             if delivery.payload == "a0" and delivery.attempt == 1:
-                assert delivery.nack(delay=0.5)
+                assert delivery.nack(delay=300)
             else:
                 assert delivery.ack()
+            if delivery.payload == "b2":
+                assert system.send_to_front("t", "g", key="a", id="a0") == 1
     assert [name for name in seen if name[0] == "a"] == ["a0", "a0", "a1", "a2"]
     assert [name for name in seen if name[0] == "b"] == ["b0", "b1", "b2"]
     assert seen.index("b2") < seen.index("a1"), "b did not wait"

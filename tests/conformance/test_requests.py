@@ -42,7 +42,7 @@ class Requester:
 def test_the_first_reply_is_the_answer(system: System) -> None:
     """Each group gets the request. Later replies are not stored, and a reply is not an ack."""
     one, two = system.open("t", "one"), system.open("t", "two")
-    requester = Requester(system, lambda: system.request("t", {"item": 7}))
+    requester = Requester(system, lambda: system.request("t", {"item": 7}, timeout=3600))
     (first,), (second,) = receive(one), receive(two)
     assert first.payload == {"item": 7}
     assert first.reply({"price": 3})
@@ -57,7 +57,7 @@ def test_the_first_reply_is_the_answer(system: System) -> None:
 def test_a_reply_of_a_rolled_back_transaction_is_no_answer(system: System) -> None:
     """The requester gets the next reply."""
     subscriber = system.open("t", "g")
-    requester = Requester(system, lambda: system.request("t", "question"))
+    requester = Requester(system, lambda: system.request("t", "question", timeout=3600))
     (delivery,) = receive(subscriber)
     with rolled_back(system):
         assert delivery.reply("never")

@@ -391,7 +391,7 @@ def test_a_replay_that_was_begun_before_the_erasure_finishes(
         if stored:
             stopping.set()
 
-    first = replay(spark, "orders", "spring", rate=2, stopping=stopping, watch=watch, **ways)
+    first = replay(spark, "orders", "spring", rate=0.2, stopping=stopping, watch=watch, **ways)
     assert isinstance(first, Replayed)
     assert not first.finished
     assert 0 < first.total < 12

@@ -558,7 +558,7 @@ def test_another_run_of_the_group_is_refused_while_it_lives(
     from django_mqueue.spark.connecting import ConnectionParameters, RetryingConnection
     from django_mqueue.spark.database import following, heartbeating
 
-    monkeypatch.setattr(following, "ALIVE_MS", 1500)
+    monkeypatch.setattr(following, "ALIVE_MS", 600_000)
     monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
     publish("orders", 1)
     how = ConnectionParameters()

@@ -144,7 +144,7 @@ def test_a_group_that_is_not_registered_any_more_is_not_moved(standing: TopicSta
 
 @pytest.fixture
 def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "ALIVE_MS", 1500)
+    monkeypatch.setattr(following, "ALIVE_MS", 600_000)
     monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
 
 

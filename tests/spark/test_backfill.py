@@ -120,7 +120,7 @@ def test_a_dry_run_tells_what_is_stored_already(
             stopping.set()
 
     stopped = backfill(
-        spark, "orders", "reports", **ways, dry_run=False, rate=5, stopping=stopping, watch=watch
+        spark, "orders", "reports", **ways, dry_run=False, rate=1, stopping=stopping, watch=watch
     )
     assert isinstance(stopped, Backfilled)
     fill(range(60, 65))

@@ -392,7 +392,6 @@ def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.Mo
         assert (pq.read_metadata(path).num_rows, path.stat().st_size) == (one.rows, one.bytes)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.exhaustive
 def test_a_killed_export_does_not_count(run: Export, options: dict[str, str], place: Path) -> None:
     """One task has written its file, and another task hangs."""

@@ -41,7 +41,7 @@ def asked(options: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "ALIVE_MS", 1500)
+    monkeypatch.setattr(following, "ALIVE_MS", 600_000)
     monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
 
 
@@ -235,6 +235,7 @@ def test_the_place_of_a_dead_query_is_taken_when_its_time_is_up(
     query: Query, asked: dict[str, str], kept: list[Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeating, "BEAT_EVERY", 3600)
+    monkeypatch.setattr(following, "ALIVE_MS", 1500)
     publish("orders", 1)
     query.done(query.initial())
     second = another(asked, kept)

@@ -53,13 +53,15 @@ def make(options: dict[str, str]) -> Iterator[Make]:
 
 @pytest.fixture
 def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "ALIVE_MS", 1500)
+    monkeypatch.setattr(following, "ALIVE_MS", 600_000)
     monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
 
 
 @pytest.fixture
 def beats_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests move heartbeats back by 60 seconds."""
     monkeypatch.setattr(heartbeating, "BEAT_EVERY", 3600)
+    monkeypatch.setattr(following, "ALIVE_MS", 59_000)
 
 
 def rows(query: Query, begun: Offsets, ended: Offsets) -> int:

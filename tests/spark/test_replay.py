@@ -200,7 +200,7 @@ def test_one_that_is_stopped_goes_on(spark: SparkSession, options: dict[str, str
         if stored:
             stopping.set()
 
-    found = replay(spark, "orders", "spring", **ways, rate=50, stopping=stopping, watch=watch)
+    found = replay(spark, "orders", "spring", **ways, rate=5, stopping=stopping, watch=watch)
     assert isinstance(found, Replayed)
     assert not found.finished
     assert 0 < found.stored == found.total < 300

@@ -39,7 +39,7 @@ def begun(spark: SparkSession, options: dict[str, str], **ways: Any) -> None:
     """Start a replay and stop it early."""
     stopping = threading.Event()
     stopping.set()
-    ways = {"rate": 10, **ways, "options": options, "dry_run": False, "stopping": stopping}
+    ways = {"rate": 2, **ways, "options": options, "dry_run": False, "stopping": stopping}
     found = replay(spark, "orders", "spring", **ways)
     assert isinstance(found, Replayed)
     assert not found.finished

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import threading
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from django_mqueue.spark.writer.rows import Rows, Task
 from django_mqueue.spark.writer.write_options import WriteOptions, write_options
 from django_mqueue.store import gates
 from django_mqueue.store.log import NewRow
+from tests.support.transactions import Background, HeldTransaction
 
 TASK = Task("w", 0)
 OPTIONS = write_options({"topic": "orders"}, streaming=False)
@@ -167,26 +167,17 @@ def test_a_group_that_is_not_registered_is_given_nothing() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_message_waits_for_the_gate_like_any_other() -> None:
     """Otherwise it could commit below the settled offset."""
-    done: list[int] = []
 
-    def work() -> None:
-        done.append(append("default", "orders", [new("a")]))
-        connection.close()
-
-    publisher, other = threading.Thread(target=work), connection.copy()
-    try:
-        other.set_autocommit(False)
-        with other.cursor() as cursor:
+    def lock_gate() -> None:
+        with connection.cursor() as cursor:
             slots = gates.slots(gates.gate_of("orders"))
             assert gates.free_slots(cursor, slots) == slots
-            publisher.start()
-            publisher.join(0.5)
-            assert not done
-        other.rollback()
-    finally:
-        other.close()
-        publisher.join()
-    assert done == [1]
+
+    publisher = Background(lambda: append("default", "orders", [new("a")]))
+    with HeldTransaction(lock_gate) as gate, publisher:
+        assert publisher.is_blocked
+        gate.rollback()
+        assert publisher.result() == 1
 
 
 @pytest.mark.django_db(transaction=True)

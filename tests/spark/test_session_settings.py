@@ -144,7 +144,7 @@ def test_replays_at_once_leave_the_session_as_it_was(spark: SparkSession, option
     """The second replay begins after the first and ends before it. It sees the time zone that the first has set."""
     for n in range(6):
         publish("orders", {"n": n}, key=str(n))
-    ways: dict[str, Any] = {"where": "offset > 0", "rate": 2, "options": options, "dry_run": False}
+    ways: dict[str, Any] = {"where": "offset > 0", "rate": 0.5, "options": options, "dry_run": False}
     inside, ended = threading.Event(), threading.Event()
     others: list[Background[Preview | Replayed]] = []
 

@@ -49,13 +49,13 @@ def test_a_query_to_the_end_reads_all_and_its_group_is_done_with_all(
 ) -> None:
     publish_many("orders", range(25))
     kept = Kept()
-    start(spark, options | ARCHIVE | TENS, checkpoint, kept).awaitTermination(60)
+    start(spark, options | ARCHIVE | TENS, checkpoint, kept).awaitTermination(300)
     assert [len(rows) for rows in kept.batches.values()] == [10, 10, 5]
     assert kept.numbers == list(range(25))
     assert stands_at("archive") == newest()
     assert reads_log("archive")
     publish_many("orders", range(25, 30))
-    start(spark, options | ARCHIVE, checkpoint, kept).awaitTermination(60)
+    start(spark, options | ARCHIVE, checkpoint, kept).awaitTermination(300)
     assert kept.numbers == list(range(30))
     assert stands_at("archive") == newest()
 
@@ -74,7 +74,7 @@ def test_a_batch_that_fails_is_not_done_and_comes_again(
     assert committed(checkpoint) == 0
     assert stands_at("archive") == end_of_first, "the first batch is durable, the second is not"
     kept.fail_at = None
-    start(spark, options | ARCHIVE | TENS, checkpoint, kept).awaitTermination(60)
+    start(spark, options | ARCHIVE | TENS, checkpoint, kept).awaitTermination(300)
     assert kept.batches == {0: list(range(10)), 1: list(range(10, 20))}
     assert stands_at("archive") == newest()
 
@@ -111,7 +111,7 @@ def test_a_query_that_is_stopped_has_done_its_last_batch_too(
     eventually(lambda: stands_at("archive") == newest(), "the group is done with all")
     eventually(_nobody_reads, "the reader has left: another one need not wait for its silence")
     publish("orders", 3)
-    start(spark, asked, checkpoint, kept).awaitTermination(60)
+    start(spark, asked, checkpoint, kept).awaitTermination(300)
     assert kept.numbers == [0, 1, 2, 3]
 
 
@@ -127,7 +127,7 @@ def test_a_query_that_is_stopped_leaves(
         query.stop()
     eventually(_nobody_reads, "the reader has left")
     assert stands_at("archive") == 0
-    start(spark, options | ARCHIVE, checkpoint, Kept()).awaitTermination(60)
+    start(spark, options | ARCHIVE, checkpoint, Kept()).awaitTermination(300)
     assert stands_at("archive") == newest()
 
 

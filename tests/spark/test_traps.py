@@ -142,7 +142,7 @@ def test_a_stream_without_news_asks_a_few_times_a_second(
     query = writer.start()
     try:
         eventually(lambda: committed(checkpoint) == 0, "the message is read")
-        before, begun = _lines(notes), time.monotonic()
+        begun, before = time.monotonic(), _lines(notes)
         eventually(lambda: _lines(notes) >= before + 10, "it goes on asking")
         assert time.monotonic() - begun > 1, "five times a second"
     finally:

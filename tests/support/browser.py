@@ -18,7 +18,9 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from example_project.environment.browser import browser
 
-SECONDS = 30
+from .waiting import PATIENCE
+
+SECONDS = PATIENCE
 WIDE, NARROW = 1500, 360
 
 
@@ -39,6 +41,7 @@ def start_chrome(profile: Path) -> Chrome:
         options.add_argument("--no-sandbox")
     driver = Chrome(options=options, service=ChromeService(programs.driver))
     driver.set_page_load_timeout(SECONDS)
+    driver.set_script_timeout(SECONDS)
     return driver
 
 

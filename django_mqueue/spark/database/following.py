@@ -229,10 +229,9 @@ def _beats(cursor: CursorWrapper, reader: Holder) -> Alive:
 
 def _wait_until_alone(group: str, find_others: Callable[[], Alive]) -> None:
     """Wait until ``find_others`` finds none. Raise ``GroupTaken`` for a new heartbeat, or after ``ALIVE_MS``."""
-    deadline = time.monotonic() + ALIVE_MS / 1000
     first = others = find_others()
+    deadline, late = time.monotonic() + ALIVE_MS / 1000, False
     while others:
-        late = time.monotonic() > deadline
         if alive := sorted(key for key, at in others.items() if late or first.get(key) != at):
             topic = alive[0][0]
             names = sorted(name for where, name in others if where == topic)
@@ -244,6 +243,7 @@ def _wait_until_alone(group: str, find_others: Callable[[], Alive]) -> None:
                 names,
             )
         time.sleep(CHECK_EVERY)
+        late = time.monotonic() > deadline  # Before the query, which may be slow.
         others = find_others()
 
 

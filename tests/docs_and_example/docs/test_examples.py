@@ -19,7 +19,7 @@ from .project import PATIENCE, Project
 RUN_HANDLERS = """
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
-runner = Runner(handlers(), RunOptions(drain=True, max_seconds=30))
+runner = Runner(handlers(), RunOptions(drain=True, max_seconds=200))
 runner.run()
 """
 
@@ -97,7 +97,7 @@ _runners, _ready, _done = [], threading.Event(), threading.Event()
 def _work():
     while "prices" not in {handler.topic for handler in handlers()}:
         _done.wait(0.01)
-    _runners.append(Runner(handlers(["prices"]), RunOptions(max_seconds=60)))
+    _runners.append(Runner(handlers(["prices"]), RunOptions(max_seconds=600)))
     _runners[0].run()
     connections.close_all()
 
@@ -305,7 +305,7 @@ def bill(message):
 publish("logged", {"order": 7}, key="ada", id="order-7")
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
-Runner(handlers(["logged"]), RunOptions(drain=True, max_seconds=30, name="worker-1")).run()
+Runner(handlers(["logged"]), RunOptions(drain=True, max_seconds=200, name="worker-1")).run()
 records = [json.loads(line) for line in stream.getvalue().splitlines()]
 (failed,) = [record for record in records if record.get("mqueue_event") == "retried"]
 assert failed["message"].startswith("attempt failed: docs_example.bill: logged@"), failed

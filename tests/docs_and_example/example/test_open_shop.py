@@ -69,7 +69,7 @@ def test_somebody_looks_at_the_queue_while_orders_come_in(example: Example) -> N
             wait_until(lambda: "orders" in visitor.get("/admin/django_mqueue/topic/"), "an order is placed")
             assert "mqueue" in visitor.get("/static/django_mqueue/admin.css")
             counter = 'mqueue_messages_finished_total{group="confirmations",topic="orders"}'
-            assert counter in Visitor(metrics).get("/metrics")
+            wait_until(lambda: counter in Visitor(metrics).get("/metrics"), "a confirmation is counted")
             shop.send_signal(signal.SIGINT)
             rest = shop.stdout.read()
         finally:

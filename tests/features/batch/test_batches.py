@@ -292,6 +292,7 @@ def test_as_many_batches_at_once_as_there_are_threads_keys_and_leave(
             keys.append(messages[0].key)
             now[0] += 1
             most[0] = max(most[0], now[0])
+        wait_until(lambda: most[0] >= at_once, "as many batches run at once")
         threading.Event().wait(0.02)
         with lock:
             keys.remove(messages[0].key)

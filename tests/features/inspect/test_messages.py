@@ -247,7 +247,7 @@ class TestPages:
         with Subscription(TOPIC, GROUP) as subscription:
             for delivery in poll_until(subscription, 21):
                 if status == "waiting":
-                    delivery.nack(delay=100 - delivery.payload[1])
+                    delivery.nack(delay=500 - 60 * delivery.payload[1])
             for limit in (1, 4, 50):
                 got = [m.payload for m in every(group=GROUP, status=status, limit=limit)]
                 assert len(got) == 21

@@ -47,7 +47,7 @@ def test_each_partition_says_how_far_the_group_is() -> None:
     assert found["in_flight"].acked < offsets["in_flight"]
     assert (found["done"].lease, found["done"].owner) == ("held", "worker-1")
     assert found["done"].age is not None
-    assert found["done"].age < timedelta(seconds=20)
+    assert found["done"].age < timedelta(minutes=5)
     assert (found["pending"].lease, found["pending"].owner, found["pending"].moved_at) == (None, "", None)
 
 
@@ -131,7 +131,7 @@ def test_what_workers_have_in_hand() -> None:
         assert (first.delivered_to, first.started, first.overdue, first.is_orphan) == (
             "worker-1", True, False, False,
         )  # fmt: skip
-        assert timedelta() <= first.busy_for < timedelta(seconds=20)
+        assert timedelta() <= first.busy_for < timedelta(minutes=5)
         assert deliveries(TOPIC, GROUP, limit=1).more
         assert deliveries(TOPIC, GROUP, subscriber="worker-2").deliveries == ()
         DeliveryState.objects.filter(message_offset=one.offset).update(invisible_until=1)

@@ -51,6 +51,7 @@ def test_a_request_is_answered_before_its_worker_ends(monkeypatch: pytest.Monkey
         return [b"done"]
 
     monkeypatch.setattr(Endpoint, "_application", lambda self: respond)
+    monkeypatch.setattr("django_mqueue.metrics.server.LINGER", PATIENCE)
     with listening("127.0.0.1", 0, None, []) as endpoint:
         with endpoint.serving("w"):
             client = threading.Thread(target=lambda: urlopen(endpoint.url, timeout=PATIENCE).close())

@@ -43,8 +43,8 @@ def test_the_counters_agree_with_what_happened() -> None:
         def complete() -> Samples | None:
             """Return a scrape that has counted everything. The figures of the database may be some seconds old."""
             now = scraped(url_of(worker))
-            ended = now("mqueue_messages_finished_total", **BILLING), now("mqueue_dead_letters", **BILLING)
-            return now if ended == (4, 1) else None
+            names = ("messages_finished_total", "messages_dead_lettered_total", "dead_letters")
+            return now if [now(f"mqueue_{name}", **BILLING) for name in names] == [4, 1, 1] else None
 
         found = wait_until(complete, "all is counted", every=0.2)
         assert worker.stop() == 0
@@ -130,9 +130,12 @@ def test_a_message_that_kills_its_worker_is_counted_as_dead_lettered() -> None:
                                "--threads", "1", "--metrics-port", "0")  # fmt: skip
         wait_until(lambda: Message.objects.filter(topic="orders_dlq").exists(), "it is given up")
         wait_until(lambda: children(worker), "a child runs")
-        found = scraped(url_of(worker))
-        assert found("mqueue_messages_dead_lettered_total", **BILLING) == 1
-        assert found("mqueue_messages_delivered_total", **BILLING) >= 3
+        url = url_of(worker)
+        wait_until(
+            lambda: scraped(url)("mqueue_messages_dead_lettered_total", **BILLING) == 1, "it is counted"
+        )
+        wait_until(lambda: "message dead-lettered: group billing" in worker.output(), "it is logged")
+        assert scraped(url)("mqueue_messages_delivered_total", **BILLING) >= 3
         assert worker.output().count("message dead-lettered: group billing, topic orders") == 1
         assert worker.stop() == 0
 

@@ -96,7 +96,7 @@ def test_an_error_that_each_child_would_meet_ends_all_of_them() -> None:
         assert old.wait() == 1
         assert "CommandError: a newer subscriber named 'twin-" in old.output()
         assert "Traceback" not in old.output()
-        assert len(children(new)) == 2
+        wait_until(lambda: len(children(new)) == 2, "both new children run")
         assert new.stop() == 0
 
 

@@ -16,7 +16,7 @@ from tests.support.transactions import Background
 
 def asked(topic: str, payload: Any, **options: Any) -> Background[Reply]:
     """Return a requester in its own thread. ``result()`` returns what ``request`` returns, or raises its error."""
-    return Background(lambda: request(topic, payload, **options))
+    return Background(lambda: request(topic, payload, **{"timeout": 60, **options}))
 
 
 def one(subscription: Subscription) -> Delivery:

@@ -126,7 +126,7 @@ def delivery_held(delivery: Any) -> HeldTransaction[bool]:
 def test_the_worker_waits_for_nobody_who_is_just_replying() -> None:
     """A handler's reply is in an open transaction. Its group is unsubscribed, so the rejecting group is the last."""
     with Subscription("prices", "shop") as shop, Subscription("prices", "audit") as audit:
-        requester = asked("prices", 1, timeout=20).start()
+        requester = asked("prices", 1, timeout=60).start()
         mine, other = one(shop), one(audit)
         with HeldTransaction(lambda: mine.reply("here")) as held:
             unsubscribe("prices", "shop")

@@ -44,7 +44,7 @@ def test_a_redelivery_replies_again() -> None:
 
     with registered("prices", handle, retry=[0.01]):
         worker = Background(lambda: run("prices:g", drain=False, max_messages=2)).start()
-        requester = asked("prices", 1, timeout=20).start()
+        requester = asked("prices", 1, timeout=60).start()
         assert requester.result() == Reply(1)
         worker.result()
     assert told == [True, False]
@@ -104,7 +104,7 @@ def test_an_atomic_handler_s_reply_commits_with_its_effects() -> None:
             raise ValueError("rolled back")
 
     with registered("prices", handle, atomic=True, retry=[0]):
-        requester = asked("prices", 1, timeout=20).start()
+        requester = asked("prices", 1, timeout=60).start()
         worker = Background(lambda: run("prices:g", drain=False, max_messages=2)).start()
         assert replied.wait(PATIENCE)
         assert requester.keeps_trying()
@@ -118,7 +118,7 @@ def test_an_atomic_handler_s_reply_commits_with_its_effects() -> None:
 
 def test_a_reply_in_the_caller_s_transaction_is_got_when_that_commits() -> None:
     with Subscription("prices", "shop") as subscription:
-        requester = asked("prices", 1, timeout=20).start()
+        requester = asked("prices", 1, timeout=60).start()
         delivery = one(subscription)
         with delivery.atomic():
             assert delivery.reply("done")
@@ -130,7 +130,7 @@ def test_a_reply_in_the_caller_s_transaction_is_got_when_that_commits() -> None:
 def test_a_stale_delivery_s_reply_is_an_effect_like_any_other() -> None:
     """In one transaction with its ack, a stale reply is rolled back. A stale reply alone counts if it is the first."""
     with Subscription("prices", "shop", name="old", visibility_timeout=0.05) as old:
-        requester = asked("prices", 1, timeout=20).start()
+        requester = asked("prices", 1, timeout=60).start()
         late = one(old)
         with Subscription("prices", "shop", name="old") as new:
             (again,) = poll_until(new, 1)

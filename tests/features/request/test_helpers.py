@@ -95,7 +95,7 @@ class TestInATransaction(Helpers, TestCase):
 
 class TestWithCommits(Helpers, TransactionTestCase):
     def test_a_requester_in_a_thread_and_drain(self) -> None:
-        with asked("prices", 4, timeout=20) as requester:
+        with asked("prices", 4, timeout=60) as requester:
             while not requester.is_done:
                 drain("prices")
             assert requester.result().payload == 8

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 def test_a_second_group_s_reply_is_none_at_once() -> None:
     with Subscription("prices", "one") as first, Subscription("prices", "two") as second:
-        requester = asked("prices", 1, timeout=10).start()
+        requester = asked("prices", 1, timeout=60).start()
         mine, other = one(first), one(second)
         deadline = boxes("prices")[0].available_at
         with transaction.atomic():
@@ -34,7 +34,7 @@ def test_a_second_group_s_reply_is_none_at_once() -> None:
 
 def test_a_second_reply_in_the_same_transaction_is_none_at_once() -> None:
     with Subscription("prices", "one") as subscription:
-        requester = asked("prices", 1, timeout=10).start()
+        requester = asked("prices", 1, timeout=60).start()
         delivery = one(subscription)
         deadline = boxes("prices")[0].available_at
         with transaction.atomic():

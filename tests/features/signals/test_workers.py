@@ -29,7 +29,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def fast() -> Iterator[None]:
+def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(signal_dispatcher, "LINGER", PATIENCE)
     with override_settings(MQUEUE={**FAST, "LEASE_RENEWAL_INTERVAL": 0.2}):
         yield
 

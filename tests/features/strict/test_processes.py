@@ -54,7 +54,7 @@ def test_order_per_key_holds_while_workers_come_go_and_are_killed() -> None:
                 alive[place].kill()
                 let_worker_die(alive[place])
             else:
-                alive[place].send(signal.SIGTERM)
+                alive[place].ask_to_stop()
             alive[place] = workers.start("ledger:books", "--threads", "2")
         wait_until(lambda: done() == KEYS * EACH, "all are done")
         for worker in workers.all:
@@ -79,7 +79,8 @@ def test_a_failing_message_holds_back_its_key_only() -> None:
             publish("ledger", {"n": n}, key=key)
     with Workers() as workers:
         worker = workers.start("ledger:books", "--threads", "2")
-        wait_until(lambda: Step.objects.filter(what="end").count() == 10, "the other keys have ended")
+        ends, bad = Step.objects.filter(what="end"), Step.objects.filter(key="bad")
+        wait_until(lambda: ends.count() == 10 and bad.exists(), "the other keys have ended")
         assert by_key("ledger", "books").keys() == {"bad", "good", "fine"}
         assert Step.objects.filter(key="bad").count() == 1
         Door.objects.create(name="fail")

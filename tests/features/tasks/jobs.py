@@ -133,7 +133,7 @@ def patient(error: str) -> None:
 
 
 @task
-@job_options(expires=timedelta(seconds=1))
+@job_options(expires=timedelta(hours=1))
 def fresh() -> str:
     return "in time"
 

@@ -131,7 +131,7 @@ def test_a_rate() -> None:
         one.ack()
         two.ack()
         assert polled(first) == []
-        later(first, 59)
+        later(first, 30)
         assert first.poll() == []
     with Subscription("tasks.default", "tasks", batch_size=50) as second:
         assert polled(second) == []

@@ -155,7 +155,7 @@ def test_a_job_over_its_time_limit_fails() -> None:
 def test_a_job_that_waited_too_long_does_not_run() -> None:
     late, in_time = jobs.fresh.enqueue(), jobs.fresh.enqueue()
     first = Message.objects.get(message_id=late.id)
-    Message.objects.filter(offset=first.offset).update(published_at=first.published_at - 5_000)
+    Message.objects.filter(offset=first.offset).update(published_at=first.published_at - 3_605_000)
     work()
     assert (refreshed(in_time).return_value, refreshed(late).status) == ("in time", FAILED)
     assert late.errors[0].exception_class is JobExpired
@@ -202,7 +202,7 @@ def test_a_job_of_a_killed_worker_runs_again_and_is_counted(tmp_path: Path) -> N
 def test_options_are_set_above_and_below_the_decorator() -> None:
     backend = MQueueBackend("default", tasks(max_attempts=7)["default"])
     assert backend.options_of(jobs.patient.func).max_attempts == 3
-    assert backend.options_of(jobs.fresh.func).expires == 1
+    assert backend.options_of(jobs.fresh.func).expires == 3600
     assert backend.options_of(jobs.fresh.func).max_attempts == 7
 
 

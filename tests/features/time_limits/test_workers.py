@@ -150,7 +150,7 @@ def test_a_hanging_handler_is_told_of(hanging: Hanging, caplog: pytest.LogCaptur
     assert given_up.levelno == logging.WARNING
     assert (
         "handler exceeded max_runtime: its name: topic t, partition k,"
-        f" offset {message.offset}, id the-id: running for 0." in given_up.message
+        f" offset {message.offset}, id the-id: running for " in given_up.message
     )
     assert f"(max_runtime is {LIMIT} s)" in given_up.message
     assert "self.go.wait(PATIENCE)" in given_up.message
@@ -170,7 +170,7 @@ def test_one_without_a_limit_is_told_of_after_ten_visibility_timeouts(
         def told() -> list[str]:
             return [r.message for r in caplog.records if "handler still running" in r.message]
 
-        wait_until(lambda: len(told()) == 2, "two warnings")
+        wait_until(lambda: len(told()) >= 2, "two warnings")
         hanging.go.set()
         wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 2, "it ends, and is done")
     (ran,) = re.findall(r" and 1 more: for (\d+\.\d) s", told()[0])

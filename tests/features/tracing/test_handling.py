@@ -260,7 +260,7 @@ def test_a_poll_is_a_receive_span_with_links_and_only_if_it_finds_something(span
     }
     assert span.start_time is not None
     assert span.end_time is not None
-    assert 0 < span.end_time - span.start_time < 20e9
+    assert span.start_time < span.end_time
 
 
 def test_a_span_of_ones_own_can_join_a_delivery(spans: Spans) -> None:

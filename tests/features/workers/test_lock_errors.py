@@ -158,10 +158,11 @@ def test_a_lock_that_is_never_free_is_an_error_at_last(rival: RawConnection) -> 
 
 def test_while_a_group_rests_only_a_renewal_is_due() -> None:
     """A discovery is overdue, and waits for the end of the rest."""
-    with override_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.01}), Subscription("t", "g") as subscription:
+    rare = {"DISCOVERY_INTERVAL": 0.01, "LEASE_DURATION": 36_000, "LEASE_RENEWAL_INTERVAL": 3600}
+    with override_settings(MQUEUE=rare), Subscription("t", "g") as subscription:
         subscription.poll()
         engine = engine_of(subscription)
-        engine._rest_until = time.monotonic() + 5
+        engine._rest_until = time.monotonic() + 3600
         wait_until(lambda: engine.membership.due_in() == 0, "a discovery is overdue")
         assert engine.due_in() > 1
 

@@ -66,8 +66,8 @@ def test_a_worker_that_stands_still_in_its_claim_holds_up_one_partition_until_th
             state.result()
         wait_until(somebody_waits_for_a_lock, "its claim meets the row", every=0.25)
         one.send(signal.SIGSTOP)
-        state.rollback()
         assert leases_locked() == 1
+        state.rollback()
 
         two = workers.start("orders:billing", "--threads", "1")
         publish_many("orders", [OutgoingMessage({"n": 200 + n}, key=key) for n, key in enumerate(KEYS[1:])])

@@ -41,8 +41,8 @@ def test_half_a_minute_of_faults_breaks_no_promise(
     result = run()
     assert not result.breaches, "\n\n".join(map(str, result.breaches))
     assert not result.complaints
-    assert result.summary.committed > 1_000
-    assert sum(result.summary.faults.values()) >= 5
+    assert result.summary.committed > 100
+    assert sum(result.summary.faults.values()) >= 1
     assert sum(result.summary.deliveries.values()) > result.summary.committed
     assert result.summary.scheduled
     assert result.summary.lots

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_mqueue import Subscription, publish
+from django_mqueue.protocol import claim_scheduler
 from tests.support.subscribers import consume_rest, poll_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
@@ -12,7 +13,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 TOPIC, GROUP = "orders", "billing"
 
 
-def test_others_wait_while_a_suspect_runs_alone() -> None:
+def test_others_wait_while_a_suspect_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: 3600.0)
     publish(TOPIC, "suspect", key="a")
     with Subscription(TOPIC, GROUP) as gone:
         poll_until(gone, 1)

@@ -29,6 +29,7 @@ from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers import dispatcher, pool
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
+from django_mqueue.workers.turns import Turns
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import consume, poll_until
 from tests.support.transactions import PATIENCE, Background, HeldTransaction, wait_until
@@ -148,6 +149,7 @@ def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
     The locking transaction ends. A's messages start after B's quarantined message has ended, not while it runs.
     """
     monkeypatch.setattr(subscriber, "REST", rest)
+    monkeypatch.setattr(Turns, "average", lambda turns, key: 0.001)
     monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: NEVER)
     door, suspect = threading.Event(), threading.Event()
     subscribe("tb", "B")

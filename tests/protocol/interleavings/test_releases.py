@@ -22,6 +22,12 @@ LOCKING = "FOR UPDATE SKIP LOCKED"
 FREE, LEFT, GONE = Released(("k",), (), ()), Released((), ("k",), ()), Released((), (), ("k",))
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a release retry for as long as the test needs."""
+    monkeypatch.setattr(releasing, "LOCK_WAIT_SECONDS", 3600.0)
+
+
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a release that finds the lease locked return at once, without retries."""

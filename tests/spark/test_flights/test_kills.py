@@ -20,7 +20,6 @@ from tests.support.processes import Worker, database_url, wait_until
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.usefixtures("flights"),
-    pytest.mark.timeout(600),
 ]
 
 EACH = 1500
@@ -82,8 +81,8 @@ def test_a_job_that_is_killed_again_and_again_comes_to_what_the_file_says(
             goal = committed(checkpoint) + 1
             with job(tmp_path, checkpoint) as worker:
                 wait_until(partial(_has, goal, checkpoint, worker), "a batch is durable", seconds=200)
-                killed.release()
                 assert worker.running, "it ended before it could be killed"
+            killed.release()
     finally:
         killed.release(kills)
         publisher.join()
