@@ -107,7 +107,7 @@ def test_a_record_behind_many_of_the_admin_is_found(
     for page in ["pause_group", "resume_group"] * 4:
         confirm(admin_client, page, BILLING)
     url, pages = url_of("actions"), list[str]()
-    while url:
+    while url and len(pages) < 5:
         pages.append(html_of(admin_client, url))
         parts = [
             part for part in pages[-1].split('href="') if part.split("</a>")[0].endswith(">Older actions")
