@@ -40,15 +40,21 @@ def make(options: dict[str, str]) -> Iterator[Make]:
     """Yield a function that makes queries, and stop them at the end."""
     made: list[Query] = []
 
-    def query(**more: str) -> Query:
+    def query(created: float | None = None, **more: str) -> Query:
         what = {} if more.keys() & {"subscribe", "subscribePattern"} else {"topic": "orders"}
         asked = {**options, **what, "group": GROUP, "pollInterval": "0.01", **more}
-        made.append(Query(read_options(asked, streaming=True)))
+        made.append(Query(read_options(asked, streaming=True), created))
         return made[-1]
 
     yield query
     for each in made:
         each.stop()
+
+
+def two(make: Make) -> tuple[Query, Query]:
+    """Return two queries that were created at once, so that neither is certainly the later one."""
+    now = incarnations.clock()
+    return make(created=now), make(created=now)
 
 
 @pytest.fixture
@@ -156,7 +162,7 @@ def test_who_runs_a_batch_again_is_the_reader(make: Make, quick_hearts: None) ->
 def test_a_reader_that_was_replaced_moves_nothing(make: Make) -> None:
     """The first reader had no connection, and its heartbeat expired. Then it returns."""
     publish_many("orders", range(10))
-    first, second = make(), make()
+    first, second = two(make)
     begun = first.initial()
     ended = first.latest(begun, None)
     SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
@@ -174,7 +180,7 @@ def test_a_reader_that_was_replaced_moves_nothing(make: Make) -> None:
 @pytest.mark.usefixtures("beats_never")
 def test_a_reader_that_was_replaced_reads_nothing(make: Make) -> None:
     publish_many("orders", range(10))
-    first, second = make(), make()
+    first, second = two(make)
     begun = first.initial()
     ended = first.latest(begun, None)
     SubscriberHeartbeat.objects.update(heartbeat_at=F("heartbeat_at") - 60_000)
@@ -189,7 +195,7 @@ def test_a_reader_that_was_replaced_reads_nothing(make: Make) -> None:
 def test_a_process_that_ends_leaves_its_successor_alone(make: Make) -> None:
     """The process ended slowly or was paused, while its checkpoint was started again."""
     publish_many("orders", range(10))
-    query, again = make(), make()
+    query, again = two(make)
     ended = query.latest(query.initial(), 4)
     query.done(ended)
     again.done(ended)
@@ -212,7 +218,7 @@ def test_a_process_that_ends_leaves_its_successor_alone(make: Make) -> None:
 @pytest.mark.usefixtures("beats_never")
 def test_a_process_whose_successor_reads_moves_nothing(make: Make) -> None:
     publish_many("orders", range(10))
-    query, again = make(), make()
+    query, again = two(make)
     ended = query.latest(query.initial(), 4)
     query.done(ended)
     later = query.latest(ended, None)
@@ -249,7 +255,7 @@ def test_a_process_that_is_back_joins_no_new_topic_in_place_of_its_successor(mak
 def test_a_process_that_is_back_behind_its_successor_leaves_it_alone(make: Make) -> None:
     """The process was paused before it joined the group. Its successor has continued from the same checkpoint."""
     first, ended = cut_off(make())
-    old, again = make(), make()
+    old, again = two(make)
     again.done(ended)
     with pytest.raises(LogGap, match="another query has read for the group since"):
         old.done(first)
@@ -296,10 +302,10 @@ def test_a_process_takes_the_place_of_a_later_one_that_is_dead_or_has_left(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, ended = cut_off(make())
-    old, other = make(), make()
+    old, other = two(make)
     clock = incarnations.clock
     monkeypatch.setattr(incarnations, "clock", lambda: clock() + 60)
-    left, dead = make(), make()
+    left, dead = two(make)
     left.ranges(first, ended)
     left.stop()
     assert rows(old, first, ended) == 6
