@@ -1,4 +1,4 @@
-"""Worklists: work items that people finish today, and handlers finish tomorrow. An optional app.
+"""Worklists: work items that people or handlers finish. An optional app.
 
 Add ``django_mqueue.worklists`` to ``INSTALLED_APPS``. A worklist consumes a topic: each message becomes a work item, in
 the transaction that acknowledges the message. It imports ``admin.base``, ``workers``, ``service`` and lower layers.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate, pre_delete
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
@@ -23,7 +23,12 @@ class WorklistsConfig(AppConfig):
         from .models import unassign_items_of
 
         autodiscover_modules("worklists")
-        pre_delete.connect(unassign_items_of, sender=get_user_model(), dispatch_uid="mqueue_worklists.users")
+        for model in (
+            apps.get_models()
+        ):  # Django sends the signal with the class that is deleted, which may be a proxy.
+            if model._meta.concrete_model is get_user_model():
+                uid = f"mqueue_worklists.users.{model._meta.label}"
+                pre_delete.connect(unassign_items_of, sender=model, dispatch_uid=uid)
         post_migrate.connect(_prepare, sender=self, dispatch_uid="mqueue_worklists.prepare")
 
 

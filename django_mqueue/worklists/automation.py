@@ -1,11 +1,11 @@
-"""The worklist's own handler: it finishes automated items, and reacts when a time has come."""
+"""The worklist's own handler: it finishes automated items, returns delayed ones, reminds and escalates."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
 
-from django.db import DatabaseError
+from django.db import Error
 
 from ..exceptions import Postpone, Reject, Retry, StaleDelivery
 from ..messages import Message
@@ -60,21 +60,33 @@ def handle(worklist: Worklist, delivery: Delivery) -> None:
 
 def _work(item: WorkItem, delivery: Delivery) -> None:
     """Finish an automated item. After the last failed attempt, give it to people with the error."""
-    failures, most = delivery.status.failures, item.rules.options.max_attempts
-    if failures >= most:
+    if delivery.status.failures >= item.rules.options.max_attempts:
         give_to_people(item, WORKER_DIED)
         return
     try:
-        steps.finish_by_handler(item)
-    except (Retry, Postpone, StaleDelivery):
+        steps.finish(item, None, None, "", is_automated=True)
+    except (Postpone, StaleDelivery):
         raise
     except Reject as error:
         give_to_people(item, str(error))
     except Exception as error:
-        if failures + 1 < most or isinstance(error, DatabaseError):
+        if isinstance(error, Error) or not _is_last(item, delivery, error):
             raise
         logger.warning("work item given to people: %s %s", item.worklist, item.pk, exc_info=error)
-        give_to_people(item, f"{type(error).__name__}: {error}")
+        give_to_people(item, str(error) if isinstance(error, Retry) else f"{type(error).__name__}: {error}")
+
+
+def _is_last(item: WorkItem, delivery: Delivery, error: Exception) -> bool:
+    """Return whether an attempt that fails with this error is the last one, as the worker will decide."""
+    options = item.rules.options
+    if delivery.status.failures + 1 >= options.max_attempts:
+        return True
+    if isinstance(error, Retry) and error.delay is not None:
+        return False
+    try:
+        return options.retry(delivery.attempt, error) is None
+    except Exception:  # The worker logs it, and then retries.
+        return False
 
 
 def give_to_people(item: WorkItem, error: str) -> None:
@@ -82,9 +94,10 @@ def give_to_people(item: WorkItem, error: str) -> None:
 
 
 def after_failure(worklist: Worklist, using: str, offset: int, is_final: bool) -> None:
-    """Give an automated item to people if its message becomes a dead letter: its handler hung at the last attempt."""
+    """Give an automated item to people if its message becomes a dead letter."""
     row = job_rows.by_offset(using, worklist.topic, offset) if is_final else None
-    kind, _, rest = row["id"].partition(" ") if row else ("", "", "")
+    id = row["id"] if row else ""
+    kind, _, rest = id.partition(" ")
     if kind != steps.WORK or not rest:
         return
     try:
@@ -94,7 +107,7 @@ def after_failure(worklist: Worklist, using: str, offset: int, is_final: bool) -
         item = items.filter(pk=pk, version=version, state=states.AUTOMATED).first()
         if item is not None:
             give_to_people(item, "the handler's last attempt ended without a result; see the dead letter")
-    except DatabaseError:
+    except Error:
         raise
     except Exception as error:  # Any other error would prevent the end of the message.
-        logger.error("work item not given to people: %s: %s", worklist.name, error)
+        logger.error("work item not given to people: %s, message %s", worklist.name, id, exc_info=error)

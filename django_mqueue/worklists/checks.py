@@ -1,4 +1,4 @@
-"""System checks of worklists: the apps that they need, and the database."""
+"""The system check of worklists: users must be in the queue's database."""
 
 from __future__ import annotations
 

@@ -11,8 +11,10 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.serializers.json import DjangoJSONEncoder
+from django.db import Error
 
 from .. import conf
+from ..command.verbs import count
 from ..drawing.printing import on_a_line
 from ..exceptions import MQueueError
 from . import figures, states
@@ -28,11 +30,11 @@ STEPS = {
     states.UNASSIGN: "take items from their user or the handler",
     states.HAND_BACK: "give items back, for the user of --by",
     states.FINISH: "do the work of items and finish them",
-    states.DELAY: "put items aside until a time",
+    states.DELAY: "delay items until a time",
     states.MOVE: "move items into another state",
     states.AUTOMATE: "give items to the handler",
     states.SET_DUE: "change the due date of items",
-    states.CANCEL: "end items without their work",
+    states.CANCEL: "cancel items: end them without doing their work",
     states.COMMENT: "add a comment to items",
 }
 
@@ -40,7 +42,9 @@ STEPS = {
 def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     listing = verbs.add_parser("list", help="list items, the first due first")
-    listing.add_argument("worklist", nargs="?", help="its name; may be left out with --user or --team")
+    listing.add_argument(
+        "worklist", nargs="?", help="the name of the worklist; optional with --user or --team"
+    )
     listing.add_argument(
         "--state", action="append", help="only this state; may be repeated (default: all open)"
     )
@@ -49,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing.add_argument("--kind", help="only items of this kind")
     listing.add_argument("--overdue", action="store_true", help="only items whose due date has passed")
     listing.add_argument(
-        "--limit", type=int, default=LIST_MAX, help="maximum number of items (default %(default)s)"
+        "--limit", type=count, default=LIST_MAX, help="maximum number of items (default %(default)s)"
     )
     show = verbs.add_parser("show", help="show one item with its history")
     show.add_argument("item", type=int, help="the number of the item")
@@ -94,14 +98,18 @@ def _add_step(parser: ArgumentParser, verb: str) -> None:
 
 
 def run(options: dict[str, Any], write: Callable[[str], object]) -> list[str]:
-    """Run a verb. Return why it, or the steps with some of the items, were refused; empty if all went well."""
+    """Run a verb. Return an error text for the verb or for each refused step. An empty list means success."""
+    problems: list[str] = []
     try:
         if options["verb"] in STEPS:
-            return list(_take_steps(options, write))
+            problems.extend(_take_steps(options, write))
+            return problems
         found = {"list": _list, "show": _show, "figures": _figures}[options["verb"]](options)
         most = options.get("fail_if_overdue")
     except (MQueueError, ValueError) as problem:
         return [str(problem)]
+    except Error as problem:
+        return [*problems, f"database error: {problem}"]
     if options["json"]:
         write(json.dumps(found, cls=DjangoJSONEncoder, indent=2))
     else:
@@ -168,9 +176,9 @@ def _take_steps(options: dict[str, Any], write: Callable[[str], object]) -> Iter
     if verb == states.ASSIGN:
         given["to"] = _user(options["user"]) or _team(options["team"])
     elif verb == states.DELAY:
-        given["until"] = _time(options["until"])
+        given["until"] = _time("--until", options["until"])
     elif verb == states.SET_DUE:
-        given["at"] = options["at"] and _time(options["at"])
+        given["at"] = None if options["at"] is None else _time("--at", options["at"])
     elif verb == states.MOVE:
         given["state"] = options["state"]
     elif verb == states.FINISH:
@@ -188,8 +196,13 @@ def _take_steps(options: dict[str, Any], write: Callable[[str], object]) -> Iter
             write(f"item {number}: {item.state}")
 
 
-def _time(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
+def _time(option: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{option} must be an ISO 8601 time such as 2026-03-01T08:00, not {text!r}"
+        ) from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
+from django.utils.dateparse import parse_datetime
 
 from ..policy.durations import moment, moment_ms
 
@@ -22,10 +23,9 @@ class MomentField(_Field):
         return None if value is None else moment(value)
 
     def to_python(self, value: Any) -> Any:
+        if isinstance(value, str) and (found := parse_datetime(value)) is not None:
+            return found  # A fixture, as ``dumpdata`` writes it.
         return value if value is None or isinstance(value, datetime) else moment(int(value))
 
     def get_prep_value(self, value: Any) -> Any:
         return moment_ms(self.name, value) if isinstance(value, datetime) else super().get_prep_value(value)
-
-    def get_internal_type(self) -> str:
-        return "BigIntegerField"

@@ -26,7 +26,10 @@ MONDAY_MS = 3 * 86_400_000
 
 @dataclass(frozen=True)
 class OpenItems:
-    """The open items of a worklist. A count of ``COUNTED`` means: at least as many. ``oldest``: when it was made."""
+    """The open items of a worklist.
+
+    A count of ``COUNTED`` means: this many or more. ``oldest``: when the oldest one was made.
+    """
 
     by_state: dict[str, int]
     overdue: int

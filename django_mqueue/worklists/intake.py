@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.contenttypes.models import ContentType
-from django.db import DatabaseError, models
+from django.db import Error, models
 
 from ..exceptions import Reject
 from ..messages import Message
@@ -21,8 +21,9 @@ from .registry import VALUE_MAX, Worklist
 
 
 def make_item(worklist: Worklist, message: Delivery) -> None:
-    """Make the item of a message, in the transaction that acknowledges the message. A repeated message makes none.
+    """Make the item of a message, in the transaction that acknowledges the message.
 
+    Do nothing if the message already has an item.
     Raises ``Reject``, which dead-letters the message, if it cannot become an item.
     """
     using = message.status.acknowledger.context.using
@@ -38,7 +39,7 @@ def make_item(worklist: Worklist, message: Delivery) -> None:
             WorkAttribute(item=item, worklist=item.worklist, name=name, value=value)
             for name, value in attributes.items()
         )
-    except DatabaseError as error:
+    except Error as error:
         if is_value_refused(error):
             raise _rejected(worklist, error) from error
         raise
@@ -74,7 +75,7 @@ def _item(
 ) -> tuple[WorkItem, int | None, dict[str, str], bool]:
     """Return (unsaved item, milliseconds until it is due, attributes, a handler finishes it).
 
-    Raise any exception if the message does not fit.
+    Raises what the worklist's methods raise, and ``TypeError`` or ``ValueError`` for values that do not fit.
     """
     if isinstance(message.payload, bytes):
         raise TypeError("its payload is bytes, and a work item needs JSON")

@@ -12,11 +12,12 @@ from django.conf import settings
 from django.contrib.contenttypes.fields import GenericForeignKey
 from django.contrib.contenttypes.models import ContentType
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import models
+from django.db import connections, models
 from django.utils.translation import gettext_lazy as _
 
 from .. import conf
 from ..models import BINARY, key_column
+from ..store.connection.snapshots import latest_rows
 from . import registry, states, steps
 from .fields import MomentField
 
@@ -229,5 +230,7 @@ class WorkStep(models.Model):
 def unassign_items_of(sender: Any, instance: Any, using: str, **kwargs: Any) -> None:
     """Unassign the items of a user who is about to be deleted. Items in declared states keep their state."""
     items = WorkItem.objects.using(using).filter(assignee=instance, is_open=True, state=states.ASSIGNED)
-    for item in items.select_for_update():  # Django sends ``pre_delete`` in a transaction.
+    with latest_rows(connections[using]):
+        found = list(items.select_for_update())  # Django sends ``pre_delete`` in a transaction.
+    for item in found:
         steps.system_change(item, "unassigned", state=states.UNASSIGNED, assignee=None)

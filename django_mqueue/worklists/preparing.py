@@ -18,16 +18,16 @@ logger = logging.getLogger("django_mqueue")
 
 
 def prepare(using: str) -> None:
-    """Create what is missing. Does nothing on other databases than the queue's.
+    """Create permissions and register groups. Do nothing on a database that is not the queue's.
 
-    Log the names of worklists that have items and are no longer declared: nobody can work on these.
+    Log the names of worklists that have items but are no longer declared. Their items cannot be changed.
     """
     if using != conf.database() or not router.allow_migrate_model(using, WorkItem):
         return
     with connections[using].cursor() as cursor:
-        there = connections[using].introspection.table_names(cursor)
+        tables = connections[using].introspection.table_names(cursor)
     needed = {model._meta.db_table for model in (WorkItem, Permission, Offset)}
-    if not needed <= set(there):
+    if not needed <= set(tables):
         return
     content_type = ContentType.objects.db_manager(using).get_for_model(WorkItem)
     declared = {worklist.name for worklist in worklists()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +113,9 @@ class Worklist:
         team = Group.objects.using(item.using).filter(name=self.options.escalate_to).first()
         if team is None:
             logger.error(
-                "overdue item not escalated: there is no group of users %r", self.options.escalate_to
-            )
+                "overdue item not escalated: %s %s: there is no group of users %r",
+                item.worklist, item.pk, self.options.escalate_to,
+            )  # fmt: skip
         else:
             item.assign(to=team)
 
@@ -123,55 +124,49 @@ class Worklist:
         return f"mqueue_worklists.{right}_{self.name}"
 
 
-@dataclass
-class _Registry:
-    worklists: dict[str, Worklist] = field(default_factory=dict)
-
-
-_registry = _Registry()
+_worklists: dict[str, Worklist] = {}
 
 
 def topic_of(name: str) -> str:
     return f"worklist.{name}"
 
 
-def check_name(name: object) -> str:
-    """Return ``name`` if it can name a worklist. Raises ``ValueError``."""
+def check_name(name: object) -> None:
+    """Raise ``ValueError`` if ``name`` cannot name a worklist."""
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name) or len(name) > NAME_MAX:
         raise ValueError(
             f"the name of a worklist must have lower-case letters, digits and underscores, begin with a letter, and"
             f" have at most {NAME_MAX} characters, not {name!r}"
         )
-    return name
 
 
 def add(worklist: Worklist) -> None:
     """Register a worklist. Raises ``WorklistError`` if another class has the name."""
-    before = _registry.worklists.get(worklist.name)
+    before = _worklists.get(worklist.name)
     new, old = type(worklist), type(before)
     if before is not None and (new.__module__, new.__qualname__) != (old.__module__, old.__qualname__):
         raise WorklistError(
             f"worklist {worklist.name!r} is declared already, by {old.__module__}.{old.__qualname__};"
             " choose another name"
         )
-    _registry.worklists[worklist.name] = worklist
+    _worklists[worklist.name] = worklist
 
 
 def remove(name: str) -> None:
     """Remove a worklist from the registry, for tests."""
-    _registry.worklists.pop(name, None)
+    _worklists.pop(name, None)
 
 
 def worklists() -> list[Worklist]:
     """Return the declared worklists by name."""
-    return [_registry.worklists[name] for name in sorted(_registry.worklists)]
+    return [_worklists[name] for name in sorted(_worklists)]
 
 
 def worklist_of(name: str) -> Worklist:
     """Return the declared worklist with this name. Raises ``WorklistError`` if there is none."""
-    if name not in _registry.worklists:
-        known = ", ".join(sorted(_registry.worklists)) or "none"
+    if name not in _worklists:
+        known = ", ".join(sorted(_worklists)) or "none"
         raise WorklistError(
             f"no worklist {name!r} is declared in a module worklists.py; declared are: {known}"
         )
-    return _registry.worklists[name]
+    return _worklists[name]

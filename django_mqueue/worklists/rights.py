@@ -1,4 +1,4 @@
-"""Which steps a user may take: by the worklist's permissions, and by the person to whom the item is assigned."""
+"""The rules for the steps of a user, by the worklist's permissions and the assignee of the item."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def visible(user: Any) -> list[Worklist]:
 
 
 def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
-    """Return why the user may not take this step, whatever the item's state allows; None if the user may."""
+    """Return why the user may not take this step; None if the user may. ``is_allowed`` checks the state."""
     worklist = item.rules
     state = worklist.options.states.get(item.state)
     is_own = item.assignee_id is not None and item.assignee_id == user.pk
     if verb == AUTOMATE and any(one.required for one in worklist.options.states.values()):
         return "a review is required, and the handler needs none: only a program may do this"
     if verb == TAKE and not is_own and item.assignee_id is not None:
-        right = "assign"  # Its user has delayed it.
+        right = "assign"  # A delayed item of another user.
     elif verb in ALL_MAY:
         right = ALL_MAY[verb]
     elif verb in (MOVE, FINISH) and state is not None:
@@ -67,7 +67,7 @@ def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
         if has(user, worklist, "take") and not is_own:
             return "only the user to whom the item is assigned may hand it back"
         right = "take"
-    else:  # Finish, delay or move an item that is assigned to somebody, or delay an item that is not.
+    else:  # Finish, delay or move an item in a built-in state.
         mine = is_own or (verb == DELAY and item.state != ASSIGNED)
         if has(user, worklist, "assign") or (mine and has(user, worklist, "take")):
             return None
@@ -82,7 +82,7 @@ def _moved_here(item: WorkItem, user: Any) -> bool:
     step = item.history.filter(after=item.state).exclude(before=item.state).last()
     if step is None:
         return False
-    # As texts: a primary key that is no number, such as a UUID, is a text in JSON.
+    # Compared as text, because JSON stores a UUID primary key as text.
     return str(user.pk) in (str(step.actor_id), str(step.data.get("assignee_id")))
 
 

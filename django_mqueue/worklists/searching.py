@@ -52,7 +52,7 @@ def find(
     found = WorkItem.objects.using(alias)
     if worklist is None and assignee is None and team is None and linked is None and message_id is None:
         raise ValueError(
-            "give worklist, assignee, team, linked or message_id: no index serves a search without"
+            "give worklist, assignee, team, linked or message_id: no index serves a search without one of them"
         )
     if worklist is not None:
         _check(worklist, state)
@@ -60,6 +60,8 @@ def find(
     if state is not None:
         found = found.filter(state__in=[state] if isinstance(state, str) else list(state))
     if overdue or due_before is not None:
+        if open is False:
+            raise ValueError("overdue and due_before find open items: leave out open=False")
         open = True
     if open is not None:
         found = found.filter(is_open=open)

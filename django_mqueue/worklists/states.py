@@ -28,7 +28,7 @@ STATE_TEXTS = {
 TAKE, ASSIGN, UNASSIGN, HAND_BACK, FINISH, DELAY, MOVE, AUTOMATE, SET_DUE, CANCEL, COMMENT = VERBS = (
     "take", "assign", "unassign", "hand_back", "finish", "delay", "move", "automate", "set_due", "cancel", "comment",
 )  # fmt: skip
-"""The verbs of people."""
+"""The methods of ``WorkItem`` that take a step."""
 
 FROM = {
     TAKE: (UNASSIGNED, DELAYED),
@@ -53,7 +53,7 @@ class TransitionNotAllowed(WorklistError):
 
 
 class ItemChanged(WorklistError):
-    """Another step has changed the item since it was read. The text says which. Nothing was changed."""
+    """Another step has changed the item since it was read. The text names its state now. Nothing was changed."""
 
 
 @dataclass(frozen=True)

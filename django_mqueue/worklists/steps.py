@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import DatabaseError, connections, models, transaction
+from django.db import Error, connections, models, transaction
 
 from ..exceptions import MQueueError
 from ..policy.durations import moment, moment_ms, to_ms
@@ -138,30 +138,22 @@ def cancel(item: WorkItem, by: Any, comment: str) -> None:
     _change(item, "cancelled", by, comment, state=CANCELLED, delayed_until=None, is_open=False, ended_at=end)
 
 
-def finish(item: WorkItem, by: Any, result: Any, comment: str) -> None:
-    """Finish an item: first the compare-and-set, so that one of two callers runs ``work``, then ``work``."""
-    _check(item, FINISH, by)
-    _finish(item, by, result, comment, is_automated=False)
-
-
-def finish_by_handler(item: WorkItem) -> None:
-    """Do the work of an automated item, and finish it, in the caller's transaction."""
-    _finish(item, None, None, "", is_automated=True)
-
-
 def comment(item: WorkItem, text: str, by: Any) -> None:
-    """Add a comment. It changes nothing else, so it never conflicts with another step."""
+    """Add a comment to the item as it is now. It changes nothing else, so it conflicts with no other step.
+
+    Raises ``ItemChanged`` if the item was deleted.
+    """
     _check(item, COMMENT, by)
     if not text.strip():
         raise ValueError("text must not be empty")
     with transaction.atomic(using=item.using):
-        # Otherwise the row of the history would lock the item for reading, and a step after it could deadlock.
-        _rows(item).select_for_update().filter(pk=item.pk).values_list("pk").first()
-        record(item, "commented", by, text, item.state)
+        # Locked first: the row of the history would lock the item for reading, and a step after it could deadlock.
+        current = _locked(item)
+        record(current, "commented", by, text, current.state)
 
 
 def system_change(item: WorkItem, step: str, *, error: str = "", **values: Any) -> None:
-    """Take a step that no user takes. ``error``: the text of a failure."""
+    """Take a step as the program, without a check of state or permissions. ``error``: the text of a failure."""
     if error:
         values["error"] = error[:ERROR_MAX]
     _change(item, step, None, "", {"error": values["error"]} if error else None, **values)
@@ -235,7 +227,7 @@ def bulk(items: Iterable[WorkItem], verb: str, **arguments: Any) -> dict[int, st
             getattr(item, verb)(**arguments)
         except (MQueueError, ValueError) as problem:
             refused[item.pk] = str(problem)
-        except DatabaseError as problem:
+        except Error as problem:
             if not is_retriable(problem):
                 raise
             refused[item.pk] = f"item {item.pk} is locked by another step: try again"
@@ -279,15 +271,16 @@ def _check(item: WorkItem, verb: str, by: Any) -> None:
         if item.state == ASSIGNED and item.assignee is not None:
             owner = f" to {item.assignee.get_username()}"
         raise TransitionNotAllowed(
-            f"item {item.pk} is {item.state}{owner}: {verb} is allowed in {allowed}; allowed now: {_now(item, by)}"
+            f"item {item.pk} is {item.state}{owner}: {verb} is allowed in {allowed}; allowed now:"
+            f" {_allowed_now(item, by)}"
         )
     if by is not None and (reason := refusal(item, verb, by)):
         raise TransitionNotAllowed(
-            f"{by.get_username()} may not {verb} item {item.pk}: {reason}; allowed now: {_now(item, by)}"
+            f"{by.get_username()} may not {verb} item {item.pk}: {reason}; allowed now: {_allowed_now(item, by)}"
         )
 
 
-def _now(item: WorkItem, by: Any) -> str:
+def _allowed_now(item: WorkItem, by: Any) -> str:
     """Return the verbs that are allowed now, for a text."""
     if by is not None:
         return ", ".join(verbs_for(item, by)) or "no step"
@@ -295,7 +288,13 @@ def _now(item: WorkItem, by: Any) -> str:
     return ", ".join(verb for verb in states.VERBS if states.is_allowed(declared, verb, item.state))
 
 
-def _finish(item: WorkItem, by: Any, result: Any, comment: str, *, is_automated: bool) -> None:
+def finish(item: WorkItem, by: Any, result: Any, comment: str, *, is_automated: bool = False) -> None:
+    """Finish an item. The compare-and-set comes before ``work``, so only one of two callers runs ``work``.
+
+    ``is_automated``: the handler does this, which needs no permission.
+    """
+    if not is_automated:
+        _check(item, FINISH, by)
     check_json("result", result)
     end = moment(now_ms(item.using))
     seconds = round((end - item.created_at).total_seconds(), 3)
@@ -352,13 +351,21 @@ def _compare_and_set(item: WorkItem, **values: Any) -> None:
         same = _rows(item).filter(pk=item.pk, version=item.version)
         if same.update(version=item.version + 1, **values):
             return
-        # A locking read returns the newest state, also at REPEATABLE READ.
-        now = _rows(item).select_for_update().filter(pk=item.pk).first()
-    if now is None:
-        raise ItemChanged(f"item {item.pk} was deleted")
-    assignee = now.assignee if now.state == ASSIGNED else None
+    current = _locked(item)
+    assignee = current.assignee if current.state == ASSIGNED else None
     owner = f" to {assignee.get_username()}" if assignee is not None else ""
-    raise ItemChanged(f"item {item.pk} was changed meanwhile: it is {now.state}{owner}; nothing was changed")
+    raise ItemChanged(
+        f"item {item.pk} was changed meanwhile: it is {current.state}{owner}; nothing was changed"
+    )
+
+
+def _locked(item: WorkItem) -> WorkItem:
+    """Lock the item's row, and return its newest state, also at REPEATABLE READ."""
+    with latest_rows(connections[item.using]):
+        found = _rows(item).select_for_update().filter(pk=item.pk).first()
+    if found is None:
+        raise ItemChanged(f"item {item.pk} was deleted")
+    return found
 
 
 def _rows(item: WorkItem) -> models.QuerySet[WorkItem]:

@@ -65,7 +65,7 @@ STEP_TEXTS: dict[str, Text] = {
 
 
 def state_text(state: str) -> Text:
-    """Return the text of a state; the name of one that the worklist declares, with blanks."""
+    """Return the label of a state. For a declared state, this is its name with spaces."""
     return states.STATE_TEXTS.get(state) or state.replace("_", " ")
 
 

@@ -120,7 +120,3 @@ FORMS: dict[str, type[StepForm]] = {
     states.MOVE: MoveForm,
     states.COMMENT: CommentForm,
 }
-
-
-def form_of(verb: str) -> type[StepForm]:
-    return FORMS.get(verb, StepForm)

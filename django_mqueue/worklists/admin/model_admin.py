@@ -11,25 +11,26 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import transaction
 from django.db.models import BigIntegerField, QuerySet
 from django.db.models.expressions import RawSQL
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...admin.base.display import moment
+from ...admin.base.forms import parse_offset
 from ...admin.base.tables import LIMIT, BoundedPaginator, Found, PagedChangeList
 from ...admin.messages.masking import sees_all
 from ...store.connection.dialect import NOW_MS
 from .. import states
 from ..figures import overdue
 from ..models import WorkAttribute, WorkItem
-from ..registry import worklist_of
 from ..rights import ALL_MAY, has, visible
 from ..searching import first_due
 from . import display
 from .filters import OVERDUE, ViewFilter, WorklistFilter
-from .pages import ITEMS_MAX, FiguresPage, ItemPage, StepPage, counted, get_item
+from .pages import ITEMS_MAX, FiguresPage, ItemPage, StepPage, counted
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[WorkItem]
@@ -37,19 +38,6 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 FOUND_MAX = 500
-IN_BULK = (
-    states.TAKE,
-    states.ASSIGN,
-    states.UNASSIGN,
-    states.FINISH,
-    states.DELAY,
-    states.MOVE,
-    states.HAND_BACK,
-    states.AUTOMATE,
-    states.SET_DUE,
-    states.CANCEL,
-    states.COMMENT,
-)
 
 
 def _action(verb: str) -> Callable[..., HttpResponse | None]:
@@ -79,7 +67,7 @@ class WorkItemAdmin(ModelAdmin):
 
     list_display = ("title", "shown_state", "kind", "shown_assignee", "shown_due", "shown_created")
     list_filter = (WorklistFilter, ViewFilter)
-    actions = [_action(verb) for verb in IN_BULK]
+    actions = [_action(verb) for verb in states.VERBS]
     search_fields = ("pk",)
     search_help_text = gettext_lazy(
         "The number of an item, the id of its message or its linked object, or the value of an attribute"
@@ -236,7 +224,11 @@ class WorkItemAdmin(ModelAdmin):
         ]
 
     def item_of(self, request: HttpRequest, object_id: str) -> WorkItem:
-        return get_item(self.get_queryset(request).defer(None), object_id)
+        """Return the item of a URL. Raises ``Http404`` if there is none that the user may see."""
+        found: WorkItem = get_object_or_404(
+            self.get_queryset(request).defer(None), pk=parse_offset(object_id)
+        )
+        return found
 
     def item_url(self, item: WorkItem) -> str:
         return reverse(
@@ -245,13 +237,7 @@ class WorkItemAdmin(ModelAdmin):
 
     def list_url(self, worklist: str) -> str:
         url = reverse("admin:mqueue_worklists_workitem_changelist", current_app=self.admin_site.name)
-        return f"{url}?{_query(worklist=worklist_of(worklist).name)}"
+        return f"{url}?worklist={worklist}"
 
     def step_url(self, verb: str) -> str:
         return reverse("admin:mqueue_worklists_step", args=(verb,), current_app=self.admin_site.name)
-
-
-def _query(**given: str) -> str:
-    query = QueryDict(mutable=True)
-    query.update(given)
-    return query.urlencode()

@@ -8,13 +8,13 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.generic import TemplateView
 
 from ...admin.base.display import Text, duration, printable
+from ...admin.base.forms import parse_offset
 from ...admin.messages import payloads
 from ...admin.messages.masking import sees_all
 from ...browse.masking import masked
@@ -26,13 +26,13 @@ from ..rights import has, verbs_for
 from ..states import WorklistError
 from ..steps import bulk
 from . import display
-from .forms import StepForm, form_of
+from .forms import FORMS, StepForm
 
 if TYPE_CHECKING:
     from .model_admin import WorkItemAdmin
 
 ITEMS_MAX = 500
-"""Maximum number of items that one step changes. The list has no more on its pages."""
+"""Maximum number of items that one step changes. All pages of the list together have at most as many."""
 ONE_CLICK = (states.TAKE, states.HAND_BACK, states.UNASSIGN, states.AUTOMATE)
 """Verbs that need no input: their buttons take the step at once."""
 
@@ -126,7 +126,7 @@ class ItemPage(WorklistView):
 
 
 def _message(item: WorkItem) -> Inspected:
-    """Return the message of an item, as the mask of its topic gets it."""
+    """Return the message of an item in the form that a mask takes."""
     errors = (FailedAttempt(item.created_at, 0, "", item.error),) if item.error else ()
     return Inspected(
         offset=item.message_offset, id=item.message_id, topic=item.rules.options.source, key=item.message_key or None,
@@ -136,7 +136,7 @@ def _message(item: WorkItem) -> Inspected:
 
 
 def _shown_attributes(item: WorkItem, message: Inspected, sees_message: bool) -> list[tuple[str, str]]:
-    """Return names and values. Those that the masked payload does not have as they are, are masked, too."""
+    """Return names and values. A value is masked if the masked payload has another value for the name."""
     payload = message.payload if isinstance(message.payload, dict) else {}
     return [
         (one.name, one.value if sees_message or str(payload.get(one.name)) == one.value else _("masked"))
@@ -147,7 +147,7 @@ def _shown_attributes(item: WorkItem, message: Inspected, sees_message: bool) ->
 class StepPage(WorklistView):
     """Take a step with one item, or with several. A GET asks for input, and changes nothing.
 
-    Each parameter ``item`` is a number and a version: ``17-3``. So no step is based on a page that is out of date.
+    Each parameter ``item`` is a number and a version: ``17-3``. A step from a page that is out of date is refused.
     """
 
     template_name = "admin/mqueue_worklists/workitem/step.html"
@@ -163,9 +163,8 @@ class StepPage(WorklistView):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         given = request.POST if request.method == "POST" else request.GET
         pairs = [one.partition("-") for one in given.getlist("item")][:ITEMS_MAX]
-        versions = {
-            int(pk): int(version) for pk, _dash, version in pairs if pk.isdecimal() and version.isdecimal()
-        }
+        numbers = [(parse_offset(pk), parse_offset(version)) for pk, _dash, version in pairs]
+        versions = {pk: version for pk, version in numbers if pk is not None and version is not None}
         self.items = list(self.model_admin.get_queryset(request).filter(pk__in=versions).order_by("pk"))
         for item in self.items:
             item.version = versions[item.pk]
@@ -178,7 +177,7 @@ class StepPage(WorklistView):
         return self.items[0].rules
 
     def form(self, data: Any = None) -> StepForm:
-        return form_of(self.verb)(data, self.worklist, self.items)
+        return FORMS.get(self.verb, StepForm)(data, self.worklist, self.items)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         kwargs.setdefault("form", self.form())
@@ -251,11 +250,3 @@ class FiguresPage(WorklistView):
 def counted(count: int) -> str:
     """Return a count, with a plus sign if there may be more."""
     return f"{count:,}" if count < figures.COUNTED else f"{count:,}+"
-
-
-def get_item(queryset: Any, object_id: str) -> WorkItem:
-    """Return the item of a URL. Raises ``Http404`` if there is none that the user may see."""
-    if not object_id.isdecimal():
-        raise Http404
-    found: WorkItem = get_object_or_404(queryset, pk=object_id)
-    return found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import transaction
 
-from django_mqueue import Reject, Subscription, redrive, reschedule, reset
+from django_mqueue import Reject, Retry, RetryOn, Subscription, redrive, reschedule, reset
+from django_mqueue.models import Message
 from django_mqueue.testing import drain, published
 from django_mqueue.worklists import ItemChanged, WorkItem, Worklist, automation
 from tests.support.shop.models import Sale
@@ -47,6 +49,35 @@ def test_after_the_last_attempt_people_get_the_item(declare: Declare) -> None:
     item.take(by=ann)
     item.finish(by=ann)
     assert (newest().is_automated, newest().error, refunded()) == (False, "", [10])
+
+
+@pytest.mark.parametrize(
+    ("retry", "error", "shown"),
+    [
+        (None, RuntimeError("closed"), "RuntimeError: closed"),
+        (RetryOn(OSError), RuntimeError("closed"), "RuntimeError: closed"),
+        (None, Retry("closed"), "closed"),
+    ],
+)
+def test_if_the_retry_policy_ends_the_attempts_people_get_the_item_with_the_error(
+    declare: Declare, retry: Any, error: Exception, shown: str
+) -> None:
+    declare(retry=retry, max_attempts=3)
+    fails.append(error)
+    item = an_item(10)
+    assert (item.state, item.error, len(calls)) == ("unassigned", shown, 1)
+    assert not Message.objects.filter(topic="worklist.refunds_dlq").exists()
+
+
+def test_a_retry_policy_that_fails_does_not_end_the_attempts(declare: Declare) -> None:
+    def broken(attempt: int, error: BaseException) -> float:
+        raise LookupError
+
+    declare(retry=broken, max_attempts=3)
+    fails.append(RuntimeError("busy"))
+    request(10)
+    drain(until=timedelta(minutes=1))
+    assert (newest().state, len(calls)) == ("finished", 2)
 
 
 def test_reject_gives_the_item_to_people_at_once(refunds: type[Worklist]) -> None:

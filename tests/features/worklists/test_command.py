@@ -6,10 +6,12 @@ import json
 from datetime import timedelta
 from io import StringIO
 from typing import Any
+from unittest import mock
 from unittest.mock import Mock
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 from django.utils import timezone
 
 from django_mqueue import Topic
@@ -106,7 +108,10 @@ def test_overdue_items_set_the_exit_code(declare: Declare) -> None:
         (["list", "refund"], "no worklist 'refund' is declared"),
         (["list", "--user", "nobody"], "there is no user 'nobody'"),
         (["take", "404", "--by", "ann"], "there is no item 404"),
-        (["delay", "404", "--until", "soon"], "Invalid isoformat string: 'soon'"),
+        (
+            ["delay", "404", "--until", "soon"],
+            "--until must be an ISO 8601 time such as 2026-03-01T08:00, not 'soon'",
+        ),
         (["show", "404"], "there is no item 404"),
     ],
 )
@@ -114,6 +119,31 @@ def test_errors(refunds: type[Worklist], arguments: list[str], error: str) -> No
     user("ann", "take")
     with pytest.raises(CommandError, match=error):
         mqueue(*arguments)
+
+
+def test_a_limit_is_at_least_one(refunds: type[Worklist]) -> None:
+    with pytest.raises(CommandError, match="--limit: must be a whole number of at least 1, not '-1'"):
+        mqueue("list", "refunds", "--limit=-1")
+
+
+def test_a_database_error_keeps_the_refusals(refunds: type[Worklist]) -> None:
+    """The second item's step fails with a database error."""
+    first, second = an_item(), an_item()
+    first.cancel()
+
+    def cancel(self: WorkItem, *args: Any, **kwargs: Any) -> None:
+        if self.pk == second.pk:
+            raise OperationalError(2013, "Lost connection")
+        cancelled(self, *args, **kwargs)
+
+    cancelled = WorkItem.cancel
+    with (
+        mock.patch.object(WorkItem, "cancel", cancel),
+        pytest.raises(
+            CommandError, match=rf"item {first.pk} is cancelled.*\ndatabase error: .*Lost connection"
+        ),
+    ):
+        mqueue("cancel", first.pk, second.pk)
 
 
 def test_a_limit_above_the_count_counts_as_the_count(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 
 from django_mqueue.worklists import WorkItem, Worklist, WorklistError, find
 from django_mqueue.worklists.figures import finished
 from tests.support.shop.models import Sale
 
 from .conftest import Declare
-from .lists import an_item, request, team, user
+from .lists import an_item, newest, request, team, user
 
 pytestmark = pytest.mark.django_db
 
@@ -80,3 +82,16 @@ def test_the_share_of_handlers_and_the_time_to_finish_by_week_and_kind(refunds: 
     assert round(row.share, 2) == 0.67
     assert timedelta(minutes=59) < row.mean < timedelta(minutes=62)
     assert row.week.weekday() == 0
+
+
+def test_overdue_items_are_open(refunds: type[Worklist]) -> None:
+    with pytest.raises(ValueError, match="leave out open=False"):
+        find("refunds", open=False, overdue=True)
+
+
+def test_a_fixture_of_items_can_be_loaded(refunds: type[Worklist], tmp_path: Path) -> None:
+    item, fixture = an_item(), tmp_path / "items.json"
+    call_command("dumpdata", "mqueue_worklists.workitem", output=str(fixture), verbosity=0)
+    WorkItem.objects.all().delete()
+    call_command("loaddata", str(fixture), verbosity=0)
+    assert newest().created_at == item.created_at

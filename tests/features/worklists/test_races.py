@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_mqueue.protocol.consumer_state import Options
 from django_mqueue.protocol.events import EventQueue
@@ -19,7 +19,7 @@ from django_mqueue.testing import drain
 from django_mqueue.worklists import ItemChanged, WorkItem, Worklist, automation
 from tests.protocol.interleavings.sides import waits
 from tests.protocol.interleavings.steps import COMMIT, Stopped
-from tests.support.transactions import HeldTransaction
+from tests.support.transactions import Background, HeldTransaction
 
 from .lists import SOURCE, an_item, calls, newest, published_step, refunded, request, steps_of, user
 
@@ -99,6 +99,22 @@ def test_a_comment_conflicts_with_no_step(refunds: type[Worklist]) -> None:
     with Stopped(partial(item.take, by=user("ann", "take")), COMMIT) as step:
         waits(step, partial(seen.comment, "hello"))
     assert sorted(steps_of(item)) == ["commented", "created", "taken"]
+
+
+def test_a_comment_in_a_snapshot_that_is_out_of_date(refunds: type[Worklist]) -> None:
+    """The caller's transaction at REPEATABLE READ has read the item before another step changed it."""
+    item = an_item()
+
+    def work() -> None:
+        connection.isolation_level = "repeatable read"  # type: ignore[attr-defined]
+        assert newest().state == "unassigned"
+        with Background(lambda: newest().cancel()) as other:
+            other.result()
+        item.comment("seen")
+
+    with HeldTransaction(work, isolation="repeatable read") as held:
+        held.commit()
+    assert steps_of(item) == ["created", "cancelled", "commented"]
 
 
 def test_the_end_of_a_last_attempt_waits_for_no_locked_item(refunds: type[Worklist]) -> None:

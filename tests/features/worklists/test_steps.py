@@ -10,9 +10,10 @@ from django.test import override_settings
 
 from django_mqueue.testing import drain, published
 from django_mqueue.worklists import ItemChanged, State, TransitionNotAllowed, WorkItem, Worklist, bulk
+from tests.support.shop.models import Clerk
 
 from .conftest import Declare
-from .lists import an_item, fails, refunded, steps_of, team, user
+from .lists import an_item, fails, newest, refunded, steps_of, team, user
 
 pytestmark = pytest.mark.django_db
 
@@ -415,12 +416,27 @@ class TestOther:
         other.take(by=user("ann", "take"))
         assert steps_of(item) == ["created", "commented", "taken"]
 
+    def test_a_comment_has_the_state_of_the_item_now(self, refunds: type[Worklist]) -> None:
+        item = an_item()
+        newest().cancel()
+        item.comment("too late")
+        assert [(one.before, one.after) for one in item.history][-1] == ("cancelled", "cancelled")
+        assert published("worklist.refunds")[-1].payload["after"] == "cancelled"
+
     def test_a_long_comment_is_refused(self, refunds: type[Worklist]) -> None:
         item = an_item()
         with pytest.raises(ValueError, match="comment may have at most 4,000 characters, not 4,001"):
             item.cancel(comment="x" * 4001)
         assert again(item).state == "unassigned"
         assert item.state == "unassigned"
+
+    def test_the_items_of_a_user_who_is_deleted_by_a_proxy_are_unassigned(
+        self, refunds: type[Worklist]
+    ) -> None:
+        item = an_item()
+        item.take(by=user("ann", "take"))
+        Clerk.objects.get(username="ann").delete()
+        assert (newest().state, newest().assignee) == ("unassigned", None)
 
     def test_the_history_outlives_a_user(self, refunds: type[Worklist]) -> None:
         ann, item = user("ann", "take"), an_item()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.auth.models import User
 from django.db import models
 
 
@@ -41,3 +42,10 @@ class Sale(models.Model):
 
     def __str__(self) -> str:
         return str(self.number)
+
+
+class Clerk(User):
+    """A proxy of the project's users."""
+
+    class Meta:
+        proxy = True
