@@ -182,7 +182,9 @@ def problems() -> list[str]:
     configured = getattr(settings, "MQUEUE", {})
     if not isinstance(configured, Mapping):
         return ["MQUEUE must be a dictionary"]
-    found = _section_problems("MQUEUE", {k: v for k, v in configured.items() if k != "TOPICS"}, list(OPTIONS))
+    found = _section_problems(
+        "MQUEUE", {k: v for k, v in configured.items() if k != "TOPICS"}, [*OPTIONS, "TOPICS"]
+    )
     topics = configured.get("TOPICS", {})
     if not isinstance(topics, Mapping):
         return [*found, WRONG_TOPICS]

@@ -1,7 +1,7 @@
 """The backend of Django's Tasks: each job is a message of the topic ``tasks.<queue>``, for the group ``tasks``.
 
 ``backend`` enqueues jobs and finds their results, ``running`` runs them in a worker, ``queues`` registers a handler for
-each queue, and ``options`` holds the settings of a backend and of a task. It imports all lower layers.
+each queue, and ``options`` holds the settings of a backend and of a task. This package imports all lower layers.
 """
 
 from .backend import MQueueBackend

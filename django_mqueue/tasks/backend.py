@@ -236,10 +236,12 @@ class MQueueBackend(BaseTaskBackend):
     def _conflicting(self, id: JobId, within_ms: int) -> TaskResult[Any] | None:
         """Return the result of a job that has not ended, or that was enqueued within these milliseconds."""
         with outside_snapshot(self.using) as now:
-            row = row_of(now, id) or row_of(self.using, id)
-            if row is None:
+            # Only the caller's connection sees what its own transaction did to the job, such as a cancel.
+            rows = [row for using in dict.fromkeys((now, self.using)) if (row := row_of(using, id))]
+            if not rows:
                 return None
-            if is_unfinished(row) or (within_ms and now_ms(now) < row["created_at"] + within_ms):
+            row = rows[0]
+            if all(map(is_unfinished, rows)) or (within_ms and now_ms(now) < row["created_at"] + within_ms):
                 return result_of(id, str(backend_of(row)), row)  # Another backend may have the same queue.
         return None
 
@@ -257,7 +259,8 @@ class MQueueBackend(BaseTaskBackend):
         """Cancel a job that waits for a worker or a retry. Return True if cancelled.
 
         False: a worker has claimed it, it has ended, or another transaction has locked it. A job with ``run_after`` is
-        deleted; any other ends as FAILED. In a transaction, workers claim no job of the queue until it ends. Raises
+        deleted; any other ends as FAILED. In a transaction, workers claim no job of the queue until that
+        transaction ends. Raises
         ``TaskResultDoesNotExist`` as ``get_result`` does.
         """
         job = job_of(self.using, result_id)
@@ -277,7 +280,7 @@ class MQueueBackend(BaseTaskBackend):
         """Cancel a job that waits, or ask a running one to stop. Return False if it has ended.
 
         A task with ``takes_context`` sees that by ``context.is_stopping()``; others run to their end. Commit soon: the
-        job cannot end before. Raises ``TaskResultDoesNotExist`` as ``get_result`` does.
+        job cannot end before that commit. Raises ``TaskResultDoesNotExist`` as ``get_result`` does.
         """
         for _ in range(STOP_TRIES):
             if self.cancel(result_id):

@@ -90,11 +90,11 @@ class Notes:
 
     @contextmanager
     def _connection(self) -> Iterator[str]:
-        """Yield a connection outside the job's transaction: others see what it writes, and no row stays locked."""
+        """Yield an alias outside the job's transaction. Its writes are committed at once, and no row stays locked."""
         context = self.delivery.status.acknowledger.context
         if session.in_transaction(context.using) and not context.options.eager:
-            with second_connection(context.using) as beside:
-                yield beside
+            with second_connection(context.using) as alias:
+                yield alias
         else:
             yield context.using
 
@@ -132,7 +132,7 @@ class JobContext(TaskContext):
         await sync_to_async(self.progress)(done, total, text)
 
     def is_stopping(self) -> bool:
-        """Return whether ``stop`` was called for this job. It looks once a second.
+        """Return whether ``stop`` was called for this job. It reads the database once a second at most.
 
         A job that is asked to stop cleans up, and then returns or raises ``JobStopped``.
         """

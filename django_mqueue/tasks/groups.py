@@ -55,8 +55,8 @@ def enqueue_group(calls: Iterable[Call], then: Call) -> tuple[JobGroup, TaskResu
 
     ``calls``: for each job its task, its positional arguments (a list or tuple) and its keyword arguments (a mapping).
     ``then``: the same for the last job, which also starts if some of the others have failed. With ``takes_context`` it
-    finds their results by ``context.group``. It starts up to five seconds after their end; after a short group, up to
-    0.2 seconds. Returns the group, and the result of the last job.
+    finds their results by ``context.group``. It starts up to five seconds after their end; in the group's first two
+    seconds, up to 0.2 seconds. Returns the group, and the result of the last job.
 
     Raises what ``enqueue_all`` raises, ``ValueError`` if the task of ``then`` is unique, and ``TypeError`` if
     the tasks have several backends.

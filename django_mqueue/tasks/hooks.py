@@ -55,7 +55,7 @@ def _enqueue(path: str, job: str, event: str) -> None:
         id = backend.new_id(task, [job], {}, unique)
         message = backend.new_message(id, task, [job], {})
     except Exception as error:  # For example from the function for the key of a limit.
-        logger.error("hook %s not enqueued: job %s: %s: %s", path, job, type(error).__name__, error)
+        logger.error("hook not enqueued: job %s: %s: hook %s: %s", job, type(error).__name__, path, error)
         return
     if publish_once(id.topic, message, id.partition, backend.using).created:
         task_enqueued.send_robust(type(backend), task_result=new_result(task, id, [job], {}))

@@ -1,7 +1,8 @@
 """Limits of jobs: at most some jobs with the same key run at the same time.
 
-A limit of three has three partitions, of which one job at a time is in flight. A worker needs the lease of a partition
-to run a job of it, so the leases are the permits: those of a dead worker become free as all its leases do.
+A limit of three has three partitions. Each partition has at most one job in flight. A worker needs the lease of a
+partition to run one of its jobs, so the leases are the permits. The leases of a dead worker expire, as all leases do,
+and other workers take them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ RUNNING_MAX = 1000
 class Limit:
     """The option ``limit`` of a task: at most ``running`` jobs with the same key run at the same time.
 
-    ``every``: seconds or a ``timedelta`` between the end of a job and the start of the next one in its place. So at
-    most ``running`` jobs start in each such time. None: no pause.
+    ``every``: seconds or a ``timedelta`` between the end of a job and the start of the next one in its place. At
+    most ``running`` jobs then start in each period of this length. None: no pause.
 
     ``key``: a string, which several tasks may share, or a function that returns one. The function is called with the
     job's arguments. None: all jobs of the task have the same key.

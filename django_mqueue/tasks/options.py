@@ -58,7 +58,8 @@ class JobOptions:
     def __post_init__(self) -> None:
         if self.unique is not None and self.limit is not None:
             raise ValueError(
-                "unique and limit exclude each other: of a unique job, one at a time runs anyway. Leave out one of them"
+                "unique and limit exclude each other: at most one job of a unique key runs at a time. Leave out one of"
+                " them"
             )
 
     @cached_property
@@ -124,7 +125,7 @@ def job_options(
     - ``retry_on``: retry only after exceptions of these types.
     - ``timeout``: seconds or a ``timedelta`` after which an attempt fails, as with ``max_runtime`` of a handler.
     - ``expires``: seconds or a ``timedelta`` after which a job that has not started fails with ``JobExpired``.
-    - ``unique``: of the jobs with the same key, one waits or runs at a time.
+    - ``unique``: only one of the jobs with the same key waits or runs at a time.
     - ``atomic``: the job's writes to the queue's database, the jobs that it enqueues and its end are one commit.
     - ``on_success``, ``on_failure``, ``on_retry``: a task, or its import path. It is enqueued with the job's id in the
       commit that stores the success, the last failure, or the retry after an exception.

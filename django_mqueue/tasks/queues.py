@@ -51,10 +51,10 @@ def register_queues() -> dict[str, str]:
 
 
 def selected(names: Iterable[str], known: dict[str, str]) -> list[str]:
-    """Return the handlers of queues, as ``TOPIC:GROUP``. No ``names``: of all queues.
+    """Return ``TOPIC:GROUP`` for each named queue; without ``names``, for each queue.
 
-    A name may end in ``=`` and the weight of the queue's handler. Raises ``HandlerError`` for an unknown queue, and if
-    none exists.
+    A name may end in ``=`` and a weight. This function then registers the queue's handler again with this weight.
+    Raises ``HandlerError`` for an invalid weight, for an unknown queue, and if there is no queue.
     """
     wanted = []
     for given in list(names) or sorted(known):

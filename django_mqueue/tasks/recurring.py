@@ -19,11 +19,12 @@ from ..messages import Message, OutgoingMessage
 from ..policy.durations import moment
 from ..service.publish import publish_once
 from ..store.connection import session
+from ..store.queries import job_rows
 from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
 from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
-from .job_ids import JobId
+from .job_ids import GROUP, JobId
 from .options import Recurring
 from .results import has_not_ended, new_result
 
@@ -118,7 +119,7 @@ class RecurringJob:
             return True
         is_first = message.attempt == 1  # A firing that has begun is retried whatever happened since.
         if self.is_paused:
-            return not is_first or self._skipped(message, "it is paused")
+            return not is_first or self._is_copy(message) or self._skipped(message, "it is paused")
         options = self.options
         is_running = is_first and options.overlap != "allow" and has_not_ended(self._using, previous)
         skips = is_running and options.overlap == "skip"
@@ -131,13 +132,19 @@ class RecurringJob:
         # A firing may wait past the due time of the next one, which then waits for it.
         last = latest if latest != message.id and has_not_ended(self._using, latest) else message.id
         self._enqueue(following, str(previous) if skips else last)
-        if options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now:
+        is_late = options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now
+        # The next firing waits for the end of this one, and so for the end of the previous one.
+        if is_late and not is_running and not self._is_copy(message):
             return self._skipped(message, "it is late, and the next one is due")
         if skips:
             return self._skipped(message, f"{previous} has not ended")
         if is_running:
             raise Postpone(WAIT)
         return True
+
+    def _is_copy(self, message: Message) -> bool:
+        """Return whether an operator has sent the firing again. It then runs, whatever its due time was."""
+        return job_rows.newest_copy(self._using, GROUP, message.topic, message.id) is not None
 
     def _skipped(self, message: Message, reason: str) -> bool:
         logger.info("recurring job skipped: %s: %s", message.id, reason)
@@ -188,7 +195,7 @@ def enqueue_firings(backend: MQueueBackend, queue: str) -> None:
         except DatabaseError:
             raise
         except Exception as error:  # For example from the function for the key of a limit.
-            logger.error("recurring job %s does not run: %s", job.name, error)
+            logger.error("recurring job not enqueued: %s: %s", job.name, error)
 
 
 def _due(message: Message) -> datetime | None:

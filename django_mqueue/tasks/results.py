@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -37,15 +36,10 @@ class UnknownTask(Exception):
     """This process has no task with the job's name. An older version of the code may run here."""
 
 
-@cache
-def _imported(path: str) -> Any:
-    return import_string(path)
-
-
 def plain_task(path: str) -> Task[..., Any]:
     """Return the task at an import path. Raises ``UnknownTask`` if there is none, or if its module is broken."""
     try:
-        found = _imported(path)
+        found = import_string(path)
     except BaseException as error:  # The module may raise anything, also SystemExit.
         raise UnknownTask(f"task {path!r} cannot be imported: {error}") from error
     if not isinstance(found, Task):
@@ -111,7 +105,7 @@ def backend_of(row: Row) -> str | None:
 
 
 def result_of(id: JobId, alias: str, row: Row) -> TaskResult[Any]:
-    """Return the result of a job from its row. ``alias``: the backend that is asked.
+    """Return the result of a job from its row. ``alias``: the alias of the backend that the caller asks.
 
     Raises ``TaskResultDoesNotExist`` for a job of another backend, and ``UnknownTask`` if this process does not have
     its task.
@@ -223,7 +217,7 @@ def _workers(attempts: int, errors: Sequence[Mapping[str, Any]], row: Row) -> li
 
 
 def _error(text: str) -> TaskError:
-    """Return a stored error: the exception's own line, an empty line, and the traceback."""
+    """Return a ``TaskError``. ``text``: the exception's own line, an empty line, and the traceback."""
     name, (_, _, trace) = error_name(text), text.partition("\n\n")
     path = name if "." in name else f"builtins.{name}"
     return TaskError(

@@ -69,15 +69,18 @@ def run_job(delivery: Delivery) -> Awaitable[None] | None:
         return None
     unique = options.unique
     if unique is not None and unique.on_conflict == "replace" and is_replaced(backend.using, delivery.id):
-        logger.info("job %s does not run: a newer one replaces it", delivery.id)
+        logger.info("job skipped, because a newer job replaces it: %s", delivery.id)
         return None
     notes = Notes(delivery)
     wait_for_others(delivery, notes, moment(state.clock.now()))
     if delivery.status.failures >= options.max_attempts:
         raise Exhausted(WORKER_DIED)
     if options.expires is not None and delivery.attempt == 1:
-        age = moment(state.clock.now()) - delivery.published_at
-        if age > timedelta(seconds=options.expires):
+        since = delivery.published_at
+        if (job := job_of(backend.using, delivery.id)) is not None:
+            # A scheduled job that no worker promoted in time was published later than it was due.
+            since = min(since, moment(max(job[1]["created_at"], job[1]["available_at"])))
+        if moment(state.clock.now()) - since > timedelta(seconds=options.expires):
             raise JobExpired(options.expires)
     on_success(options, delivery)
     task_started.send_robust(type(backend), task_result=result)
@@ -99,7 +102,10 @@ async def _await(
 
 
 def _keep(backend: MQueueBackend, delivery: Delivery, result: TaskResult[Any], value: Any) -> None:
-    """Leave the return value for the ack. Raises ``TypeError`` or ``ValueError`` if it cannot be stored."""
+    """Mark the result as successful, and give the return value to the delivery, whose ack stores it.
+
+    Raises ``TypeError`` or ``ValueError`` if the return value cannot be stored.
+    """
     returned = normalize_json(value)
     if returned is not None:
         encoded = json.dumps(returned, ensure_ascii=False, separators=(",", ":")).encode()

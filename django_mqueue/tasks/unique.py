@@ -1,7 +1,7 @@
 """Unique jobs: of several jobs with the same key, one waits or runs at a time.
 
 The id of a unique job is its key with a number that counts up. The unique index of ids therefore lets one transaction
-enqueue the next job of a key, and others wait for its end.
+enqueue the next job of a key. Other transactions wait until that transaction ends.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ COMPARED = ("key", "id", "kind", "headers", "group", "priority")
 def published(topic: str | None = None, *, using: str | None = None) -> list[Message]:
     """Return the messages of a topic in the log (None: of all topics), by offset.
 
-    Dead letters are messages of ``<topic>_dlq``, and scheduled messages of ``<topic>_scheduled``. ``group`` is the only
-    group that a message was published for; '' for all.
+    Dead letters are messages of ``<topic>_dlq``, and scheduled messages of ``<topic>_scheduled``. The field
+    ``group`` is the only group that a message was published for; '' for all groups.
     """
     rows = Row.objects.using(conf.database(using)).order_by("offset")
     return [_message(row) for row in (rows if topic is None else rows.filter(topic=topic))]
@@ -129,9 +129,11 @@ def make_message(payload: Any = None, *, topic: str = "topic", **fields: Any) ->
 
 
 def _all(topic: str, using: str | None) -> list[Message | ScheduledMessage]:
-    """Return the messages in the log, and then the scheduled ones. Dead letters are never scheduled."""
-    has_dead_letters = topic.endswith(tuple(conf.dead_letter_suffixes()))
-    return [*published(topic, using=using), *(() if has_dead_letters else scheduled(topic, using=using))]
+    """Return the messages in the log, and then the scheduled ones. Derived topics have none that are scheduled."""
+    return [
+        *published(topic, using=using),
+        *(() if conf.is_derived(topic) else scheduled(topic, using=using)),
+    ]
 
 
 def _check_backend(task: Task[..., Any]) -> None:

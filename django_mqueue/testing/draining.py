@@ -38,8 +38,6 @@ from ..workers.registry import Handler, autodiscover, handlers
 logger = logging.getLogger("django_mqueue")
 
 AT_ONCE = 1000
-FIRST = (-(1 << 62), 0)
-"""A due time and an offset before those of all scheduled messages."""
 IDLE_ROUNDS = 3
 """Rounds without a delivery after which ``drain`` ends. A round may find partitions for the next round."""
 
@@ -84,13 +82,13 @@ def drain(
         while True:
             more, free_at = _drain(found, alias)
             handled += more
-            due = min((at for at in (_next_due(found, alias), free_at) if at is not None), default=None)
-            # Due, but not delivered: its group is paused.
-            if due is None or due > end or (due <= now and not more):
+            # What is due by now and was not delivered waits for something else, such as a paused group.
+            times = (_next_due(found, alias, now), free_at)
+            due = min((at for at in times if at is not None and at > now), default=None)
+            if due is None or due > end:
                 return handled
-            if due > now:
-                now = due
-                move(now)
+            now = due
+            move(now)
 
 
 def _drain(chosen: Sequence[Handler], using: str) -> tuple[list[Message], int | None]:
@@ -102,13 +100,16 @@ def _drain(chosen: Sequence[Handler], using: str) -> tuple[list[Message], int | 
         run.stop()
 
 
-def _next_due(chosen: Sequence[Handler], using: str) -> int | None:
-    """Return when the next scheduled message or retry is due, in epoch milliseconds. None: there is none."""
-    found = []
+def _next_due(chosen: Sequence[Handler], using: str, now: int) -> int | None:
+    """Return when the next scheduled message or retry after ``now`` is due. None: there is none.
+
+    Times are in epoch milliseconds.
+    """
+    found, after = [], (now, 1 << 62)
     for handler in chosen:
-        found += [int(row["available_at"]) for row in schedule.page(using, handler.topic, FIRST, None, 1)]
+        found += [int(row["available_at"]) for row in schedule.page(using, handler.topic, after, None, 1)]
         waiting = DeliveryState.objects.using(using).filter(
-            consumer_group=handler.group, topic=handler.topic, acked=False
+            consumer_group=handler.group, topic=handler.topic, acked=False, invisible_until__gt=now
         )
         found += [due for (due,) in waiting.order_by("invisible_until").values_list("invisible_until")[:1]]
     return min(found, default=None)
@@ -189,7 +190,7 @@ class _Drain:
     @property
     def free_at(self) -> int | None:
         partitions = [p for one in self.handlers for p in one.context.partitions.values()]
-        return min((p.free_at for p in partitions if p.pause and p.fresh), default=None)
+        return min((p.free_at for p in partitions if p.pause and (p.fresh or p.waiting)), default=None)
 
     def stop(self) -> None:
         for subscriber in self.handlers:
@@ -198,7 +199,9 @@ class _Drain:
 
     def _handle(self, together: list[Delivery]) -> None:
         handler = next(
-            h for e, h in self.handlers.items() if e.acknowledger is together[0].status.acknowledger
+            handler
+            for subscriber, handler in self.handlers.items()
+            if subscriber.acknowledger is together[0].status.acknowledger
         )
         with _savepoint(self.using):
             found = verdicts(Job(handler, together))

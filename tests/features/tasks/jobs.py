@@ -78,6 +78,13 @@ def enqueues_itself() -> str:
     return enqueues_itself.enqueue().id
 
 
+@job_options(max_attempts=1)
+@task
+def fails_for_good() -> None:
+    seen.append("failed")
+    raise OSError("no")
+
+
 @task
 @job_options(unique=Unique())
 def fails_alone() -> None:

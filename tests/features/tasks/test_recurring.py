@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.test import override_settings
 
+from django_mqueue import redrive
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import Limit, MQueueBackend, RecurringJob, recurring_jobs
 from django_mqueue.tasks.compat import task_backends, task_enqueued
@@ -304,7 +305,7 @@ def test_a_task_that_cannot_be_imported_does_not_stop_the_worker(caplog: pytest.
     with override_settings(TASKS=tasks(recurring=entries)):
         work()
         assert len(scheduled()) == 1
-        assert "recurring job gone does not run: task" in caplog.text
+        assert "recurring job not enqueued: gone: task" in caplog.text
         found = task_backends["default"].check()
     assert [error.msg.partition(":")[0] for error in found] == [
         "TASKS['default']['OPTIONS']['recurring']['gone']"
@@ -319,13 +320,13 @@ def test_a_limit_whose_key_fails_does_not_stop_the_worker(
     monkeypatch.setattr(jobs.add.func, "mqueue_job_options", {"limit": limit}, raising=False)
     with recurring():
         work()
-    assert "recurring job sums does not run: 'gone'" in caplog.text
+    assert "recurring job not enqueued: sums: 'gone'" in caplog.text
 
 
 def test_arguments_that_are_too_long_do_not_stop_the_worker(caplog: pytest.LogCaptureFixture) -> None:
     with recurring(args=["x" * 100, 1]), override_settings(MQUEUE={**FAST, "MAX_PAYLOAD_BYTES": 50}):
         work()
-    assert "recurring job sums does not run: payload" in caplog.text
+    assert "recurring job not enqueued: sums: payload" in caplog.text
 
 
 def test_a_receiver_that_fails_does_not_stop_the_worker() -> None:
@@ -396,3 +397,37 @@ def test_a_firing_whose_worker_is_killed_runs_again_and_has_one_successor(tmp_pa
         assert task_backends["default"].get_result(id).return_value == "done"
         assert runs.read_text() == "started\nstarted\n"
         assert scheduled() == [text(due(2))]
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_firing_that_was_redriven_runs_although_it_is_late(paused: bool) -> None:
+    with recurring(task="fails_for_good", catch_up="none"):
+        work()
+        make_due(due(0))
+        work()
+        letter = Message.objects.filter(topic="tasks.default_dlq")
+        letter.update(original_id=str(the_job().firing(due(-2))))
+        if paused:
+            the_job().pause()
+        assert redrive("tasks.default") == 1
+        work()
+        assert (jobs.seen, letter.count()) == (["failed", "failed"], 1)
+
+
+def test_a_firing_that_waits_does_not_end_before_the_previous_one_although_it_is_late() -> None:
+    """The next firing waits for this one. So the two would run at once."""
+    with unfinished_firing(catch_up="none"):
+        work()
+        waiting = Message.objects.filter(topic="tasks.default").latest("offset")
+        late = str(the_job().firing(due(-1)))
+        Message.objects.filter(offset=waiting.offset).update(message_id=late)
+        DeliveryState.objects.filter(message_offset=waiting.offset).update(invisible_until=0)
+        work()
+        assert jobs.seen == [1]
+        assert task_backends["default"].get_result(late).status == "READY"
+        wait_is_over()
+        work()
+        wait_is_over()
+        work()
+        assert task_backends["default"].get_result(late).status == "SUCCESSFUL"
+    assert jobs.seen == [1, 2], "then it is skipped, because it is late"

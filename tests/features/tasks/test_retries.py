@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import override_settings
+from django.utils import timezone
 
 from django_mqueue import ExponentialBackoff
 from django_mqueue.models import DeliveryState, Message
@@ -158,6 +160,18 @@ def test_a_job_that_waited_too_long_does_not_run() -> None:
     Message.objects.filter(offset=first.offset).update(published_at=first.published_at - 3_605_000)
     work()
     assert (refreshed(in_time).return_value, refreshed(late).status) == ("in time", FAILED)
+    assert late.errors[0].exception_class is JobExpired
+
+
+def test_a_scheduled_job_that_waited_too_long_for_a_worker_does_not_run() -> None:
+    """It was due two hours ago. The worker moves it into the log only now."""
+    late = jobs.fresh.using(run_after=timezone.now() + timedelta(hours=1)).enqueue()
+    row = Message.objects.get(message_id=late.id)
+    Message.objects.filter(offset=row.offset).update(
+        created_at=row.created_at - 3 * 3_600_000, available_at=row.available_at - 3 * 3_600_000
+    )
+    work()
+    assert refreshed(late).status == FAILED
     assert late.errors[0].exception_class is JobExpired
 
 

@@ -209,6 +209,23 @@ def test_a_snapshot_does_not_hide_a_newer_job() -> None:
     assert Message.objects.get().message_id == id
 
 
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+def test_a_job_that_the_same_transaction_has_cancelled_does_not_count(isolation: str) -> None:
+    first = jobs.refresh_prices.enqueue("tea")
+
+    def work() -> str:
+        connection.isolation_level = isolation  # type: ignore[attr-defined]
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM queue_messages")
+        assert task_backends["default"].cancel(first.id)  # type: ignore[attr-defined]
+        return jobs.refresh_prices.enqueue("tea").id
+
+    with HeldTransaction(work, isolation=isolation) as held:
+        assert held.commit() != first.id
+    drain()
+    assert jobs.seen == ["tea"]
+
+
 def test_two_or_three_statements() -> None:
     with counted() as first:
         jobs.refresh_prices.enqueue("tea")

@@ -11,7 +11,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_mqueue import Message, Postpone, publish
-from django_mqueue.tasks import enqueue_group
+from django_mqueue.tasks import Limit, enqueue_group
 from django_mqueue.tasks.compat import BaseTaskBackend
 from django_mqueue.testing import assert_enqueued, assert_published, drain, make_message, perform_job
 from tests.features.tasks import jobs
@@ -133,6 +133,23 @@ def test_jobs_of_later_run_at_their_time() -> None:
     later.refresh()
     assert later.return_value == 3
     assert later.started_at is not None
+
+
+def test_a_retry_that_is_due_in_the_pause_of_its_limit_runs_after_the_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {"limit": Limit(1, every=60, key="shared"), "backoff": [5, 5], "max_attempts": 3}
+    monkeypatch.setattr(jobs.number_of_attempt.func, "mqueue_job_options", options, raising=False)
+    result = jobs.number_of_attempt.enqueue()
+    drain(until=timedelta(minutes=10))
+    result.refresh()
+    assert result.return_value == 3
+
+
+def test_messages_of_a_derived_topic() -> None:
+    publish("orders", 1, delay=60)
+    assert_published("orders_scheduled", count=1)
+    assert_published("orders_replies", count=0)
 
 
 def test_a_postponement_is_not_logged_as_a_failure(caplog: pytest.LogCaptureFixture) -> None:

@@ -113,6 +113,15 @@ class Helpers:
             assert drain(until=timedelta(hours=1)) == []
         assert seen.payloads == [1]
 
+    def test_until_a_time_a_paused_group_does_not_stop_the_others(self) -> None:
+        publish("t", 1)
+        with registered("t", Seen(fail), max_attempts=2, retry=[1]), registered("u", seen := Seen()):
+            drain("t")
+            pause("t", "g")
+            publish("u", 2, delay=10)
+            drain(until=timedelta(minutes=1))
+        assert seen.payloads == [2]
+
     def test_until_is_a_time(self) -> None:
         with registered("t", Seen()):
             for wrong in (datetime(2100, 1, 1), timedelta(seconds=-1), 5):

@@ -113,8 +113,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a firing that has begun is retried although its job is paused",
         "a failed firing ends as successful and is not retried",
         "tasks/recurring.py",
-        "            return not is_first or self._skipped",
-        "            return self._skipped",
+        "            return not is_first or self._is_copy",
+        "            return self._is_copy",
         f"{_RECURRING}::test_a_firing_that_has_begun_is_retried_although_the_job_is_paused",
     ),
     mutation(
@@ -137,8 +137,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "whether a job has ended is not read from the caller's snapshot",
         "a job is not enqueued, because one that has ended seems to run",
         "tasks/backend.py",
-        "        with outside_snapshot(self.using) as now:\n            row",
-        "        now = self.using\n        if True:\n            row",
+        "        with outside_snapshot(self.using) as now:\n            #",
+        "        now = self.using\n        if True:\n            #",
         f"{_UNIQUE}::test_a_snapshot_does_not_hide_that_the_job_has_ended",
     ),
     mutation(
