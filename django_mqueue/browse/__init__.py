@@ -1,5 +1,5 @@
-"""Search and reading of messages and dead letters for people, and operations on the messages that were found.
+"""Search messages and dead letters for operators, and run operations on the messages that were found.
 
 Each search walks an index in bounded steps, and can be continued.
-It imports ``service``, ``stats`` and lower layers. The protocol never imports it.
+This package imports ``service``, ``stats`` and lower layers. The protocol never imports it.
 """

@@ -50,7 +50,7 @@ def neighbours(using: str, query: DeadLetterQuery, offset: int) -> tuple[int | N
 
 
 def beginnings(using: str, topic: str, offsets: Sequence[int], payload_limit: int) -> dict[int, Inspected]:
-    """Return the dead letters of a topic at these offsets, for masks, with at most the beginning of each payload."""
+    """Return the dead letters at these offsets as messages of ``topic``, with up to ``payload_limit`` bytes each."""
     if not offsets:
         return {}
     with session.migration_errors(using):

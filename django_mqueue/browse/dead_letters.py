@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from ..policy.batching import batches_by_weight
+from ..policy.batching import batches, batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery, DeadLetterSummary
 from ..policy.errors import Alike
 from ..service.redrive import BYTES_AT_ONCE, DeadLetterRow
@@ -254,14 +254,18 @@ def walk(
     low, high = _by_time(using, query, bounds)
     if query.offsets is not None or query.id is not None:
         with_sizes = sized or query.test is not None
-        found = dead_letter_summaries.at_offsets(
-            using, query.dead_topic, _offsets(using, query), sizes=with_sizes
-        )
-        matching = [
-            summary for summary in found if low < summary.offset < high and query.fits_summary(summary)
-        ]
-        matching = _filter_by_payload(using, query, matching)
-        yield Step(matching[::-1] if newest_first else matching, len(found), None)
+        offsets = [offset for offset in _offsets(using, query) if low < offset < high]
+        if newest_first:
+            offsets.reverse()
+        parts = [*batches(offsets, IDS)] or [[]]
+        for number, some in enumerate(parts, 1):
+            summaries = dead_letter_summaries.at_offsets(
+                using, query.dead_topic, sorted(some), sizes=with_sizes
+            )
+            matching = [summary for summary in summaries if query.fits_summary(summary)]
+            matching = _filter_by_payload(using, query, matching)
+            last = some[-1] if number < len(parts) else None
+            yield Step(matching[::-1] if newest_first else matching, len(summaries), last)
         return
     chunk = chunk or (CHUNK if query.test is None else CHUNK_OF_PAYLOADS)
     kinds, sizes = query.kind is not None, sized or query.test is not None
@@ -291,12 +295,14 @@ def _offsets(using: str, query: DeadLetterQuery) -> list[int]:
     groups = (
         [query.group] if query.group is not None else sorted(dead_letters.groups(using, query.dead_topic))
     )
-    if not groups or query.id is None:
-        return []
-    return [
-        offset
-        for offset, _, _ in message_pages.by_original_id(using, query.dead_topic, groups, query.id, IDS)
-    ]
+    found: list[int] = []
+    while groups and query.id is not None:
+        above = found[-1] if found else 0
+        rows = message_pages.by_original_id(using, query.dead_topic, groups, query.id, IDS, above)
+        found += [offset for offset, _, _ in rows]
+        if len(rows) < IDS:
+            break
+    return found
 
 
 def _by_time(using: str, query: DeadLetterQuery, bounds: tuple[int, int]) -> tuple[int, int]:

@@ -96,7 +96,8 @@ def erase(
 def _parts(query: MessageQuery) -> Iterator[_Part]:
     """Yield the topics in which messages of the query's topic are stored.
 
-    A dead-letter topic with groups is also a topic of its own: its last part, of all its rows, is the one that counts.
+    A dead-letter topic with groups is also a topic of its own. ``erase`` then searches all its rows, not only dead
+    letters.
     """
     topic = query.topic
     for status, stored_in in (

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ..policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Inspected
+from ..policy.names import REPLIES_SUFFIX
 from ..policy.outcomes import (  # fmt: skip
     BEFORE_START,
     DEAD_LETTERED,
@@ -186,7 +187,7 @@ def of_message(
     if message.target and not found.more_groups and not any(view.is_for for view in found.group_views):
         text = _("It is only for group %(group)s, which is not registered.") % values
         return Explanation(message.target, (text,), (), SUBSCRIBE)
-    if not found.group_views:
+    if not found.group_views and not found.stored_in.endswith(REPLIES_SUFFIX):
         text = _("No group is registered for the topic. The message is kept until a group is registered.")
         return Explanation("", (text,), (), SUBSCRIBE)
     return Explanation("", ())

@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from .. import conf
 from ..policy.batching import batches
 from ..policy.message_query import DEAD, SCHEDULED, Inspected
-from ..policy.names import ACTIONS_TOPIC, REPLIES_SUFFIX, SCHEDULED_SUFFIX, spread_partition
+from ..policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC, REPLIES_SUFFIX, SCHEDULED_SUFFIX, spread_partition
 from ..service import message_views
 from ..stats.topic_list import dead_letters_of
 from ..store import dead_letters, gates
@@ -66,14 +66,14 @@ def find(
 ) -> Search:
     """Return up to ``limit`` messages of all topics with an id, a key, or both; newest first.
 
-    If the id is a number, also the message at this offset is returned. The search reads the log, scheduled messages
-    and dead letters. ``topic``: search only this topic. ``places``: further partitions in which the id may be.
+    If the id is a number, the result also contains the message at this offset. The search reads the log, scheduled
+    messages and dead letters. ``topic``: search only this topic. ``places``: further partitions in which the id may be.
     """
     with session.migration_errors(using):
         stored = [
             name
             for name in topic_index.in_log(using)
-            if name != ACTIONS_TOPIC and not name.endswith(REPLIES_SUFFIX)
+            if name not in (ACTIONS_TOPIC, OPERATIONS_TOPIC) and not name.endswith(REPLIES_SUFFIX)
         ]
         if topic is not None:
             derived = {topic, topic + SCHEDULED_SUFFIX, conf.dead_letter_topic(topic)}

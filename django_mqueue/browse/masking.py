@@ -25,7 +25,7 @@ FAILED = _("masked: the mask failed")
 TOO_LONG = _("masked: too long to be masked here")
 INTERNAL = _("masked: a record of the queue")
 OWN_TOPICS = frozenset({ACTIONS_TOPIC, OPERATIONS_TOPIC})
-"""Their messages have reasons of operators, and filters that may have masked values."""
+"""Topics of the queue's own records. They hold reasons of operators, and filters that may contain masked values."""
 WHOLE = 4 * 1_048_576
 """Maximum bytes of a payload that is read whole in order to mask it, for one message."""
 IN_LIST = 16_384
@@ -33,7 +33,7 @@ IN_LIST = 16_384
 
 
 class InvalidMask(Exception):
-    """A mask returned something else than a message. The text says what, and holds no secrets."""
+    """The result of a mask is not valid. The text names the wrong part, and holds no secrets."""
 
 
 def masked(message: Inspected) -> Inspected:

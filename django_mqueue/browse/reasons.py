@@ -65,7 +65,10 @@ class Reasons:
             return self._in_flight(facts)
         if is_held(self.state):
             return [], UNHOLD, None
-        if self.state.parked_retry is not None or self._waits(facts):
+        parked = self.state.parked_retry
+        if parked is not None and parked.available_at <= facts.now and not facts.workers:
+            return [no_worker_text(facts)], START_WORKER, None
+        if parked is not None or self._waits(facts):
             return [], HURRY, None
         return self._not_delivered(facts)
 
@@ -91,7 +94,11 @@ class Reasons:
         values = {"subscriber": self.view.delivered_to, "owner": facts.owner}
         if facts.is_orphan:
             text = _("%(subscriber)s no longer holds the lease of the partition, and cannot finish it.")
-            next_ = _("The next holder of the lease delivers it again, alone.")
+            next_ = (
+                _("The next holder of the lease delivers it again, alone.")
+                if facts.is_handed
+                else _("The next holder of the lease delivers it again.")
+            )
             return [text % values, next_, *self._lease(facts)], None if facts.workers else START_WORKER, None
         if not facts.workers:
             return [*self._lease(facts), no_worker_text(facts)], START_WORKER, None

@@ -24,7 +24,10 @@ from ..store.queries import message_pages, partition_progress
 from ..store.queries.partition_walk import OFFSET_END, Chunk, Found, PartitionPosition, PartitionWalk, Walk
 
 IDS = 500
-"""The maximum number of rows with one id that are read. No id has so many."""
+"""The maximum number of rows with one id that one statement reads. More are possible: keys can share an id."""
+
+_COPIES, _PARTITIONS, _DEAD_LETTERS = range(3)
+"""The parts of a search by id, in its positions."""
 
 
 @dataclass(frozen=True)
@@ -118,35 +121,63 @@ class _Walks:
     def by_id(self, position: Position | None, chunk: int) -> Walk:
         """Find the rows with the wanted id.
 
-        A message that came back to the log is stored under a new id; its ``original_id`` is the wanted one. Without a
-        key, these rows come first. Then all partitions are searched, ``chunk`` at a time, because an id is unique only
-        within a partition.
+        A message that came back to the log is stored under a new id; its ``original_id`` is the wanted one. These rows
+        come first. Then all partitions are searched, ``chunk`` at a time, because an id is unique only within a
+        partition. With a key, its partition comes first. Last come the dead letters, if this is a dead-letter topic.
         """
+        topic, key = self.query.topic, self.query.key
+        parts = (
+            (_COPIES, _PARTITIONS, _DEAD_LETTERS) if key is None else (_PARTITIONS, _COPIES, _DEAD_LETTERS)
+        )
+        start, after, above = (
+            (parts[0], "", 0) if position is None else check_position(position, int, str, int)
+        )
+        for part in parts[parts.index(start) :]:
+            if part == _PARTITIONS:
+                yield from self._in_partitions(after, above, chunk)
+            else:
+                groups = None if part == _COPIES else dead_letters.groups(self.using, topic)
+                yield from self._by_original_id(topic, groups, above, (part, ""))
+            after, above = "", 0
+
+    def _in_partitions(self, after: str, above: int, chunk: int) -> Walk:
+        """Find the rows with the wanted id in the partitions after ``after``; in the first ones, above an offset."""
         topic, id, key = self.query.topic, self.query.id, self.query.key
         assert id is not None
-        stage, after, above = (0, "", 0) if position is None else check_position(position, int, str, int)
-        if stage == 0:
-            rows = message_pages.by_original_id(self.using, topic, (), id, IDS)
-            if key is not None:
-                rows = sorted(
-                    [row for row in rows if row[1] == key] + message_pages.by_id(self.using, topic, [key], id)
-                )
-            yield Chunk([Found(*row, position=(0, "", row[0])) for row in rows if row[0] > above], (1, "", 0))
-            above = 0
-        while key is None and (names := message_pages.partitions(self.using, topic, after, chunk)):
+
+        def next_names() -> list[str]:
+            if key is None:
+                return message_pages.partitions(self.using, topic, after, chunk)
+            return [] if after == key else [key]
+
+        while names := next_names():
             rows = [row for row in message_pages.by_id(self.using, topic, names, id) if row[0] > above]
-            found = [Found(*row, position=(1, after, row[0])) for row in rows]
+            found = [Found(*row, position=(_PARTITIONS, after, row[0])) for row in rows]
             after, above = names[-1], 0
-            yield Chunk(found, (1, after, 0), len(names))
+            yield Chunk(found, (_PARTITIONS, after, 0), len(names))
+
+    def _by_original_id(self, topic: str, groups: set[str] | None, above: int, part: Position) -> Walk:
+        """Find the dead letters of ``groups`` with the wanted original id; None: the messages that have it.
+
+        ``part``: the beginning of the positions.
+        """
+        id, key = self.query.id, self.query.key
+        assert id is not None
+        while groups is None or groups:
+            rows = message_pages.by_original_id(self.using, topic, sorted(groups or ()), id, IDS, above)
+            if not rows:
+                return
+            above = rows[-1][0]
+            found = [Found(*row, position=(*part, row[0])) for row in rows if key in (None, row[1])]
+            yield Chunk(found, (*part, above))
+            if len(rows) < IDS:
+                return
 
     def dead_letters_by_id(self, position: Position | None, chunk: int) -> Walk:
-        dead, id, key = conf.dead_letter_topic(self.query.topic), self.query.id, self.query.key
-        assert id is not None
+        dead = conf.dead_letter_topic(self.query.topic)
         (above,) = (0,) if position is None else check_position(position, int)
         groups = {self.group} if self.query.group is not None else dead_letters.groups(self.using, dead)
-        rows = message_pages.by_original_id(self.using, dead, sorted(groups), id, IDS) if groups else []
-        chosen = [row for row in rows if key in (None, row[1]) and row[0] > above]
-        yield Chunk([Found(*row, position=(row[0],)) for row in chosen], (OFFSET_END,))
+        yield from self._by_original_id(dead, groups, above, ())
 
     def pending(self) -> PartitionWalk:
         """Return a walk over each partition, above the offset up to which everything was delivered."""

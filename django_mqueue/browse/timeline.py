@@ -14,7 +14,6 @@ from ..policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WA
 from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, scheduled_topic
 from ..service import message_views
 from ..service.message_views import LOG, Row
-from ..store import offsets
 from ..store.connection import session
 from ..store.queries import message_pages
 from ..store.queries import one_message as store
@@ -28,15 +27,12 @@ SCHEDULED_READ = 1_000
 class GroupView:
     """The state of a message for one registered group. ``view``: the details, without the payload.
 
-    ``is_for``: the message is for this group, or for all. ``is_early``: the group began after the message, and has no
-    state for it. ``is_kept``: the group's state for the message still exists. ``parked_retry``: None if there is none.
+    ``is_for``: the message is for this group, or for all. ``parked_retry``: None if there is none.
     """
 
     group: str
     is_paused: bool
     is_for: bool
-    is_early: bool
-    is_kept: bool
     view: Inspected
     parked_retry: Inspected | None = None
 
@@ -101,11 +97,6 @@ def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
     """Return (name, paused) of the first ``limit`` groups that are registered for a topic, by name."""
     with session.migration_errors(using):
         return store.groups(using, topic, limit)
-
-
-def is_registered(using: str, topic: str, group: str) -> bool:
-    with session.migration_errors(using):
-        return offsets.registration(using, group, topic) is not None
 
 
 class _TimelineReader:
@@ -201,8 +192,6 @@ class _TimelineReader:
             group=group,
             is_paused=bool(state["paused"]),
             is_for=target in ("", group),
-            is_early=is_early and state["acked"] is None,
-            is_kept=state["acked"] is not None,
             view=view,
             parked_retry=parked.get(group),
         )

@@ -36,7 +36,7 @@ LINGER = 2.0
 POLL_INTERVAL = 0.2
 """Seconds until the server notices that the worker stops."""
 WRITES_FILES = "PROMETHEUS_MULTIPROC_DIR"
-"""If this variable of the environment is set, the project's own metrics are in files of this directory."""
+"""If this environment variable is set, the project's own metrics are in files of this directory."""
 
 
 @dataclass(frozen=True)

@@ -115,19 +115,22 @@ def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[Lo
     return sorted((int(offset), name, target) for offset, name, target in rows)
 
 
-def by_original_id(using: str, topic: str, groups: Collection[str], id: str, limit: int) -> list[LogEntry]:
+def by_original_id(
+    using: str, topic: str, groups: Collection[str], id: str, limit: int, above: int = 0
+) -> list[LogEntry]:
     """Return the dead letters of ``groups`` with this original id. Without groups, return the messages that have it.
 
-    Messages that were redriven or retried after a long delay have an original id.
+    Messages that were redriven or retried after a long delay have an original id. The result has the first ``limit``
+    rows above the offset ``above``, by offset.
     """
     of = f"failed_group IN ({marks(list(groups))})" if groups else "failed_group IS NULL"
     rows = session.fetch(
         using,
-        "SELECT `offset`, partition_key, consumer_group FROM queue_messages"
-        f" WHERE topic = %s AND {of} AND original_id = %s LIMIT {limit:d}",
-        [topic, *groups, id],
+        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_due)"
+        f" WHERE topic = %s AND {of} AND original_id = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}",
+        [topic, *groups, id, above],
     )
-    return sorted((int(offset), name, target) for offset, name, target in rows)
+    return [(int(offset), name, target) for offset, name, target in rows]
 
 
 def partitions(using: str, topic: str, after: str, limit: int) -> list[str]:

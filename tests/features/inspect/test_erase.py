@@ -7,7 +7,16 @@ from collections.abc import Iterator
 import pytest
 from django.test import override_settings
 
-from django_mqueue import StaleDelivery, Subscription, publish, redrive, subscribe
+from django_mqueue import (
+    OutgoingMessage,
+    StaleDelivery,
+    Subscription,
+    publish,
+    publish_many,
+    redrive,
+    subscribe,
+)
+from django_mqueue.browse import sources
 from django_mqueue.inspect import ErasedTopic, Inspected, erase, messages
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.service.actions import recent
@@ -147,6 +156,44 @@ def test_an_argument_that_would_not_select_messages_is_refused(argument: str) ->
     with pytest.raises(TypeError, match=f"erase does not take {argument}: give key"):
         erase(topic=TOPIC, **{argument: GROUP})  # type: ignore[arg-type]
     assert Message.objects.exists()
+
+
+@pytest.mark.parametrize("dead_letters_have_a_group", [False, True])
+def test_all_dead_letters_of_an_id_are_erased(
+    monkeypatch: pytest.MonkeyPatch, dead_letters_have_a_group: bool
+) -> None:
+    """Many keys share the id, more than one statement reads."""
+    monkeypatch.setattr(sources, "IDS", 3)
+    if dead_letters_have_a_group:
+        subscribe(f"{TOPIC}_dlq", "clerk")
+    publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n}", id="welcome") for n in range(7)])
+    with Subscription(TOPIC, GROUP) as subscription:
+        for delivery in poll_until(subscription, 7):
+            delivery.reject("no")
+    assert len(messages(TOPIC, group=GROUP, status="dead", id="welcome", limit=100)) == 7
+    assert [(one.topic, one.deleted, one.left) for one in erase(id="welcome")] == [
+        (TOPIC, 7, 0),
+        (f"{TOPIC}_dlq", 7, 0),
+    ]
+    assert not Message.objects.filter(topic__startswith=TOPIC).exists()
+
+
+def test_messages_of_a_dead_letter_topic_are_found_by_id_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page ends and continues within each part of the search: redriven messages, then dead letters."""
+    monkeypatch.setattr(sources, "IDS", 2)
+    dead = f"{TOPIC}_dlq"
+    subscribe(dead, "clerk")
+    publish_many(TOPIC, [OutgoingMessage(n, key=f"k{n}", id="welcome") for n in range(5)])
+    with Subscription(TOPIC, GROUP) as subscription:
+        for delivery in poll_until(subscription, 5):
+            delivery.reject("no")
+    found, start = [], None
+    while True:
+        page = messages(dead, id="welcome", limit=2, start=start)
+        found += [one.payload for one in page]
+        if (start := page.next) is None:
+            break
+    assert sorted(found) == list(range(5))
 
 
 def test_dead_letters_that_a_group_consumes_are_found_once() -> None:
