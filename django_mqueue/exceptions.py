@@ -152,7 +152,7 @@ class GroupTaken(MQueueError):
 
 
 class LogGap(MQueueError):
-    """Messages that were to be read are deleted, or may be deleted."""
+    """Messages that the reader has not read yet were deleted, or may have been deleted."""
 
 
 class GroupNotNew(MQueueError):
@@ -211,7 +211,7 @@ class RequestFailed(MQueueError):
     def __init__(self, topic: str, id: str, group: str, reason: str) -> None:
         self.topic, self.id, self.group, self.reason = topic, id, group, reason
         first = reason.partition("\n")[0]
-        super().__init__(f"group {group!r} gave up request {id!r} on topic {topic!r}: {first}")
+        super().__init__(f"group {group!r} dead-lettered request {id!r} on topic {topic!r}: {first}")
 
 
 class NotARequest(MQueueError):

@@ -308,9 +308,9 @@ def redeliver(
 
     The call appends a copy of each message to the log, for this group alone, with the same id, key, kind, headers and
     payload. Its attempts start at 1. The copies follow the messages that the log holds already. A second call appends
-    second copies. Copies are not copied, unless ``offset`` selects one. A message whose retry is parked is copied, too:
-    its retry also comes. For dead letters, use ``redrive``. Arguments, transactions and exceptions are the same as for
-    ``delay``.
+    second copies. Copies are not copied, unless ``offset`` selects one. A message whose retry is parked is also copied.
+    Its retry is delivered as well. For dead letters, use ``redrive``. Arguments, transactions and exceptions are the
+    same as for ``delay``.
     """
     if group is None:
         raise TypeError("group must be a str: messages are delivered again to one group")
@@ -339,7 +339,7 @@ def _move(
     status = filters.pop("status", None)
     if status is not None and status not in verb.statuses:
         raise ValueError(
-            f"status must be one of {', '.join(verb.statuses)}, or None for all but dead ones, not {status!r}"
+            f"status must be one of {', '.join(verb.statuses)}, or None for each of these except dead, not {status!r}"
         )
     query = message_query(topic, filters, topic_limit=topic_limit())
     if limit is not None:

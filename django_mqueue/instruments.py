@@ -51,7 +51,7 @@ PUBLISHED = Instrument(
 DELIVERED = Instrument(
     "mqueue_messages_delivered_total",
     "messaging.client.consumed.messages",
-    "Messages that went to a handler, each time.",
+    "Deliveries of messages to a handler. A redelivery counts again.",
     operation="process",
 )
 FINISHED = Instrument(

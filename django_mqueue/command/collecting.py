@@ -11,6 +11,7 @@ from ..protocol.retention.garbage_collection import Collector
 from ..service.registration import topic_limit
 from ..stats import topic_list
 from .output import Output
+from .selecting import unknown_topic
 from .verbs import Options, Verb
 
 
@@ -23,6 +24,8 @@ def collect(options: Options, output: Output) -> None:
     using = conf.database(options["database"])
     for topic in options["topics"]:
         names.check_topic(topic, topic_limit())
+        if problem := unknown_topic(using, topic):
+            output.problem(problem)
     rows = []
     for topic in options["topics"] or sorted(topic_list.known_topics(using)):
         collector = Collector(using, topic)

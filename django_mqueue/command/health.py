@@ -83,7 +83,7 @@ def _of_database(using: str, names: list[str], most: float) -> Iterator[Check]:
         if not found:
             yield Check(f"worker {name}", "has no heartbeat. It has not started, or has left its groups")
             continue
-        # One loop sends the heartbeats of all groups. An old one may be of a handler that no longer exists.
+        # One loop sends the heartbeats of all groups. The newest counts: an old one may be of a removed handler.
         age = min(found.values()).total_seconds()
         yield Check(f"worker {name}", _too_old("heartbeat", age, most), age)
 

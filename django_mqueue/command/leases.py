@@ -44,9 +44,19 @@ def leases(options: Options, output: Output) -> None:
         for one in found.partitions
     ]  # fmt: skip
     output.table("leases", rows, wide=("holder",))
+    if (
+        not rows
+        and options["partition"] is not None
+        and options["subscriber"] is None
+        and not options["expired"]
+    ):
+        output.problem(
+            f"partition {options['partition']!r} is unknown: topic {options['topic']!r} has no message of it, and"
+            f" group {options['group']!r} has no position or lease there"
+        )
     if found.next is not None:
-        output.values(next=found.next if output.as_json else None)
-        output.say(f"There are more partitions: use --after {quote(found.next)}")
+        output.document(next=found.next)
+        output.say(f"There are more partitions: use --after={quote(found.next)}")
 
 
 def _add_actions(parser: ArgumentParser) -> None:

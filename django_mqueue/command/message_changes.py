@@ -7,11 +7,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from .. import inspect
+from .. import conf, inspect
 from ..service import redrive as services
 from ..service.actions import Author, BulkRecord
 from .output import Output, Refused
-from .selecting import add_filters, add_limit, add_where, author_of, check_known, filters_of, payload_filters
+from .selecting import (
+    add_filters,
+    add_limit,
+    add_where,
+    author_of,
+    check_known,
+    filters_of,
+    payload_filters,
+    unknown_topic,
+)
 from .verbs import Options, Verb, confirm, duration, moment
 
 
@@ -45,7 +54,7 @@ def _add_delay(parser: ArgumentParser) -> None:
 
 
 def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output], None]:
-    """Return the ``run`` of a verb. ``done``: what happened to the messages."""
+    """Return the ``run`` of a verb. ``done``: a word for the messages in the output, such as ``"held"``."""
 
     def run(options: Options, output: Output) -> None:
         filters = filters_of(options)
@@ -93,9 +102,11 @@ def erase(options: Options, output: Output) -> None:
         if options["dry_run"]:
             rows = [{"topic": one.topic, "messages": one.found} for one in found]
             output.table("found", rows, empty="no messages")
-            return
-        if not found:
+        elif not found:
             output.table("erased", [], empty="no messages")
+        if not found:
+            _say_unknown(options, output)
+        if options["dry_run"] or not found:
             return
         total = sum(one.found for one in found)
         confirm(
@@ -107,6 +118,8 @@ def erase(options: Options, output: Output) -> None:
     rows = [{name: getattr(one, name) for name in columns} for one in done]
     output.table("erased", rows, empty="no messages")
     left = sum(one.left for one in done)
+    if not done:
+        _say_unknown(options, output)
     if left:
         output.problem(
             f"{left} messages are left: other transactions have locked them, or they were published or moved meanwhile."
@@ -117,6 +130,14 @@ def erase(options: Options, output: Output) -> None:
             "A second search found no message. Archives, the records of operators' actions, and what handlers have"
             " stored are not erased."
         )
+
+
+def _say_unknown(options: Options, output: Output) -> None:
+    """Say that the topic is unknown. It is no problem: the call may repeat one that deleted the last message."""
+    if options["topic"] is not None and (
+        text := unknown_topic(conf.database(options["database"]), options["topic"])
+    ):
+        output.say(f"The {text}.")
 
 
 def _add_dead_letters(parser: ArgumentParser) -> None:
@@ -178,7 +199,7 @@ VERBS = [
         _changes(inspect.redeliver, "delivered again"), _add_redeliver, changes=True,
     ),
     Verb("hold", "keep messages back until unhold", _changes(inspect.hold, "held"), _add, changes=True),
-    Verb("unhold", "deliver messages that are held", _changes(inspect.unhold, "released"), _add, changes=True),
+    Verb("unhold", "deliver messages that are held", _changes(inspect.unhold, "no longer held"), _add, changes=True),
     Verb("delay", "deliver messages no earlier than a time", delay, _add_delay, changes=True),
     Verb(
         "hurry", "deliver messages now, before all others of their keys",

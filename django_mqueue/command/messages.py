@@ -21,7 +21,7 @@ from ..policy.names import scheduled_topic
 from ..service.subscription import check_count
 from ..tasks.job_ids import JobId
 from .output import Output, Refused, shown
-from .selecting import add_filters, filters_of
+from .selecting import add_filters, check_known, filters_of
 from .verbs import Options, Verb, count
 
 FOUND_MAX = 1_000
@@ -35,12 +35,15 @@ def add_masks(parser: ArgumentParser) -> None:
 
 
 def seen(options: Options, message: Inspected) -> Inspected:
-    """Return the message as this operator may see it: without ``--unmask``, as a user of the admin without rights."""
+    """Return the message, masked unless ``--unmask`` is given."""
     return message if options["unmask"] else masking.masked(message)
 
 
 def _payload_limit(options: Options, topics: Iterable[str]) -> int:
-    """Return the number of bytes to read of each payload of a list. What is masked must be read as a whole."""
+    """Return the number of bytes to read of each payload of a list.
+
+    A payload can be masked only if it was read as a whole.
+    """
     is_masked = not options["unmask"] and any(map(masking.has_mask, topics))
     return masking.IN_LIST if is_masked else payload_texts.HEAD_BYTES
 
@@ -66,7 +69,9 @@ def peek(options: Options, output: Output) -> None:
     # A filter reads only headers and payload, which ``Message`` and ``Inspected`` both have.
     test: Any = filter_of(content or None)
     if test is not None and not options["unmask"]:
-        filters["filter"] = lambda message: test(masking.masked(message))  # No filter can find hidden data.
+        filters["filter"] = lambda message: test(
+            masking.masked(message)
+        )  # A filter must not reveal masked data.
     elif test is not None:
         filters["filter"] = test
     limit: int | None = _payload_limit(options, [topic])
@@ -86,8 +91,10 @@ def peek(options: Options, output: Output) -> None:
                 output.say(f"headers: {payload_texts.pretty(message.headers)}")
             output.say(payload_texts.whole(message))
     if page.next is not None:
-        output.values(next=page.next if output.as_json else None)
-        output.say(f"There may be more messages: use --start {quote(page.next)}")
+        output.document(next=page.next)
+        output.say(f"There may be more messages: use --start={quote(page.next)}")
+    if not rows:
+        check_known(options, output)
 
 
 def _row(message: Inspected, *, whole: bool) -> dict[str, Any]:
@@ -140,14 +147,14 @@ def find(options: Options, output: Output) -> None:
         on_a_line="payload",
         wide=("kind", "group", "published"),
     )
-    output.values(topics_searched=found.topics if output.as_json else None)
+    output.document(topics_searched=found.topics)
     if found.messages:
         first = found.messages[0]
         why = command_line(alias, "mqueue", "why", first.stored_in, str(first.row_offset))
         output.say(f"See why: {why}")
         return
     possibilities = list(_possibilities(alias, found, id, key))
-    output.values(possibilities=possibilities if output.as_json else None)
+    output.document(possibilities=possibilities)
     for number, text in enumerate(possibilities, 1):
         output.say(f"{number}. {text}")
     name = "id" if key else "id or offset"  # An offset is not searched together with a key.

@@ -37,8 +37,8 @@ class Refused(Exception):
 class Output:
     """Collects the results of a verb. ``write`` prints a text. ``as_json``: print one JSON document at the end.
 
-    ``problems``: reasons for exit status 1, for example a limit of monitoring that is exceeded. All results are printed
-    before.
+    ``problems``: reasons for exit status 1, for example a limit of monitoring that is exceeded. They are reported after
+    all results.
     """
 
     def __init__(self, write: Callable[[str], object], *, as_json: bool = False) -> None:
@@ -85,6 +85,10 @@ class Output:
                 if text := shown(value):
                     self.write(f"{_words(name)}: {for_terminal(text)}")
 
+    def document(self, **values: Any) -> None:
+        """Add values to the JSON document, and print nothing."""
+        self._document |= values
+
     def say(self, text: str) -> None:
         """Print a sentence. The JSON document does not contain it."""
         if not self.as_json:
@@ -109,7 +113,7 @@ def drawn(
     width = min(shutil.get_terminal_size((120, 24)).columns, WIDTH_MAX)
     columns = [_Column(name, rows) for name in dict.fromkeys(name for row in rows for name in row)]
     for name in wide:
-        if _width(columns, but=on_a_line) > width - (LINE_MIN if on_a_line else 0):
+        if _width(columns, excluded=on_a_line) > width - (LINE_MIN if on_a_line else 0):
             columns = [column for column in columns if column.name != name]
     out = io.StringIO()
     console = Console(
@@ -121,7 +125,7 @@ def drawn(
         is_whole = column.is_fixed or column.name == on_a_line
         table.add_column(column.heading, justify=justify, overflow="fold", no_wrap=is_whole)
         if column.name == on_a_line:
-            column.cut(max(width - _width(columns, but=on_a_line), LINE_MIN))
+            column.cut(max(width - _width(columns, excluded=on_a_line), LINE_MIN))
     for cells in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*map(Text, cells))
     console.print(table)
@@ -153,9 +157,9 @@ class _Column:
         ]
 
 
-def _width(columns: Sequence[_Column], *, but: str = "") -> int:
-    """Return the width of a table without line breaks. The column ``but`` counts only as a gap."""
-    return 1 + sum((0 if column.name == but else column.width) + GAP for column in columns)
+def _width(columns: Sequence[_Column], *, excluded: str = "") -> int:
+    """Return the width of a table without line breaks. The column ``excluded`` counts only as a gap."""
+    return 1 + sum((0 if column.name == excluded else column.width) + GAP for column in columns)
 
 
 def shown(value: Any) -> str:

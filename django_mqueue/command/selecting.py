@@ -1,4 +1,4 @@
-"""Options that select messages, and the options for the author of an action."""
+"""Options that select messages, options as arguments of services, and the check for unknown topics."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def add_limit(parser: ArgumentParser) -> None:
 
 
 def filters_of(options: Options) -> dict[str, Any]:
-    """Return the arguments of ``inspect`` that the options select messages with."""
+    """Return the options that select messages, as arguments for the functions of ``inspect``."""
     found = {name: options[name] for name in FILTERS if options.get(name) is not None}
     found |= payload_filters(options)
     if options["header"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -27,8 +28,11 @@ PUBLISHED = {True: "yes", False: "no", None: PERHAPS}
 
 def _add_doctor(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--account", choices=ACCOUNTS, default="worker", help="what the account of the settings must be able to do"
-    )  # fmt: skip
+        "--account",
+        choices=ACCOUNTS,
+        default="worker",
+        help="the kind of account whose privileges the account in the settings must have",
+    )
     parser.add_argument(
         "--fail-on-warning", action="store_true", help="exit status 1 also if there is only a warning"
     )
@@ -46,10 +50,7 @@ def doctor(options: Options, output: Output) -> None:
 
 
 def _row(one: Finding) -> dict[str, Any]:
-    return {
-        "severity": one.severity, "about": one.about, "what": one.what, "why": one.why, "repair": one.repair,
-        "check": f"django_mqueue.{one.check}" if one.check else None,
-    }  # fmt: skip
+    return {**asdict(one), "check": f"django_mqueue.{one.check}" if one.check else None}
 
 
 def _finding(row: Mapping[str, Any]) -> str:

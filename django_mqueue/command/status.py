@@ -7,12 +7,11 @@ import sys
 import threading
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import Error
-from django.utils import timezone
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -32,7 +31,7 @@ from .selecting import unknown_topic
 from .verbs import Options, Verb, count, duration
 
 PART = numbers.PAIRS_MAX // 2
-"""Maximum topics, and groups, of one read: the rates of a topic and of a group are two pairs."""
+"""The maximum number of topics, and of groups, in one read. Both together must not exceed ``PAIRS_MAX``."""
 UNCACHED = Ages()
 RATE_SPAN = timedelta(minutes=RECENT)
 
@@ -46,7 +45,7 @@ def _add_status(parser: ArgumentParser) -> None:
         "--fail-if-older-than",
         type=duration,
         metavar="DURATION",
-        help="exit status 1 if a group has not finished a message for longer: seconds, or a number with s, m, h or d",
+        help="exit status 1 if a group's oldest open message is older: seconds, or a number with s, m, h or d",
     )
     parser.add_argument(
         "--fail-if-more-than", type=_limit, metavar="N", help="exit status 1 if the lag of a group is above N"
@@ -74,7 +73,7 @@ class Picture:
 
     topics: list[TopicRow]
     paused: list[dict[str, Any]]
-    unknown: list[str] = field(default_factory=list)
+    unknown: list[str]
 
 
 @session.cached_queries()
@@ -85,7 +84,7 @@ def read(alias: str, wanted: Sequence[str], exact: int | None = None, *, rates: 
     with session.migration_errors(alias):
         every = topic_list.known_topics(alias)
         unknown = []
-        for topic in {*wanted} - {*every}:
+        for topic in sorted({*wanted} - {*every}):
             if problem := unknown_topic(alias, topic):
                 unknown.append(problem)
             else:  # A derived topic without a group.
@@ -102,7 +101,7 @@ def read(alias: str, wanted: Sequence[str], exact: int | None = None, *, rates: 
 
 
 def _parts(topics: Sequence[KnownTopic]) -> Iterator[list[KnownTopic]]:
-    """Yield the topics in parts that one call of ``inspect`` can count. A topic with many groups is in several."""
+    """Yield parts of up to ``PART`` topics and ``PART`` groups. A topic with more groups is in several parts."""
     part: list[KnownTopic] = []
     groups = 0
     for known in topics:
@@ -117,7 +116,7 @@ def _parts(topics: Sequence[KnownTopic]) -> Iterator[list[KnownTopic]]:
 
 
 def _paused(alias: str, rows: Sequence[TopicRow]) -> list[dict[str, Any]]:
-    """Return a row for each paused group: time, author and reason of the pause, if they were read."""
+    """Return a row for each paused group. An old pause has no time, author and reason: few actions are read."""
     found = []
     for row in rows:
         paused = [one.figures.group for one in row.groups if one.figures.paused]
@@ -248,23 +247,25 @@ class _Top:
 
     def frame(self) -> str:
         """Return the next frame as text."""
-        clock = f"{timezone.now():%H:%M:%S} UTC"
+        clock = f"{datetime.now(UTC):%H:%M:%S} UTC"
         try:
             picture = read(self.alias, self.topics)
         except Error as error:
             session.discard(self.alias)
             self.lost_at = self.lost_at or clock
-            away = f"The database has not answered since {self.lost_at}: {on_a_line(str(error))}"
-            return "\n".join(filter(None, [away, self.last]))
+            outage = f"The database has not answered since {self.lost_at}: {on_a_line(str(error))}"
+            return "\n".join(filter(None, [outage, self.last]))
         lines: list[str] = []
         output = Output(lines.append)
         show(picture, output, alarms_first=True)  # The end may not fit on the screen.
         self.last = "\n".join([f"At {clock}, every {shown(self.interval)}:", *lines, *output.problems])
-        back = (
-            f"The database answers again. It did not from {self.lost_at} to {clock}." if self.lost_at else ""
+        recovery = (
+            f"The database answers again. It did not answer from {self.lost_at} to {clock}."
+            if self.lost_at
+            else ""
         )
         self.lost_at = None
-        return "\n".join(filter(None, [back, self.last]))
+        return "\n".join(filter(None, [recovery, self.last]))
 
 
 def top(options: Options, output: Output) -> None:

@@ -12,10 +12,10 @@ from .. import conf
 from ..policy.batching import batches
 from ..stats import alarms, numbers
 from ..stats.results import Hold, TopicFigures
-from ..stats.summaries import Ages, blockers_of, over_retention
+from ..stats.summaries import blockers_of, over_retention
 from ..store.connection import session
 from .output import Output, Refused
-from .status import alarm_rows, read, show_groups
+from .status import UNCACHED, alarm_rows, read, show_groups
 from .verbs import Options, Verb, count
 
 NOT_BLOCKED = {
@@ -61,11 +61,15 @@ def topics(options: Options, output: Output) -> None:
     output.table("topics", rows)
     with_groups = [known.topic for known in page.topics if known.groups]
     overdue = {name: over_retention(figures[name]) for name in with_groups}
-    blockers = blockers_of(with_groups, overdue, Ages(), using)
+    blockers = blockers_of(with_groups, overdue, UNCACHED, using)
     _blockers(output, (one for found in blockers.values() for one in found))
+    if (late := sum(one > timedelta() for one in overdue.values())) > len(blockers):
+        output.say(
+            f"Of {late} topics past their retention, the {len(blockers)} latest were examined for blockers."
+        )
     if page.next is not None:
-        output.values(next=page.next if output.as_json else None)
-        output.say(f"There are more topics: use --after {quote(page.next)}")
+        output.document(next=page.next)
+        output.say(f"There are more topics: use --after={quote(page.next)}")
 
 
 def _blockers(output: Output, blockers: Iterable[Hold]) -> None:
@@ -81,7 +85,7 @@ def _blockers(output: Output, blockers: Iterable[Hold]) -> None:
 
 def blocker_text(blocker: Hold) -> str:
     alarm = alarms.of_blocker(blocker)
-    return NOT_BLOCKED.get(blocker.reason, blocker.reason) if alarm is None else alarm.text
+    return NOT_BLOCKED[blocker.reason] if alarm is None else alarm.text
 
 
 def _add_groups(parser: ArgumentParser) -> None:

@@ -56,7 +56,8 @@ def confirm(options: Options, question: str) -> None:
         return
     if options["json"] or sys.stdin is None or not sys.stdin.isatty():
         raise Refused(
-            f"{question} There is no terminal to ask: give --yes to confirm, or --dry-run to look first"
+            f"{question} With --json or without a terminal, this cannot ask: give --yes to confirm, or --dry-run to"
+            " look first"
         )
     try:
         answer = input(f"{question} Type yes to continue: ")
@@ -67,7 +68,7 @@ def confirm(options: Options, question: str) -> None:
 
 
 def count(text: str) -> int:
-    """Return a whole number of at least 1."""
+    """Return the argument as a number. Raise ``ArgumentTypeError`` unless it is a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
     return int(text)

@@ -26,7 +26,7 @@ from .output import Output, Refused, shown
 from .verbs import Options, Verb
 
 GROUPS_MAX, SEARCHED_MAX = 200, 10_000
-"""The maximum number of groups that are read: to explain all, and to find one."""
+"""The maximum number of groups that are read: without ``--group``, and with it."""
 MESSAGES = 10
 """The maximum number of messages with one id that are explained."""
 TASK_TOPICS = topic_of("")
@@ -49,6 +49,8 @@ def why(options: Options, output: Output) -> None:
         check_group(group)
     if (options["offset"] is None) == (options["id"] is None):
         raise Refused("give either an offset or --id")
+    if options["key"] is not None and options["id"] is None:
+        raise Refused("--key needs --id: an offset names one message")
     documents = []
     with timezone.override(UTC):
         for offset in _offsets(alias, options):
@@ -60,7 +62,7 @@ def why(options: Options, output: Output) -> None:
                 raise Refused(_no_message(topic, offset))
             if topic not in (found.topic, found.stored_in):
                 raise Refused(f"offset {offset} is a message of topic {found.stored_in!r}, not of {topic!r}")
-            documents.append(_explained(alias, found, options, output))
+            documents.append(_print_explanation(alias, found, options, output))
     output.values(messages=documents if output.as_json else None)
 
 
@@ -91,7 +93,9 @@ def _no_message(topic: str, offset: int) -> str:
     )
 
 
-def _explained(alias: str, found: MessageTimeline, options: Options, output: Output) -> dict[str, Any]:
+def _print_explanation(
+    alias: str, found: MessageTimeline, options: Options, output: Output
+) -> dict[str, Any]:
     """Print the explanation of one message. Return it for the JSON document."""
     message = found.message
     row_offset = message.offset if message.dead_letter is None else message.dead_letter
@@ -163,9 +167,9 @@ def _is_strict(topic: str, group: str) -> bool | None:
 def _remedy(alias: str, found: MessageTimeline, explanation: Explanation, offset: int) -> str | None:
     """Return the command that helps; None if nothing is needed."""
     topic, group, id = found.stored_in, explanation.group or "GROUP", found.message.id
-    # A group can consume the topic of dead letters. The others' commands name the original topic.
+    # If a group consumes the dead-letter topic itself, its commands name that topic. All others name the original.
     original = topic if explanation.group and found.message.status == DEAD else found.topic
-    letter_of = explanation.group or found.message.group or "GROUP"
+    failed_group = explanation.group or found.message.group or "GROUP"
     of_group = ("--group", group) if explanation.group else ("--all-groups",)
     start: tuple[str, ...] = (
         "runconsumer",
@@ -177,7 +181,7 @@ def _remedy(alias: str, found: MessageTimeline, explanation: Explanation, offset
         reasons.RESUME: ("mqueue", "resume", topic, group),
         reasons.START_WORKER: start,
         reasons.RELEASE: ("mqueue", "release", topic, group, "--partition", found.partition),
-        reasons.REDRIVE: ("mqueue", "redrive", original, "--group", letter_of, "--id", id),
+        reasons.REDRIVE: ("mqueue", "redrive", original, "--group", failed_group, "--id", id),
         reasons.RESET: ("mqueue", "reset", topic, group, str(offset), "--dry-run"),
         reasons.SUBSCRIBE: ("mqueue", "subscribe", topic, group),
         reasons.UNHOLD: ("mqueue", "unhold", original, *of_group, "--id", id),

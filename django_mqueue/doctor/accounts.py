@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
 from ..store.connection.session import migration_errors
 from ..store.server import privileges
+from ..store.server.locks import TABLES
 from ..store.server.variables import Server
 from .findings import ERROR, INFO, Finding
 
 _ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
-_TABLES = [
-    model._meta.db_table for model in (Message, DeliveryState, PartitionLease, Offset, SubscriberHeartbeat)
-]
-_LOG, _OFFSETS, _HEARTBEATS = _TABLES[0], _TABLES[3], _TABLES[4]
+_LOG, _OFFSETS, _HEARTBEATS = TABLES[0], TABLES[3], TABLES[4]
 Needs = Mapping[str, Sequence[str]]
 
 ACCOUNTS: Mapping[str, Needs] = {
     "publisher": {_LOG: ("INSERT",), _OFFSETS: ("SELECT",)},
     "scheduler": {_LOG: _ALL, _OFFSETS: ("SELECT",)},
     "requester": {_LOG: ("SELECT", "INSERT", "DELETE"), _OFFSETS: ("SELECT",)},
-    "worker": dict.fromkeys(_TABLES, _ALL),
-    "viewer": dict.fromkeys(_TABLES, ("SELECT",)),
-    "operator": {**dict.fromkeys(_TABLES, _ALL), _HEARTBEATS: ("SELECT", "DELETE")},
+    "worker": dict.fromkeys(TABLES, _ALL),
+    "viewer": dict.fromkeys(TABLES, ("SELECT",)),
+    "operator": {**dict.fromkeys(TABLES, _ALL), _HEARTBEATS: ("SELECT", "DELETE")},
 }
 """The privileges of each kind of account, by table."""
 
 
 def findings(using: str, server: Server, kind: str) -> Iterator[Finding]:
-    """Yield the privileges that an account of this kind needs and the present account lacks."""
+    """Yield findings about privileges that an account of this kind needs and this account lacks."""
     with migration_errors(using):
         missing = privileges.missing(using, ACCOUNTS[kind])
     if missing:
@@ -44,11 +41,11 @@ def findings(using: str, server: Server, kind: str) -> Iterator[Finding]:
             ERROR, "privileges", f"the account {server.account} lacks {lacks}", why,
             " ".join(_grant(some, table, server) for table, some in missing.items()),
         )  # fmt: skip
-    yield from looking(using, server)
+    yield from blockers_privileges(using, server)
 
 
-def looking(using: str, server: Server) -> Iterator[Finding]:
-    """Yield the privileges that ``mqueue blockers`` needs and the account lacks."""
+def blockers_privileges(using: str, server: Server) -> Iterator[Finding]:
+    """Yield a finding about the privileges that ``mqueue blockers`` needs and the account lacks."""
     if lacks := [PLACES[name] for name, can in privileges.can_look(using).items() if not can]:
         yield Finding(
             INFO, "privileges",

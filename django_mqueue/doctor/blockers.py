@@ -61,7 +61,7 @@ class Blockers:
 
     @property
     def blocking(self) -> list[Session]:
-        """Return the connections that block others and do not wait themselves, then the open transactions."""
+        """Return connections that block others, then those with open transactions; none that waits itself."""
         waiting = {one.waiting.id for one in self.waits}
         found = {one.blocking.id: one.blocking for one in self.waits if one.blocking is not None}
         found |= {one.session.id: one.session for one in self.transactions}
@@ -81,7 +81,7 @@ def find(using: str, *, older_than: timedelta = timedelta(0)) -> Blockers:
 
 def _find(using: str, older_than: timedelta) -> Blockers:
     server = reading.read(using)
-    missing = [*accounts.looking(using, server), *variables.performance_schema(server)]
+    missing = [*accounts.blockers_privileges(using, server), *variables.performance_schema(server)]
     lock_waits = _allowed(lambda: locks.lock_waits(using)) or ()
     transactions = _allowed(lambda: locks.open_transactions(using)) or ()
     # Read after the waits and transactions, so that their new sessions are included.
@@ -117,9 +117,9 @@ def _allowed(read: Callable[[], Result]) -> Result | None:
 
 
 def _metadata_waits(known: _Known, blockers: Mapping[int, list[tuple[int, str]]] | None) -> list[Wait]:
-    """Return the statements that wait to change a table, or for such a change, as the list of sessions shows them."""
+    """Return the statements that wait for a metadata lock: to change a table, or for another's change of it."""
     found = []
-    for one in known.copy().values():
+    for one in known.values():
         if one.state != locks.METADATA_WAIT:
             continue
         waits_for, holders = timedelta(seconds=one.seconds), (blockers or {}).get(one.id, [])
@@ -136,12 +136,14 @@ def _transactions(
     names = (_allowed(lambda: topic_list.known_topics(using)) if held else None) or {}
     found = []
     for one in transactions:
+        if one.session not in known:
+            continue  # It has ended: an account that sees transactions sees all sessions.
         session = known[one.session]
         its_gates = None if held is None else held.get(one.session, set())
         # A publish has changed a row at least.
         published = None if its_gates is None else bool(its_gates and one.changed)
         has_locked = bool(one.locked) if held is None else one.session in held
-        # Between two statements of a worker, its session is idle for milliseconds.
+        # Shorter pauses are normal: a worker's session is idle for milliseconds between two statements.
         blocks = has_locked and session.command == "Sleep" and session.seconds >= 1
         may_have_published = bool(one.changed) if published is None else published
         if not (may_have_published or blocks) or timedelta(seconds=one.seconds) < older_than:

@@ -1,4 +1,4 @@
-"""Make all checks. A check that fails, for example for lack of a privilege, does not prevent the others."""
+"""Run all checks. A check that fails, for example for lack of a privilege, does not prevent the others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 
 from .. import conf
@@ -29,7 +30,7 @@ class Examination:
     findings: list[Finding]
 
 
-def examine(using: str, account: str = "worker") -> Examination:
+def examine(using: str, account: str) -> Examination:
     """Examine the server and the tables of a database. ``account``: the kind of account that its settings must have.
 
     Waits for no lock, and changes nothing. Raises ``DatabaseError`` if the server cannot be reached.
@@ -51,7 +52,7 @@ def _examine(using: str, account: str, server: Server) -> Examination:
     found = [
         *_settings(),
         *servers.findings(server),
-        *variables.findings(server),
+        *_tried(using, "variables", lambda: variables.findings(server)),
         *variables.further(server),
         *routes.encryption_findings(using, cipher),
         *routes.clock_findings(difference),
@@ -93,7 +94,10 @@ def _plans(using: str) -> list[Finding]:
 
 
 def _tried(using: str, about: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return the findings of a check. A database error becomes a finding; a lost connection is raised."""
+    """Return the findings of a check. A database error becomes a finding; a lost connection is raised.
+
+    ``_settings`` reports an invalid setting, which ends this check.
+    """
     found: list[Finding] = []
     try:
         for one in check():
@@ -104,6 +108,8 @@ def _tried(using: str, about: str, check: Callable[[], Iterable[Finding]]) -> li
                 ERROR, about, str(error), "The queue cannot work.", f"manage.py migrate --database {using}"
             )
         )
+    except ImproperlyConfigured:
+        pass
     except DatabaseError as error:
         if errors.is_lost(error):
             raise
@@ -124,7 +130,7 @@ def _failed(using: str, about: str, error: DatabaseError) -> Finding:
 
 
 def _difference(before: Any, there: Any, after: Any) -> timedelta:
-    """Return how far this machine's clock is ahead of the database's; 0 within the time of the question."""
+    """Return how far this machine's clock is ahead of the database's; 0 if the query took longer than that."""
     if before > there:
         return timedelta(seconds=(before - there).total_seconds())
     return timedelta(seconds=min((after - there).total_seconds(), 0))

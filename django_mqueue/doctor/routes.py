@@ -31,7 +31,7 @@ _REPAIR = (
 
 
 def proxy_findings(route: Route) -> Iterator[Finding]:
-    """Yield what the route says about a proxy. Pure function."""
+    """Yield a finding if the route shows signs of a proxy. Pure function."""
     name = _proxy(route)
     repair = _REPAIRS.get(name, _REPAIR)
     if len(set(route.ids)) > 1:
@@ -61,7 +61,7 @@ def _proxy(route: Route) -> str:
 
 
 def encryption_findings(using: str, cipher: str) -> Iterator[Finding]:
-    """Yield what the settings require of the encryption, and what the connection has."""
+    """Yield findings about encryption that the settings do not enforce, or that the connection lacks."""
     parameters = remote_parameters(using)
     yield from required_encryption(parameters)
     if parameters and not cipher:

@@ -36,7 +36,7 @@ _OTHER_SERVERS = {
 
 
 def findings(server: Server) -> list[Finding]:
-    """Return what makes the server unsuitable for the queue, or nearly so."""
+    """Return errors and warnings about a server that the queue cannot rely on."""
     if other := _other(server):
         return [other]
     return [found for found in (_old(server), _writers(server), _read_only(server)) if found]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 
 from .. import conf
 from ..drawing import scales
 from ..policy.batching import batches
-from ..stats import retention_blockers, topic_list
+from ..stats import alarms, retention_blockers, topic_list
 from ..stats.results import Hold, KnownTopic
 from ..store import removal
 from ..store.queries import bounded_counts, group_positions, topic_index
@@ -19,17 +18,6 @@ TOPICS_MAX = 200
 """The maximum number of topics whose retention blockers are read."""
 SHOWN = 10
 """The maximum number of names in a finding."""
-LATE = timedelta(minutes=10)
-
-_REASONS = {
-    "resetting": "its reset is not finished",
-    "paused": "it is paused",
-    "no_worker": "no worker of it is alive",
-    "waiting": "its oldest message waits for a retry",
-    "in_flight": "its oldest message is in flight",
-    "pending": "it has not received its oldest message yet",
-    "settling": "a transaction that published to the topic, or to another topic of the same gate, may be open",
-}
 
 
 def findings(using: str) -> Iterator[Finding]:
@@ -86,34 +74,18 @@ def _expired_leases(using: str, pairs: Sequence[tuple[str, str]]) -> Iterator[Fi
 def _blocked_deletion(using: str, topics: Sequence[str]) -> Iterator[Finding]:
     for topic in topics[:TOPICS_MAX]:
         for hold in retention_blockers.holds(using, topic):
-            if hold.reason != "retention" and hold.overdue > LATE:
-                yield _of_hold(using, hold)
+            if hold.overdue > alarms.LATE_DELETION_AFTER and (alarm := alarms.of_blocker(hold)):
+                yield Finding(
+                    WARNING, "deletion", f"topic {topic}: {alarm.text}",
+                    f"The log grows. The oldest message that is kept has the offset {hold.offset}.",
+                    _repair_of(using, hold),
+                )  # fmt: skip
                 break
     if len(topics) > TOPICS_MAX:
         yield Finding(
             INFO, "deletion", f"deletion was checked for {TOPICS_MAX} of {len(topics)} topics",
             "There are too many topics for one call.", command_line(using, "mqueue", "topics"),
         )  # fmt: skip
-
-
-def _of_hold(using: str, hold: Hold) -> Finding:
-    late = scales.duration(hold.overdue / timedelta(milliseconds=1))
-    reason = _REASONS.get(hold.reason)
-    if reason is None or hold.group is None:
-        reason = (
-            "no worker of any group is alive"
-            if hold.reason == "no_collector"
-            else "workers delete too slowly"
-        )
-        what = f"topic {hold.topic} keeps messages {late} past their retention: {reason}"
-    else:
-        what = (
-            f"topic {hold.topic} keeps messages {late} past their retention for group {hold.group}: {reason}"
-        )
-    return Finding(
-        WARNING, "deletion", what,
-        f"The log grows. The oldest message that is kept has the offset {hold.offset}.", _repair_of(using, hold),
-    )  # fmt: skip
 
 
 def _repair_of(using: str, hold: Hold) -> str:

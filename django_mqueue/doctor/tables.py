@@ -141,7 +141,7 @@ def _gates(using: str) -> Iterator[Finding]:
 
 
 def plan_findings(using: str, topic: str, group: str) -> Iterator[Finding]:
-    """Yield the most frequent reads that do not use the indexes that they name."""
+    """Yield a finding for each frequent statement that does not use the index that it names."""
     for one in plans.of_reads(using, group, topic, " 0000", conf.lease_ms(topic)):
         if one.reads_all or (one.used and one.used not in one.named):
             used = one.used or "no index"

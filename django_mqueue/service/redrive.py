@@ -214,6 +214,8 @@ class DeadLetterSelection:
         A redrive also skips dead letters whose group is not registered, because no group would receive the message.
         """
         free = page if dry_run else sorted(garbage.lock_free(cursor, page))
+        taken = sorted(set(page).difference(free))
+        locked = len(dead_letters.read(cursor, taken)) if taken else 0  # The others no longer exist.
         found = (
             [DeadLetterRow(row, self.dead_topic) for row in dead_letters.read(cursor, free)] if free else []
         )
@@ -231,7 +233,7 @@ class DeadLetterSelection:
             garbage.delete(cursor, self.dead_topic, consumers, [one.row["offset"] for one in moved])
             if self.record is not None:
                 self.record.batch(cursor, len(moved))
-        return Batch(len(moved), len(page) - len(free), len(matching) - len(moved), redriven), moved
+        return Batch(len(moved), locked, len(matching) - len(moved), redriven), moved
 
     def _redriven(self, dead_letter: DeadLetterRow) -> Redriven:
         row = dead_letter.row

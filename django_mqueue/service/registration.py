@@ -116,7 +116,8 @@ def registration_of(using: str, topic: str, group: str) -> offsets.Registration:
 
 def is_registered(topic: str, group: str, using: str) -> bool:
     """Return whether the group is registered for the topic."""
-    return offsets.registration(using, group, topic) is not None
+    with session.migration_errors(using):
+        return offsets.registration(using, group, topic) is not None
 
 
 def groups_of(using: str, topic: str) -> list[str]:

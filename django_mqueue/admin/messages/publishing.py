@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from ... import conf
 from ...browse.masking import Withheld
-from ...browse.timeline import groups_of, is_registered
+from ...browse.timeline import groups_of
 from ...exceptions import NotRegistered
 from ...inspect import Cut
 from ...messages import OutgoingMessage
@@ -26,6 +26,7 @@ from ...policy import names
 from ...policy.durations import due_of
 from ...policy.ids import uuid7
 from ...service import publish
+from ...service.registration import is_registered
 from ...store import offsets
 from ..base.display import Text, local_time, printable, problem_text, time_of
 from ..base.forms import Moment
@@ -135,7 +136,7 @@ class PublishForm(forms.Form):
             word = str(problem).partition(" ")[0]
             self.add_error(word if word in self.fields else None, printable(str(problem)))
             return
-        if outgoing.group is not None and not is_registered(conf.database(), given["topic"], outgoing.group):
+        if outgoing.group is not None and not is_registered(given["topic"], outgoing.group, conf.database()):
             self.add_error("group", problem_text(NotRegistered(given["topic"], outgoing.group)))
         given["outgoing"] = outgoing
 

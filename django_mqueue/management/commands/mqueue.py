@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, connections
 from django.utils import translation
 
+from ... import conf
 from ...command.all_verbs import VERBS
 from ...command.output import Output, Refused
 from ...exceptions import MQueueError
@@ -30,7 +31,7 @@ class Command(BaseCommand):
             from django_mqueue.worklists.command import add_arguments
 
             add_arguments(worklist)
-        else:  # So that ``handle`` can say what to do.
+        else:  # ``handle`` raises an error that names the missing app.
             worklist.add_argument("rest", nargs="*")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -44,9 +45,10 @@ class Command(BaseCommand):
         output = Output(self.stdout.write, as_json=options["json"])
         cause: Exception | None = None
         try:
-            if options["database"] is not None and options["database"] not in connections:
-                known = ", ".join(connections)
-                raise Refused(f"--database {options['database']!r} is no entry of DATABASES: {known}")
+            alias = conf.database(options["database"])
+            if alias not in connections:
+                what = 'MQUEUE["DATABASE"]' if options["database"] is None else "--database"
+                raise Refused(f"{what} {alias!r} is no entry of DATABASES: {', '.join(connections)}")
             with translation.override(None):  # One language for people and monitoring.
                 VERBS[options["part"]].run(options, output)
         except (Refused, MQueueError, ImproperlyConfigured, TypeError, ValueError, OverflowError) as error:

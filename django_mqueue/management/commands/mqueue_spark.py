@@ -43,11 +43,11 @@ class Command(BaseCommand):
         found = {"using": alias} if options_refused() else settings_options(alias)
         if arguments.password_file:
             found["passwordFile"] = arguments.password_file
-        said: list[str] = []
+        errors: list[str] = []
         with _password_for_workers(alias):
-            code = run(arguments, found, Output(_stream(self.stdout), _stream(self.stderr)), said.append)
-        if said:
-            raise CommandError(said[-1], returncode=code)
+            code = run(arguments, found, Output(_stream(self.stdout), _stream(self.stderr)), errors.append)
+        if errors:
+            raise CommandError(errors[-1], returncode=code)
         if code:
             sys.exit(code)
 

@@ -143,7 +143,7 @@ class Command(BaseCommand):
                 runner = self._runner = _runner(chosen, using, options, beside)
                 if self._stopping:
                     runner.stop()
-                before = self._listen(runner)
+                before = self._handle_signals(runner)
                 try:
                     with session.migration_errors(using):
                         runner.run()
@@ -165,7 +165,7 @@ class Command(BaseCommand):
 
     @contextmanager
     def _metrics(self, chosen: list[Handler], using: str, options: dict[str, Any]) -> Iterator[Beside]:
-        """Open the port for metrics, if one is wanted. Yield the context in which workers serve it."""
+        """Open the port for metrics, if ``--metrics-port`` is given. Yield the context in which workers serve it."""
         number, address = options["metrics_port"], options["metrics_address"]
         if number is None:
             yield lambda name: nullcontext()
@@ -291,7 +291,7 @@ class Command(BaseCommand):
                     ) from error
             time.sleep(0.2)
 
-    def _listen(self, runner: Runner | Supervisor) -> dict[int, Any]:
+    def _handle_signals(self, runner: Runner | Supervisor) -> dict[int, Any]:
         """Stop gracefully at the first signal, at once at the second. Return the signal handlers set before."""
         asked = False
 

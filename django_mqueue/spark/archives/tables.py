@@ -185,8 +185,8 @@ class Snapshot:
             if not self._storage.exists(entry.path):
                 raise ArchiveError(
                     f"{self._storage.uri}: a cleanup deleted {entry.path} while this run needed it, because its"
-                    " keep_hours is shorter than this run. The log still holds all messages of this batch. Clean"
-                    " with a longer keep_hours, and run this again"
+                    " keep_hours is shorter than this run. This step changed nothing. Clean with a longer"
+                    " keep_hours, and run this again"
                 )
 
     def reloaded(self) -> Snapshot:

@@ -46,8 +46,8 @@ def partitions(
 
     A partition is listed if the log holds it, or if the group has a position or a lease row for it. ``subscriber``:
     only the partitions that this subscriber holds. ``partition``: only this partition. ``expired``: only partitions
-    whose lease was not renewed in time. Lags are counted up to a limit:
-    25,000 rows for the whole page. A lag that reaches its limit is ``"at_least"`` the count.
+    whose lease was not renewed in time. Lags are counted up to a limit: 25,000 rows for the whole page. A lag that
+    reaches its limit is ``"at_least"`` the count.
 
     Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
@@ -72,6 +72,9 @@ def partitions(
         else:
             found = _names(alias, topic, group, after, limit + 1)
         rows = _progress(alias, topic, group, registration.start, found[:limit])
+        if partition is not None and rows[0].lease is None and rows[0].moved_at is None:
+            (in_log,) = partition_progress.progress(alias, [(topic, group, 0, found)])
+            rows = rows if in_log else []
     if expired:
         rows = [one for one in rows if one.lease == EXPIRED]
     if subscriber is not None:

@@ -126,6 +126,21 @@ class RawHolder:
         self.connection.close()
 
 
+def test_a_transaction_that_ends_while_the_verb_reads_is_not_shown(own: str, mqueue_json: Json) -> None:
+    subscribe("orders", "billing", using=own)
+    with HeldTransaction(lambda: publish("orders", {"order": 1}, using=own), using=own) as held:
+        find(mqueue_json, own, alone(held), "the transaction is visible")
+
+        def after_its_end(using: str) -> Any:
+            held.rollback()
+            wait_until(lambda: held.connection_id not in sessions(using), "its session has ended")
+            return sessions(using)
+
+        with patch("django_mqueue.doctor.blockers.sessions.sessions", after_its_end):
+            document = mqueue_json("blockers", "--database", own)
+    assert (document["transactions"], document["blocking"]) == ([], [])
+
+
 def test_an_open_transaction_that_published(own: str, mqueue_json: Json, mqueue: Run) -> None:
     subscribe("orders", "billing", using=own)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
 
@@ -209,14 +209,14 @@ def test_a_group_that_blocks_deletion(mqueue_json: Json) -> None:
     offset = publish("orders", {"order": 1}, key="1").offset
     Message.objects.update(published_at=database_ms() - 3 * 3_600_000)
     found = the(mqueue_json("doctor"), "deletion")
-    assert (
-        "topic orders keeps messages 2 h past their retention for group billing: no worker" in found["what"]
+    assert found["what"] == (
+        "topic orders: Deletion waits for group billing, which has no live subscriber, 2 h past the retention"
     )
     assert str(offset) in found["why"]
     assert found["repair"].startswith("manage.py runconsumer orders:billing, or ")
     pause("orders", "billing")
     found = the(mqueue_json("doctor"), "deletion")
-    assert "it is paused" in found["what"]
+    assert "group billing, which is paused" in found["what"]
     assert found["repair"].startswith("manage.py mqueue resume orders billing")
 
 
@@ -281,6 +281,32 @@ def test_a_setting_that_is_invalid(failing: Failing) -> None:
         found = the(failing("doctor")[0], "settings")
     assert found["check"] == "django_mqueue.E001"
     assert "RETENTION" in found["what"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("LEASE_DURATION", 0), ("MAX_PAYLOAD_BYTES", "much"), ("RETENTION", "long")]
+)
+def test_an_invalid_setting_does_not_prevent_the_other_checks(
+    failing: Failing, setting: str, value: object
+) -> None:
+    """The topic has a group and a message, so that all checks have something to read."""
+    subscribe("orders", "billing")
+    publish("orders", {"order": 1}, key="1")
+    OffsetFactory(topic="orders", consumer_group="gone", partition_key="1")
+    with override_settings(MQUEUE={setting: value}):
+        document = failing("doctor")[0]
+    assert setting in the(document, "settings")["what"]
+    assert "durability" in {one["about"] for one in document["findings"]}
+
+
+def test_a_database_that_does_not_exist(mqueue: Run) -> None:
+    with (
+        override_settings(MQUEUE={"DATABASE": "typo"}),
+        pytest.raises(
+            CommandError, match=r"""MQUEUE\["DATABASE"\] 'typo' is no entry of DATABASES: default"""
+        ),
+    ):
+        mqueue("doctor")
 
 
 def test_plans_of_a_worker_use_the_named_indexes() -> None:

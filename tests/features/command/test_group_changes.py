@@ -105,6 +105,7 @@ def test_release(mqueue_json: Json) -> None:
         (("top", "--interval=-1"), "must not be negative"),
         (("reset", "orders", "nobody", "yesterday"), "earliest, latest, an offset or an ISO 8601 time"),
         (("release", "orders", "billing"), "partition or a subscriber"),
+        (("why", "orders", "5", "--key", "k"), "--key needs --id"),
     ],
 )
 def test_errors_name_the_cause(mqueue: Run, arguments: tuple[str, ...], text: str) -> None:
@@ -125,6 +126,16 @@ def test_a_lease_of_another_subscriber_is_not_listed(mqueue_json: Json) -> None:
         of = ("leases", "orders", "billing", "--partition", "k")
         assert [row["subscriber"] for row in mqueue_json(*of, "--subscriber", "w1")["leases"]] == ["w1"]
         assert mqueue_json(*of, "--subscriber", "w2")["leases"] == []
+
+
+def test_a_mistyped_partition_is_a_problem(mqueue: Run, mqueue_json: Json) -> None:
+    publish("orders", 1, key="k")
+    subscribe("orders", "billing")
+    assert [
+        row["partition"] for row in mqueue_json("leases", "orders", "billing", "--partition", "k")["leases"]
+    ] == ["k"]
+    with pytest.raises(CommandError, match="partition 'kk' is unknown: topic 'orders' has no message of it"):
+        mqueue("leases", "orders", "billing", "--partition", "kk")
 
 
 def test_a_long_key_is_printed_whole(mqueue: Run) -> None:

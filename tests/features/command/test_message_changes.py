@@ -189,6 +189,13 @@ def test_an_interrupted_action_is_recorded_with_its_total(
     assert recent("orders")[0].details["messages_in_all"] == 1_000
 
 
+@pytest.mark.parametrize("option", ["--dry-run", "--yes"])
+def test_erasing_from_a_mistyped_topic_says_so(mqueue: Run, option: str) -> None:
+    publish("orders", 1, key="ann")
+    found = mqueue("erase", "--topic", "odrers", "--key", "ann", option)
+    assert "The topic 'odrers' is unknown: it has no message and no group. Similar names: orders." in found
+
+
 def test_erase(mqueue: Run, mqueue_json: Json) -> None:
     publish("orders", 1, key="ann")
     publish("mail", 1, key="ann", delay=60)

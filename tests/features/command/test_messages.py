@@ -69,7 +69,7 @@ def test_peek_continues_where_it_ended(mqueue: Run, mqueue_json: Json) -> None:
     first = mqueue_json("peek", TOPIC, "--limit", 3)
     second = mqueue_json("peek", TOPIC, "--limit", 3, "--start", first["next"])
     assert ids(first) + ids(second) == [f"id-{n}" for n in range(5)]
-    assert f"use --start '{first['next']}'" in mqueue("peek", TOPIC, "--limit", 3)
+    assert f"use --start='{first['next']}'" in mqueue("peek", TOPIC, "--limit", 3)
 
 
 def test_peek_prints_whole_payloads(mqueue: Run, mqueue_json: Json) -> None:

@@ -206,7 +206,7 @@ def test_topics_are_listed_page_by_page(mqueue: Run, mqueue_json: Json) -> None:
         "audit",
         "mails",
     ]
-    assert "--after mails" in mqueue("topics", "--limit", 2)
+    assert "--after=mails" in mqueue("topics", "--limit", 2)
 
 
 def test_topics_past_retention_name_what_deletion_waits_for(mqueue_json: Json) -> None:

@@ -36,7 +36,7 @@ from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.service import redrive as module
 from tests.support.subscribers import QUICK, consume, consume_rest, poll_until, settle_and_collect
 from tests.support.threads import Background
-from tests.support.transactions import statements
+from tests.support.transactions import HeldTransaction, statements
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -326,6 +326,17 @@ def test_two_at_once_send_each_back_once() -> None:
     rest = redrive(TOPIC)
     assert sum(counts) + rest == 200
     assert sorted(message.payload for message in given("billing", 200)) == list(range(200))
+
+
+def test_a_dead_letter_that_was_deleted_meanwhile_does_not_count_as_locked() -> None:
+    """Of three dead letters, one is purged after it was found, and another transaction holds the lock of one."""
+    give_up(1, 2, 3)
+    page = list(Row.objects.filter(topic=DEAD).order_by("offset").values_list("offset", flat=True))
+    assert purge(TOPIC, limit=1) == 1
+    work = module.selection(TOPIC, None, None, None, redrives=True)
+    with HeldTransaction(lambda: Row.objects.select_for_update().get(offset=page[1])):
+        batch = work.batch(page)
+    assert (batch.moved, batch.locked, batch.unregistered) == (1, 1, 0)
 
 
 def test_a_run_that_is_cut_short_is_repeated() -> None:

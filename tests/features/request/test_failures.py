@@ -27,7 +27,7 @@ def test_a_rejected_request(atomic: bool) -> None:
     with registered("prices", handle, atomic=atomic):
         worker = Background(lambda: run("prices:g", drain=False, max_messages=1)).start()
         with pytest.raises(
-            RequestFailed, match="group 'g' gave up request 'one' on topic 'prices': no such"
+            RequestFailed, match="group 'g' dead-lettered request 'one' on topic 'prices': no such"
         ) as raised:
             asked("prices", 1, id="one").start().result()
         worker.result()
