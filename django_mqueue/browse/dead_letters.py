@@ -295,14 +295,11 @@ def _offsets(using: str, query: DeadLetterQuery) -> list[int]:
     groups = (
         [query.group] if query.group is not None else sorted(dead_letters.groups(using, query.dead_topic))
     )
-    found: list[int] = []
-    while groups and query.id is not None:
-        above = found[-1] if found else 0
-        rows = message_pages.by_original_id(using, query.dead_topic, groups, query.id, IDS, above)
-        found += [offset for offset, _, _ in rows]
-        if len(rows) < IDS:
-            break
-    return found
+    if not groups or query.id is None:
+        return []
+    return [
+        offset for offset, _, _ in message_pages.by_original_id(using, query.dead_topic, groups, query.id)
+    ]
 
 
 def _by_time(using: str, query: DeadLetterQuery, bounds: tuple[int, int]) -> tuple[int, int]:

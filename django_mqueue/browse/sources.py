@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .. import conf
+from ..policy.batching import batches
 from ..policy.message_query import (
     DEAD,
     IN_FLIGHT,
@@ -24,7 +25,7 @@ from ..store.queries import message_pages, partition_progress
 from ..store.queries.partition_walk import OFFSET_END, Chunk, Found, PartitionPosition, PartitionWalk, Walk
 
 IDS = 500
-"""The maximum number of rows with one id that one statement reads. More are possible: keys can share an id."""
+"""The maximum number of rows with one id in a step of a search. More are possible, because keys can share an id."""
 
 _COPIES, _PARTITIONS, _DEAD_LETTERS = range(3)
 """The parts of a search by id, in its positions."""
@@ -163,15 +164,11 @@ class _Walks:
         """
         id, key = self.query.id, self.query.key
         assert id is not None
-        while groups is None or groups:
-            rows = message_pages.by_original_id(self.using, topic, sorted(groups or ()), id, IDS, above)
-            if not rows:
-                return
-            above = rows[-1][0]
-            found = [Found(*row, position=(*part, row[0])) for row in rows if key in (None, row[1])]
-            yield Chunk(found, (*part, above))
-            if len(rows) < IDS:
-                return
+        if groups is not None and not groups:
+            return
+        rows = message_pages.by_original_id(self.using, topic, sorted(groups or ()), id)
+        for some in batches([row for row in rows if row[0] > above and key in (None, row[1])], IDS):
+            yield Chunk([Found(*row, position=(*part, row[0])) for row in some], (*part, some[-1][0]))
 
     def dead_letters_by_id(self, position: Position | None, chunk: int) -> Walk:
         dead = conf.dead_letter_topic(self.query.topic)

@@ -116,21 +116,21 @@ def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[Lo
 
 
 def by_original_id(
-    using: str, topic: str, groups: Collection[str], id: str, limit: int, above: int = 0
+    using: str, topic: str, groups: Collection[str], id: str, limit: int | None = None
 ) -> list[LogEntry]:
     """Return the dead letters of ``groups`` with this original id. Without groups, return the messages that have it.
 
-    Messages that were redriven or retried after a long delay have an original id. The result has the first ``limit``
-    rows above the offset ``above``, by offset.
+    Messages that were redriven or retried after a long delay have an original id. ``limit``: return so many of them,
+    whichever the index has first; None: all.
     """
     of = f"failed_group IN ({marks(list(groups))})" if groups else "failed_group IS NULL"
     rows = session.fetch(
         using,
         "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_due)"
-        f" WHERE topic = %s AND {of} AND original_id = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}",
-        [topic, *groups, id, above],
+        f" WHERE topic = %s AND {of} AND original_id = %s" + ("" if limit is None else f" LIMIT {limit:d}"),
+        [topic, *groups, id],
     )
-    return [(int(offset), name, target) for offset, name, target in rows]
+    return sorted((int(offset), name, target) for offset, name, target in rows)
 
 
 def partitions(using: str, topic: str, after: str, limit: int) -> list[str]:

@@ -191,21 +191,21 @@ def _(scene: Scene) -> Call:
     return lambda: request(scene.topic, 1, key="k")
 
 
-@budget("inspect.remove", statements=11, commits=1)
+@budget("inspect.remove", statements=12, commits=1)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     publish(scene.topic, 1, key="k", id="one")
     return lambda: remove(scene.topic, group=scene.group, key="k", id="one", status="pending")
 
 
-@budget("inspect.send_to_front", statements=13, commits=1)
+@budget("inspect.send_to_front", statements=14, commits=1)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     publish(scene.topic, 1, key="k", id="one")
     return lambda: send_to_front(scene.topic, group=scene.group, key="k", id="one", status="pending")
 
 
-@budget("inspect.delay", statements=13, commits=1)
+@budget("inspect.delay", statements=14, commits=1)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     publish(scene.topic, 1, key="k", id="one")
@@ -213,14 +213,14 @@ def _(scene: Scene) -> Call:
     return lambda: delay(scene.topic, tomorrow, group=scene.group, key="k", id="one", status="pending")
 
 
-@budget("inspect.hold", statements=13, commits=1)
+@budget("inspect.hold", statements=14, commits=1)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     publish(scene.topic, 1, key="k", id="one")
     return lambda: hold(scene.topic, group=scene.group, key="k", id="one", status="pending")
 
 
-@budget("inspect.unhold", statements=9, commits=1)
+@budget("inspect.unhold", statements=10, commits=1)
 def _(scene: Scene) -> Call:
     subscribe(scene.topic, scene.group)
     publish(scene.topic, 1, key="k", id="one")
@@ -228,7 +228,7 @@ def _(scene: Scene) -> Call:
     return lambda: unhold(scene.topic, group=scene.group, key="k", id="one", status="waiting")
 
 
-@budget("inspect.redeliver", statements=10, commits=1)
+@budget("inspect.redeliver", statements=11, commits=1)
 def _(scene: Scene) -> Call:
     scene.delivery().ack()
     return lambda: redeliver(scene.topic, group=scene.group, key="k", id="one")

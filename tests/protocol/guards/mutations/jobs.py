@@ -118,6 +118,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_RECURRING}::test_a_firing_that_has_begun_is_retried_although_the_job_is_paused",
     ),
     mutation(
+        "a late firing that waits for the previous one is not skipped",
+        "the next firing runs beside the one before the previous",
+        "tasks/recurring.py",
+        "if is_late and not is_running and",
+        "if is_late and",
+        f"{_RECURRING}::test_a_firing_that_waits_does_not_end_before_the_previous_one_although_it_is_late",
+    ),
+    mutation(
+        "a firing that was redriven runs, whatever its due time was",
+        "it ends as successful, and the operator's redrive is lost",
+        "tasks/recurring.py",
+        "and not is_running and not self._is_copy(message):",
+        "and not is_running:",
+        f"{_RECURRING}::test_a_firing_that_was_redriven_runs_although_it_is_late[False]",
+    ),
+    mutation(
         "a retried firing enqueues none whose message may have been deleted",
         "a firing that has run and was deleted runs again",
         "tasks/recurring.py",
@@ -140,6 +156,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        with outside_snapshot(self.using) as now:\n            #",
         "        now = self.using\n        if True:\n            #",
         f"{_UNIQUE}::test_a_snapshot_does_not_hide_that_the_job_has_ended",
+    ),
+    mutation(
+        "a unique job that the same transaction has cancelled does not count at REPEATABLE READ",
+        "a job is not enqueued, because a cancelled one seems to wait",
+        "tasks/backend.py",
+        "if all(map(is_unfinished, rows)) or",
+        "if is_unfinished(row) or",
+        f"{_UNIQUE}::test_a_job_that_the_same_transaction_has_cancelled_does_not_count[repeatable read]",
     ),
     mutation(
         "a job looks for one that replaces it before it runs",

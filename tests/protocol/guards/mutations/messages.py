@@ -123,6 +123,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         "admin/test_letters_edit.py::test_what_changes_between_the_look_and_the_lock",
     ),
     mutation(
+        "a search by id finds dead letters in a topic that a group consumes",
+        "erase leaves a person's dead letters, and reports that nothing is left",
+        "browse/sources.py",
+        "groups = None if part == _COPIES else dead_letters.groups(self.using, topic)",
+        "groups = None if part == _COPIES else set()",
+        "features/inspect/test_erase.py::test_all_dead_letters_of_an_id_are_erased[True]",
+    ),
+    mutation(
+        "a search by id reads all rows of an id that many keys share",
+        "erase and redrive leave the rows after the first 500",
+        "browse/sources.py",
+        "self.using, topic, sorted(groups or ()), id)",
+        "self.using, topic, sorted(groups or ()), id, IDS)",
+        "features/inspect/test_erase.py::test_all_dead_letters_of_an_id_are_erased[False]",
+    ),
+    mutation(
         "redrive skips dead letters of groups that are not registered",
         "no group gets the message, and its dead letter is deleted",
         "service/redrive.py",

@@ -56,4 +56,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         "features/worklists/test_automation.py::test_the_handler_leaves_an_item_that_a_person_took_from_it",
     ),
+    mutation(
+        "a comment has the state of the item when it is written",
+        "an item that has ended seems open again to those who read its steps",
+        "worklists/steps.py",
+        '        record(current, "commented", by, text, current.state)',
+        '        record(item, "commented", by, text, item.state)',
+        f"{_STEPS}::TestOther::test_a_comment_has_the_state_of_the_item_now",
+    ),
 )
