@@ -128,8 +128,8 @@ class Processes:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def until(self, condition: Callable[[], object], what: str, timeout: float = 120) -> None:
-        """Wait for the condition while the job runs. Fail if the job ends first."""
+    def until(self, condition: Callable[[], object], what: str, timeout: float = 600) -> None:
+        """Wait for the condition while the job runs. Fail if the job ends first. Spark may start slowly."""
 
         def over() -> bool:
             return bool(condition()) or not self.worker.running

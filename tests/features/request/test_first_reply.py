@@ -63,7 +63,10 @@ def test_of_several_groups_the_first_one_s_reply_counts() -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_two_groups_at_once_the_second_waits_until_the_first_has_ended(kept: bool) -> None:
-    """The second reply counts if the first one is rolled back."""
+    """The second reply counts if the first one is rolled back.
+
+    The requester may find the box locked by the second reply. Then others delete the box after its deadline.
+    """
     with Subscription("prices", "one") as first, Subscription("prices", "two") as second:
         requester = asked("prices", 1).start()
         mine, other = one(first), one(second)
@@ -75,7 +78,6 @@ def test_two_groups_at_once_the_second_waits_until_the_first_has_ended(kept: boo
             held.commit() if kept else held.rollback()
             assert background.result() is not kept
         assert requester.result() == Reply("one" if kept else "two")
-    assert boxes("prices") == []
 
 
 def test_who_stands_still_with_a_reply_in_its_transaction_holds_another_up_to_the_deadline_only() -> None:
