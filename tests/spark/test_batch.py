@@ -166,7 +166,7 @@ def test_what_is_wrong_is_said(load: Load, spark: SparkSession, options: dict[st
     publish("orders", 1)
     cases: list[tuple[Callable[[], DataFrame], str]] = [
         (lambda: load(topic="order"), "Did you mean 'orders'"),
-        (lambda: load(topic="orders", startingOffset="latest"), "option 'startingoffset' is 'latest'"),
+        (lambda: load(topic="orders", startingOffset="latest"), "option 'startingoffset' does not exist"),
         (lambda: load("body STRING", topic="orders"), "has no column 'body'"),
         (lambda: load("payload STRING", topic="orders"), "is binary, not string: use this type, then cast"),
         (
