@@ -14,6 +14,8 @@ from importlib.util import find_spec
 
 import hypothesis
 import pytest
+from asgiref.sync import SyncToAsync
+from django.db import connections
 from pytest_django import DjangoDbBlocker
 
 from tests.own_server import OwnServer, own_server_of_kind
@@ -148,6 +150,14 @@ def statements_that_lock_name_their_index() -> Iterator[None]:
     yield
     found = lock_hygiene.violations()
     assert not found, "\n".join(["These statements lock rows and name no index:", *found])
+
+
+@pytest.fixture(autouse=True)
+def connections_of_asynchronous_code_end_with_the_test() -> Iterator[None]:
+    """Close the connections of the one thread in which ``sync_to_async`` runs. A test may have killed them."""
+    yield
+    if SyncToAsync.single_thread_executor._threads:
+        SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture(scope="session")
