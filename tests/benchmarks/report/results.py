@@ -21,12 +21,16 @@ Section = dict[str, "Scenario"]
 
 @dataclass
 class Scenario:
-    """The figures of each round. ``size``: the part of the usual number of messages. ``commit``: the measured code."""
+    """The figures of each round. ``size``: the part of the usual number of messages. ``commit``: the measured code.
+
+    ``processor``: the machine's. Scenarios of one report may be measured on different machines.
+    """
 
     rounds: list[Figures] = field(default_factory=list)
     size: float = 1.0
     measured: str = ""
     commit: str = ""
+    processor: str = ""
 
     @property
     def median(self) -> Figures:
@@ -58,7 +62,9 @@ class Results:
     def begin(self, kind: str, name: str, size: float) -> None:
         """Delete the earlier rounds of a scenario. The next ``add`` stores the first new round."""
         now = datetime.now(UTC).date().isoformat()
-        self.sections.setdefault(kind, {})[name] = Scenario(size=size, measured=now, commit=commit())
+        self.sections.setdefault(kind, {})[name] = Scenario(
+            size=size, measured=now, commit=commit(), processor=processor()
+        )
 
     def add(self, kind: str, name: str, figures: Figures) -> None:
         self.sections[kind][name].rounds.append(figures)
@@ -78,19 +84,22 @@ def machine() -> dict[str, str]:
     """Return the hardware and the versions that the figures depend on, without the host name."""
     import django
 
-    model = next(
-        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        "",
-    )
     total = next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal"))
     return {
         "cores": str(len(os.sched_getaffinity(0))),
-        "processor": model or platform.machine(),
         "memory": f"{total / (1 << 20):.0f} GiB",
         "system": platform.freedesktop_os_release().get("PRETTY_NAME", platform.system()),
         "python": platform.python_version(),
         "django": django.get_version(),
     }
+
+
+def processor() -> str:
+    """Return the name of the machine's processor."""
+    names = (
+        line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")
+    )
+    return next(names, "") or platform.machine()
 
 
 def commit() -> str:

@@ -90,12 +90,13 @@ def _machine(results: Results) -> str:
     plural = "" if rounds == [1] else "s"
     commits = sorted({one.commit for one in scenarios})
     days = sorted({one.measured for one in scenarios})
+    processors = sorted({one.processor for one in scenarios})
     servers = ", ".join(f"{tables.PRODUCTS[kind]} {version}" for kind, version in results.servers.items())
     sizes = sorted({one.size for one in scenarios} - {1.0})
     small = f" **A trial with a part of the messages: {', '.join(map(str, sizes))}.**" if sizes else ""
     return (
         f"Measured on {' and '.join(days)} at commit {', '.join(commits)}, on {found['cores']} cores"
-        f" ({found['processor']}, {found['memory']}), {found['system']}, Python {found['python']}, Django"
+        f" ({' or '.join(processors)}, {found['memory']}), {found['system']}, Python {found['python']}, Django"
         f" {found['django']}; {servers}. Medians of {' or '.join(map(str, rounds))} round{plural}.{small}"
     )
 
