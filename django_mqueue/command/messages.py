@@ -69,9 +69,8 @@ def peek(options: Options, output: Output) -> None:
     # A filter reads only headers and payload, which ``Message`` and ``Inspected`` both have.
     test: Any = filter_of(content or None)
     if test is not None and not options["unmask"]:
-        filters["filter"] = lambda message: test(
-            masking.masked(message)
-        )  # A filter must not reveal masked data.
+        # A filter must not reveal masked data.
+        filters["filter"] = lambda message: test(masking.masked(message))
     elif test is not None:
         filters["filter"] = test
     limit: int | None = _payload_limit(options, [topic])

@@ -260,8 +260,7 @@ class MQueueBackend(BaseTaskBackend):
 
         False: a worker has claimed it, it has ended, or another transaction has locked it. A job with ``run_after`` is
         deleted; any other ends as FAILED. In a transaction, workers claim no job of the queue until that
-        transaction ends. Raises
-        ``TaskResultDoesNotExist`` as ``get_result`` does.
+        transaction ends. Raises ``TaskResultDoesNotExist`` as ``get_result`` does.
         """
         job = job_of(self.using, result_id)
         if job is None or backend_of(job[1]) != self.alias:

@@ -23,9 +23,8 @@ class WorklistsConfig(AppConfig):
         from .models import unassign_items_of
 
         autodiscover_modules("worklists")
-        for model in (
-            apps.get_models()
-        ):  # Django sends the signal with the class that is deleted, which may be a proxy.
+        # Django sends the signal with the class that is deleted, which may be a proxy.
+        for model in apps.get_models():
             if model._meta.concrete_model is get_user_model():
                 uid = f"mqueue_worklists.users.{model._meta.label}"
                 pre_delete.connect(unassign_items_of, sender=model, dispatch_uid=uid)

@@ -102,7 +102,8 @@ def run(options: dict[str, Any], write: Callable[[str], object]) -> list[str]:
     problems: list[str] = []
     try:
         if options["verb"] in STEPS:
-            problems.extend(_take_steps(options, write))
+            for problem_text in _take_steps(options, write):
+                problems.append(problem_text)  # One by one: a database error keeps the refusals before it.
             return problems
         found = {"list": _list, "show": _show, "figures": _figures}[options["verb"]](options)
         most = options.get("fail_if_overdue")

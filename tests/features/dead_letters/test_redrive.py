@@ -30,8 +30,10 @@ from django_mqueue import (
     subscribe,
     unsubscribe,
 )
+from django_mqueue.browse import bulk_redrive, dead_letters
 from django_mqueue.models import DeliveryState
 from django_mqueue.models import Message as Row
+from django_mqueue.policy.dead_letter_filter import DeadLetterQuery
 from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.service import redrive as module
 from tests.support.subscribers import QUICK, consume, consume_rest, poll_until, settle_and_collect
@@ -433,3 +435,38 @@ def test_publishing_the_id_again_meanwhile() -> None:
         ("order-1", 1),
         ("order-1", 2),
     ]
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_dead_letters_of_an_id_that_many_keys_share_are_listed_in_steps(
+    monkeypatch: pytest.MonkeyPatch, newest_first: bool
+) -> None:
+    """Each step continues after the one before."""
+    monkeypatch.setattr(dead_letters, "IDS", 3)
+    give_up(*(OutgoingMessage(n, key=f"k{n}", id="welcome") for n in range(7)))
+    query = DeadLetterQuery(TOPIC, DEAD, id="welcome")
+    bounds, offsets, sizes = (0, dead_letters.END), list[int](), list[int]()
+    for _ in range(3):
+        step = next(dead_letters.walk("default", query, bounds, newest_first=newest_first))
+        offsets += [one.offset for one in step.found]
+        sizes.append(len(step.found))
+        if step.next is None:
+            break
+        bounds = (0, step.next) if newest_first else (step.next, dead_letters.END)
+    assert sizes == [3, 3, 1]
+    assert offsets == sorted(offsets, reverse=newest_first)
+
+
+def test_a_redrive_in_steps_sends_back_all_dead_letters_of_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "IDS", 3)
+    give_up(*(OutgoingMessage(n, key=f"k{n}", id="welcome") for n in range(7)))
+    query = DeadLetterQuery(TOPIC, DEAD, id="welcome")
+    moved, above = 0, 0
+    while True:
+        done = bulk_redrive.step("default", query, above, dead_letters.END, redrives=True, limit=2)
+        moved += done.moved
+        if done.position is None:
+            break
+        above = done.position
+    assert moved == 7
+    assert left() == []

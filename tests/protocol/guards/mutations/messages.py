@@ -131,6 +131,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "features/inspect/test_erase.py::test_all_dead_letters_of_an_id_are_erased[True]",
     ),
     mutation(
+        "a redrive in steps reads all dead letters of an id that many keys share",
+        "it ends after the first 500, as if there were no more",
+        "browse/dead_letters.py",
+        "by_original_id(using, query.dead_topic, groups, query.id)",
+        "by_original_id(using, query.dead_topic, groups, query.id, IDS)",
+        f"{_REDRIVE}::test_a_redrive_in_steps_sends_back_all_dead_letters_of_an_id",
+    ),
+    mutation(
         "a search by id reads all rows of an id that many keys share",
         "erase and redrive leave the rows after the first 500",
         "browse/sources.py",
