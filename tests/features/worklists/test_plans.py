@@ -62,8 +62,11 @@ def fill(count: int, user: int, team: int, linked_type: int) -> None:
             " SELECT id, worklist, 'country', CONCAT('country-', message_offset %% 1000) FROM worklist_items",
             [],
         )
+        # With the usual sample of 20 pages, the statistics and so the plans would depend on chance.
+        cursor.execute("SET GLOBAL innodb_stats_persistent_sample_pages = 10000")
         cursor.execute("ANALYZE TABLE worklist_items, worklist_attributes")
         cursor.fetchall()
+        cursor.execute("SET GLOBAL innodb_stats_persistent_sample_pages = DEFAULT")
 
 
 @contextmanager
