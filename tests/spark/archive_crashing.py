@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ def verb(
     """Run an archive verb as a process.
 
     Everything that it started is killed at the end. The heartbeats of earlier runs expire first, so the new run takes
-    over at once. ``pause_before``: the verb waits forever before it commits this table.
+    over at once. ``pause_before``: the verb waits forever before this step (see ``pausing``).
     """
     SubscriberHeartbeat.objects.filter(consumer_group=GROUP).update(heartbeat_at=0)
     database = [word for option, value in options.items() for word in (ARGUMENTS[option], value)]
@@ -123,6 +123,13 @@ def number(place: Path, kind: str, table: str = "messages") -> int:
     """Return a number of the topic's that a table keeps, or 0."""
     found = delta(place, table)
     return 0 if found is None else int(found.transaction_version(f"{kind}/{TOPIC}") or 0)
+
+
+def kill_at_pause(run: Processes, is_there: Callable[[], bool], what: str) -> None:
+    """Kill a run that waits forever at the moment at which the condition is true."""
+    run.until(is_there, what)
+    run.kill()
+    assert is_there(), what
 
 
 def is_between_its_tables(place: Path) -> bool:

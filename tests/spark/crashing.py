@@ -162,7 +162,7 @@ class Processes:
             self.send(signal.SIGCONT)
             return False
 
-        wait_until(caught, what, seconds=120, every=0.001)
+        wait_until(caught, what, seconds=600, every=0.001)
 
 
 At = TypeVar("At", bound=Processes)

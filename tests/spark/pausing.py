@@ -1,6 +1,8 @@
-"""The command ``django_mqueue.spark``, which waits forever before it commits the table in ``MQUEUE_TEST_PAUSE_BEFORE``.
+"""The command ``django_mqueue.spark``, which waits forever before a step of an archive run.
 
-Run it as ``python -m tests.spark.pausing VERB …`` and kill it.
+``MQUEUE_TEST_PAUSE_BEFORE`` names the step and how many of its kind are done before, as in ``deliveries 1``. The step
+is the commit of a table, or ``group``, the move of the group. Run it as ``python -m tests.spark.pausing VERB …`` and
+kill it.
 """
 
 from __future__ import annotations
@@ -8,25 +10,42 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
+from django_mqueue.spark.archives.archive_run import Run
 from django_mqueue.spark.archives.tables import Snapshot
 from django_mqueue.spark.cli import main
 
 PAUSE_BEFORE = "MQUEUE_TEST_PAUSE_BEFORE"
 
 
-def pause_before(table: str) -> None:
-    commit = Snapshot.commit
+def pause_before(step: str, done: int) -> None:
+    left = done
+
+    def reach(this: str) -> None:
+        nonlocal left
+        if this == step:
+            if not left:
+                threading.Event().wait()
+            left -= 1
+
+    commit: Callable[..., Any] = Snapshot.commit
+    move: Callable[..., Any] = Run._move
 
     def committing(self: Snapshot, *arguments: Any) -> Snapshot:
-        if self.table == table:
-            threading.Event().wait()
-        return commit(self, *arguments)
+        reach(self.table)
+        return commit(self, *arguments)  # type: ignore[no-any-return]
+
+    def moving(self: Run, *arguments: Any) -> None:
+        reach("group")
+        move(self, *arguments)
 
     Snapshot.commit = committing  # type: ignore[assignment,method-assign]
+    Run._move = moving  # type: ignore[assignment,method-assign]
 
 
 if __name__ == "__main__":
-    pause_before(os.environ[PAUSE_BEFORE])
+    step, _, done = os.environ[PAUSE_BEFORE].partition(" ")
+    pause_before(step, int(done or 0))
     sys.exit(main())

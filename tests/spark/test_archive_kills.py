@@ -21,6 +21,7 @@ from .archive_crashing import (
     TOPIC,
     is_ahead_of_its_group,
     is_between_its_tables,
+    kill_at_pause,
     numbers,
     unused,
     verb,
@@ -55,20 +56,18 @@ def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
         return verb("archive", options, place, "--batch-rows", BATCH, pause_before=pause_before)
 
     def before_the_commits(running: Processes) -> None:
-        running.until(lambda: version(place) >= 1, "a batch is there")
-        known = unused(place)
-
-        def only_files() -> bool:
-            return bool(unused(place) - known) and not is_between_its_tables(place)
-
-        running.kill_when(only_files, "files are there that no table names")
+        kill_at_pause(
+            running, lambda: version(place) >= 1 and bool(unused(place)), "a file belongs to no table"
+        )
 
     def before_the_messages(running: Processes) -> None:
-        running.kill_when(partial(is_between_its_tables, place), "deliveries are committed, and messages not")
+        kill_at_pause(
+            running, partial(is_between_its_tables, place), "deliveries are committed, and messages not"
+        )
 
     def before_the_move(running: Processes) -> None:
         ahead = partial(is_ahead_of_its_group, place)
-        running.kill_when(ahead, "messages are committed, and the group is behind", locked=TOPIC)
+        kill_at_pause(running, ahead, "messages are committed, and the group is behind")
 
     def check_nothing_is_lost() -> None:
         """Each message is in the archive or in the log."""
@@ -78,7 +77,7 @@ def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
         assert {*archived, *(json.loads(bytes(payload)) for payload in payloads)} == set(range(published))
 
     with collecting(TOPIC):
-        crash(run, before_the_commits)
+        crash(lambda: run("deliveries 1"), before_the_commits)
         assert unused(place)
         assert not is_between_its_tables(place)
         assert not is_ahead_of_its_group(place)
@@ -90,7 +89,7 @@ def test_a_killed_run_is_gone_on_with_and_each_message_counts_once(
         assert is_between_its_tables(place)
         assert not is_ahead_of_its_group(place)
         check_nothing_is_lost()
-        crash(run, before_the_move)
+        crash(lambda: run("group"), before_the_move)
         assert not is_between_its_tables(place)
         assert is_ahead_of_its_group(place)
         check_nothing_is_lost()

@@ -26,6 +26,7 @@ from .archive_crashing import (
     TOPIC,
     is_ahead_of_its_group,
     is_between_its_tables,
+    kill_at_pause,
     numbers,
     unused,
     verb,
@@ -72,23 +73,25 @@ def tasks(run: Processes, place: Path) -> None:
 
 def before_the_commits(run: Processes, place: Path) -> None:
     known = unused(place)
-    run.kill_when(lambda: bool(unused(place) - known), "files are there that no table names")
+    kill_at_pause(run, lambda: bool(unused(place) - known), "a new file belongs to no table")
 
 
 def before_the_messages(run: Processes, place: Path) -> None:
-    """The run waits forever at this moment of its first batch."""
-    run.kill_when(partial(is_between_its_tables, place), "deliveries are committed, and messages not")
+    kill_at_pause(run, partial(is_between_its_tables, place), "deliveries are committed, and messages not")
 
 
 def before_the_move(run: Processes, place: Path) -> None:
     ahead = partial(is_ahead_of_its_group, place)
-    run.kill_when(ahead, "messages are committed, and the group is behind", locked=TOPIC)
+    kill_at_pause(run, ahead, "messages are committed, and the group is behind")
 
 
 WAYS: list[Way] = [
     everything, before_the_commits, tasks, before_the_move, before_the_messages, the_jvm, before_the_commits, tasks,
     before_the_messages, its_own_process, before_the_move, everything,
 ]  # fmt: skip
+
+PAUSES = {before_the_commits: "deliveries", before_the_messages: "messages", before_the_move: "group"}
+"""The steps of its first batch before which a run waits forever."""
 
 
 def is_compacting(place: Path, known: set[str]) -> bool:
@@ -151,15 +154,14 @@ def test_each_message_counts_once(options: dict[str, str], tmp_path: Path) -> No
     place = tmp_path / "archive"
 
     def run(way: Way) -> AbstractContextManager[Processes]:
-        pause_before = "messages" if way is before_the_messages else ""
-        return verb("archive", options, place, "--batch-rows", BATCH, pause_before=pause_before)
+        return verb("archive", options, place, "--batch-rows", BATCH, pause_before=PAUSES.get(way, ""))
 
     with publishing(TOPIC, ROWS), collecting(TOPIC):
         for way in WAYS:
             goal = version(place) + chance.randint(1, 2)
 
             def at_work(run: Processes, way: Way = way, goal: int = goal) -> None:
-                if way is not before_the_messages:
+                if way not in PAUSES:
                     run.until(lambda: version(place) >= goal, f"batch {goal} is there")
                     threading.Event().wait(chance.random())
                 way(run, place)
