@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 RECORD = Path(__file__).resolve().parents[1] / "durations.json"
-SLOW_SECONDS = 0.5
+SLOW_SECONDS = 0.4
 """A test with a longer record is slow. The quick lane leaves it out. A sample has a part of the slow tests, each on one
 server."""
 QUICK_LIMIT = 2.0

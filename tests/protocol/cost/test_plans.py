@@ -44,7 +44,7 @@ from tests.support.processes import wait_until
 from .asking import ask_and_answer, open_many
 from .full_tables import FIFTH, MILLION, PARTITIONS, TABLES, Sizes, fill_all
 
-pytestmark = [pytest.mark.django_db, pytest.mark.one_server]
+pytestmark = [pytest.mark.django_db, pytest.mark.one_server, pytest.mark.always("django_mqueue/")]
 
 BUSY = {
     "DISCOVERY_INTERVAL": 0.05,
