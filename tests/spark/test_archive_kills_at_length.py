@@ -90,7 +90,11 @@ WAYS: list[Way] = [
     before_the_messages, its_own_process, before_the_move, everything,
 ]  # fmt: skip
 
-PAUSES = {before_the_commits: "deliveries", before_the_messages: "messages", before_the_move: "group"}
+PAUSES: dict[Way, str] = {
+    before_the_commits: "deliveries",
+    before_the_messages: "messages",
+    before_the_move: "group",
+}
 """The steps of its first batch before which a run waits forever."""
 
 

@@ -153,9 +153,17 @@ class Workers:
         self.mqueue, self.using = dict(mqueue), using
         self.all: list[Worker] = []
 
-    def start(self, *arguments: str, clock: float = 0, url: str | None = None) -> Worker:
-        """Start ``runconsumer ARGUMENT…``. ``clock`` is the error of its machine's clocks, in seconds."""
-        return self.run(("django", "runconsumer"), *arguments, TEST_CLOCK=str(clock), DATABASE_URL=url)
+    def start(
+        self, *arguments: str, clock: float = 0, url: str | None = None, call_seconds: float | None = None
+    ) -> Worker:
+        """Start ``runconsumer ARGUMENT…``. ``clock`` is the error of its machine's clocks, in seconds.
+
+        ``call_seconds``: the time that the worker takes for the duration of each handler's call.
+        """
+        return self.run(
+            ("django", "runconsumer"), *arguments, TEST_CLOCK=str(clock), DATABASE_URL=url,
+            TEST_CALL_SECONDS=None if call_seconds is None else str(call_seconds),
+        )  # fmt: skip
 
     def run(self, program: tuple[str, ...], *arguments: str, **environment: str | None) -> Worker:
         """Start ``python -m PROGRAM ARGUMENT…`` with the settings of a worker and more environment variables."""

@@ -46,7 +46,8 @@ def stop(id: str) -> bool:
 
 
 @pytest.mark.parametrize("run_jobs", [drain, work])
-def test_progress_is_seen_while_the_job_runs(run_jobs: Any) -> None:
+def test_progress_is_seen_while_the_job_runs(run_jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_mqueue.tasks.context.INTERVAL", 30)
     result = jobs.reports.enqueue(3, 4)
     assert progress_of(result) is None
     run_jobs()

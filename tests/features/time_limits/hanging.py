@@ -12,7 +12,7 @@ from tests.support.processes import wait_until
 from tests.support.threads import Background
 from tests.support.waiting import PATIENCE
 
-LIMIT = 0.4
+LIMIT = 1
 """Seconds: the ``max_runtime`` of most handlers here."""
 
 

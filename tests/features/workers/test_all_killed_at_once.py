@@ -9,12 +9,15 @@ import pytest
 from django_mqueue import OutgoingMessage, publish_many
 from django_mqueue.models import DeliveryState
 from tests.support.processes import Workers, database_ms, wait_until
-from tests.support.shop.models import Step
+from tests.support.shop.models import Door, Step
 from tests.support.subscribers import let_worker_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MESSAGES, WORKERS, VISIBILITY = 400, 3, 60.0
+SLEEP, WAIT = {"do": "sleep", "seconds": 0.03}, {"do": "wait", "door": "exit"}
+AT_DOOR = range(200, MESSAGES, 20)
+"""The messages whose handlers wait: fewer than the workers have threads, so that the others continue."""
 
 
 def ended() -> int:
@@ -26,12 +29,12 @@ def test_what_they_had_in_hand_comes_again_within_lease_and_visibility_and_attem
     """Three workers are killed while handlers run, and three others start.
 
     Each message that reached a handler has used an attempt. The others, prefetched or not, have used none.
-    Nothing is dead-lettered.
+    Nothing is dead-lettered. Ten handlers wait at a door until all are killed.
     """
     publish_many(
         "orders",
         [
-            OutgoingMessage({"n": n, "do": "sleep", "seconds": 0.03}, key=f"k{n % 11}")
+            OutgoingMessage({"n": n, **(WAIT if n in AT_DOOR else SLEEP)}, key=f"k{n % 11}")
             for n in range(MESSAGES)
         ],
     )
@@ -50,6 +53,7 @@ def test_what_they_had_in_hand_comes_again_within_lease_and_visibility_and_attem
         )
         assert in_hand, "some handlers were at work"
         assert ended() < MESSAGES
+        Door.objects.create(name="exit")
         heirs = [workers.start("orders:billing", "--threads", "4") for _ in range(WORKERS)]
         wait_until(lambda: ended() == MESSAGES, "all are done")
         wait_until(lambda: not DeliveryState.objects.filter(acked=False).exists(), "and acked")

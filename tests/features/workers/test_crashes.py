@@ -70,9 +70,11 @@ def assert_the_poison_is_buried_and_the_others_done(topic: str, numbers: range) 
 def test_ten_held_at_once_one_kills_its_worker_again_and_again(name: list[str]) -> None:
     """Ten handlers run at once when the first worker dies. Then the poison runs alone and is dead-lettered."""
     for n in TEN:
-        action = {"do": "die_last", "others": 9} if n == POISON else {"do": "sleep", "seconds": 0.5}
-        publish("orders", {"n": n, **action}, key="k")
+        action = {"do": "die_last", "others": 9} if n == POISON else {"do": "wait"}
+        publish("orders", {"n": n, "door": "first death", **action}, key="k")
     with Workers() as workers, supervised(workers, "orders:billing", "--threads", "10", *name) as codes:
+        wait_until(lambda: codes, "the first worker has died")
+        Door.objects.create(name="first death")
         wait_until(lambda: all_done(10), "all ten are done or buried")
         assert codes == [-9] * len(codes)
         assert len(codes) <= 4
@@ -88,7 +90,7 @@ def test_what_was_claimed_ahead_and_reached_no_handler_has_used_no_attempt() -> 
         publish("orders", {"n": n, **({"do": "die"} if n == POISON else {})}, key="k")
     arguments = ("orders:billing", "--threads", "1", "--name", "pod-0")
     with Workers() as workers:
-        assert workers.start(*arguments).wait() == -9
+        assert workers.start(*arguments, call_seconds=0.001).wait() == -9
         ahead = {state.message_offset for state in DeliveryState.objects.filter(in_flight=True, handed=False)}
         assert ahead, "some were claimed ahead"
         with supervised(workers, *arguments):

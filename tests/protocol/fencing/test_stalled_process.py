@@ -23,7 +23,7 @@ def test_a_worker_that_wakes_up_starts_nothing_of_what_it_had_claimed_ahead() ->
     for n in range(31, 60):
         publish("orders", {"n": n}, key="k")
     with Workers() as workers:
-        sleeper = workers.start("orders:billing", "--threads", "1")
+        sleeper = workers.start("orders:billing", "--threads", "1", call_seconds=0.001)
         wait_until(lambda: Step.objects.filter(number=30).exists(), "it has come to the door")
         ahead = DeliveryState.objects.filter(in_flight=True, handed=False).count()
         assert ahead, "it has claimed ahead"
