@@ -70,7 +70,7 @@ def _tracks(main: Lane, servers: list[Server], options: Options) -> list[list[Wo
     two: list[Work] = [partial(_newest, last, internal.half, options)]
     three: list[Work] = [partial(run_lane, spark, first, options)]
     if len(servers) > 1:
-        two.append(partial(run_lane, internal, last, options))
+        three.append(partial(run_lane, internal, last, options))
     if options.full:
         three.append(partial(run_lane, replace(spark, name="spark-oldest", old_spark=True), last, options))
     return [[*one, *two, *three]] if first.given else [one, two, three]
