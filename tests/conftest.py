@@ -21,8 +21,8 @@ from pytest_django import DjangoDbBlocker
 from tests.own_server import OwnServer, own_server_of_kind
 from tests.servers import adopt, kind_of_run, version_of_run
 from tests.support import lock_hygiene
-from tests.support.durations import Recorder, leave_out_slow, leave_to_the_other_server, slow
-from tests.support.sampling import changed_files, sample
+from tests.support.durations import Recorder, leave_out_slow, leave_to_the_other_server, seconds_of, slow
+from tests.support.sampling import changed_files, timed_sample
 
 _running = ExitStack()
 
@@ -96,10 +96,11 @@ def _leave_out(mark: str, config: pytest.Config, items: list[pytest.Item]) -> No
 def _take_a_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect most exhaustive and most slow tests. Slow tests of a changed file stay, and those marked ``always``."""
     changed = changed_files(config.option.base) if config.option.base else set()
-    names = {item: item.nodeid for item in items if item.get_closest_marker("exhaustive")}
-    names |= {item: item.nodeid for item in slow(items) if not _always_runs(item, changed)}
-    taken = set(sample(config.option.sample, "part", list(names.values()), PART))
-    left_out = {item for item, name in names.items() if name not in taken}
+    many = [item for item in items if item.get_closest_marker("exhaustive")]
+    many += [item for item in slow(items) if not _always_runs(item, changed)]
+    seconds = {item.nodeid: took for item, took in seconds_of(many).items()}
+    taken = timed_sample(config.option.sample, "part", seconds, PART)
+    left_out = {item for item in many if item.nodeid not in taken}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

@@ -17,6 +17,8 @@ RECORD = Path(__file__).resolve().parents[1] / "durations.json"
 SLOW_SECONDS = 0.4
 """A test with a longer record is slow. The quick lane leaves it out. A sample has a part of the slow tests, each on one
 server."""
+FAST_SECONDS = 0.1
+"""What a test without a record takes, approximately."""
 QUICK_LIMIT = 2.0
 """A recorded run of the quick lane fails if one of its tests takes more seconds."""
 
@@ -48,14 +50,15 @@ def leave_to_the_other_server(half: int, seed: str, config: pytest.Config, items
     _deselect(elsewhere, config, items)
 
 
+def seconds_of(items: list[pytest.Item]) -> dict[pytest.Item, float]:
+    """Return the recorded seconds of each test; ``FAST_SECONDS`` if it has no record."""
+    record = recorded()
+    return {item: record.get(_file(item.nodeid), {}).get(_test(item.nodeid), FAST_SECONDS) for item in items}
+
+
 def slow(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the tests whose record is longer than ``SLOW_SECONDS``."""
-    seconds = recorded()
-    return [
-        item
-        for item in items
-        if seconds.get(_file(item.nodeid), {}).get(_test(item.nodeid), 0) > SLOW_SECONDS
-    ]
+    return [item for item, seconds in seconds_of(items).items() if seconds > SLOW_SECONDS]
 
 
 def _deselect(found: list[pytest.Item], config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.support.runner.lanes import Lane
 from tests.support.runner.options import Options, parse
 from tests.support.runner.outcome import Outcome, missing, of_pytest, table, totals
 from tests.support.runner.servers import Server
-from tests.support.sampling import first_of, sample
+from tests.support.sampling import first_of, sample, timed_sample
 
 TESTS = Path(lanes.__file__).parents[2]
 REPORT = (
@@ -143,3 +144,16 @@ def test_a_sample_is_the_same_for_the_same_seed_and_subject() -> None:
     assert sample(None, "walk", choices, 6) == list(choices)
     assert first_of(None, "walk", 6) == 0
     assert {first_of(str(number), "walk", 6) for number in range(100)} == set(range(6))
+
+
+def test_a_timed_sample_takes_its_part_of_the_time_whatever_the_seed() -> None:
+    seconds = {f"test {n}": 0.1 + n % 60 for n in range(600)}
+    longest, part = 60, sum(seconds.values()) / 8
+    counts = Counter[str]()
+    for seed in range(400):
+        taken = timed_sample(str(seed), "part", seconds, 8)
+        assert taken == timed_sample(str(seed), "part", seconds, 8)
+        assert abs(sum(seconds[name] for name in taken) - part) <= longest
+        counts.update(taken)
+    assert set(counts) == set(seconds), "each test is in a sample"
+    assert 25 <= min(counts.values()) <= max(counts.values()) <= 90
