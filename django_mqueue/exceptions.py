@@ -167,7 +167,7 @@ class Superseded(MQueueError):
 
 
 class NotMigrated(MQueueError):
-    """The queue's tables or some of their columns are missing, or the rows that ``migrate`` inserts."""
+    """The queue's tables or some of their columns or indexes are missing, or the rows that ``migrate`` inserts."""
 
     def __init__(self, using: str) -> None:
         super().__init__(

@@ -157,10 +157,14 @@ class PartitionLease(models.Model):
             ),
         ]
         indexes = [
-            # leases.held, leases.overview, leases.takeable: by holder and age, covering.
+            # leases.COUNTS, held, renew, release_free, takeable, and group_positions.holders: by holder, covering.
+            # Without lease_renewed_at: each renewal would leave an old entry, and each count would read them all.
             models.Index(
-                fields=["consumer_group", "topic", "holder", "lease_renewed_at", "partition_key"],
-                name="queue_leases_holder",
+                fields=["consumer_group", "topic", "holder", "partition_key"], name="queue_leases_holder"
+            ),
+            # leases.COUNTS, leases.takeable, leftovers.expired_leases: the expired ones.
+            models.Index(
+                fields=["consumer_group", "topic", "lease_renewed_at", "holder"], name="queue_leases_renewed"
             ),
         ]
         permissions = [("release_partitionlease", "Can release the leases of subscribers")]

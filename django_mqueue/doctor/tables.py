@@ -69,21 +69,24 @@ def findings(using: str) -> Iterator[Finding]:
 
 def _indexes(using: str, model: type[models.Model], found: dict[str, tables.Index]) -> Iterator[Finding]:
     table = model._meta.db_table
-    for name, (columns, is_unique, create) in _wanted(using, model).items():
+    for name, (columns, is_unique) in _wanted(model).items():
         index = found.get(name)
+        add = f"ADD {'UNIQUE ' * is_unique}INDEX {name} ({', '.join(f'`{column}`' for column in columns)});"
         why = "Statements of the queue name this index, and fail without it." + (
             " It also keeps two messages, leases or registrations from having the same key."
             if is_unique
             else ""
         )
         if index is None:
-            yield Finding(ERROR, "indexes", f"the index {name} of {table} is missing", why, f"{create};")
+            yield Finding(
+                ERROR, "indexes", f"the index {name} of {table} is missing", why, f"ALTER TABLE {table} {add}"
+            )
         elif (index.columns, index.is_unique) != (columns, is_unique):
             has, wanted = _words(index.columns, index.is_unique), _words(columns, is_unique)
             what = f"the index {name} of {table} {has}; in the model, it {wanted}"
             yield Finding(
                 ERROR, "indexes", what, "Statements of the queue name this index. They are slow, or lock other rows.",
-                f"ALTER TABLE {table} DROP INDEX {name}; {create};",
+                f"ALTER TABLE {table} DROP INDEX {name}, {add}",  # In one statement: running workers name the index.
             )  # fmt: skip
         elif not index.is_visible:
             word = "NOT IGNORED" if getattr(connections[using], "mysql_is_mariadb", False) else "VISIBLE"
@@ -95,20 +98,15 @@ def _words(columns: Sequence[str], is_unique: bool) -> str:
     return f"is {'unique' if is_unique else 'not unique'} and has the columns {', '.join(columns)}"
 
 
-def _wanted(using: str, model: type[models.Model]) -> dict[str, tuple[tuple[str, ...], bool, str]]:
-    """Return the columns of each index of a model, whether it is unique, and the statement that creates it."""
+def _wanted(model: type[models.Model]) -> dict[str, tuple[tuple[str, ...], bool]]:
+    """Return the columns of each index of a model, and whether it is unique."""
     meta = model._meta
-    wanted: dict[str, tuple[tuple[str, ...], bool, str]] = {}
-    columns_by_name = {field.name: field.column for field in meta.local_concrete_fields}
-    with connections[using].schema_editor(collect_sql=True, atomic=False) as editor:
-        indexes: list[Any] = [
-            *meta.indexes, *(one for one in meta.constraints if isinstance(one, models.UniqueConstraint))
-        ]  # fmt: skip
-        for index in indexes:
-            columns = tuple(str(columns_by_name[name]) for name in index.fields)
-            create = str(index.create_sql(model, editor))
-            wanted[index.name] = (columns, isinstance(index, models.UniqueConstraint), create)
-    return wanted
+    columns = {field.name: str(field.column) for field in meta.local_concrete_fields}
+    unique = [one for one in meta.constraints if isinstance(one, models.UniqueConstraint)]
+    return {
+        one.name: (tuple(columns[name] for name in one.fields), one in unique)
+        for one in (*meta.indexes, *unique)
+    }
 
 
 def _collations(using: str, model: type[models.Model]) -> Iterator[Finding]:

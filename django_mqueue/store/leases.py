@@ -26,8 +26,18 @@ class Holder:
 RACES = 10
 """Maximum attempts when other workers win the race for a lease."""
 
-FREE = f"holder = '' OR lease_renewed_at <= {NOW_MS} - %s"
-"""A condition with one parameter, the lease duration: the lease is free or expired."""
+_OF_GROUP = "WHERE consumer_group = %s AND topic = %s"
+COUNTS = (
+    f"(SELECT COUNT(*) FROM queue_partition_leases FORCE INDEX (queue_leases_partition) {_OF_GROUP}),"
+    f" (SELECT COUNT(*) FROM queue_partition_leases FORCE INDEX (queue_leases_holder) {_OF_GROUP} AND holder = '')"
+    f" + (SELECT COUNT(*) FROM queue_partition_leases FORCE INDEX (queue_leases_renewed) {_OF_GROUP}"
+    f" AND lease_renewed_at <= {NOW_MS} - %s AND holder <> '')"
+)
+"""SQL for two columns: the number of a group's leases, and how many of them are free or expired.
+
+Its parameters are group and topic, three times, and the lease duration. Of the three indexes, a renewal changes only
+the one by time. Its old entries lie outside the range that is read, unless InnoDB keeps them for longer than a lease.
+"""
 
 Free = tuple[int, str]
 """A lease's row id and its partition."""
@@ -37,7 +47,8 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
     """Take the leases that are missing, free or expired. Return the partitions whose lease this holder then has.
 
     Return None, and take none, if the registration is missing, is being reset, or is locked by another transaction
-    (for example an uncommitted ``pause``). Never waits for a lock: while it waited, this worker's leases would expire.
+    (for example an uncommitted ``pause``). It waits only for a transaction that is inserting
+    the same lease. During a longer wait, this worker's leases would expire.
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
@@ -116,7 +127,10 @@ def take_over(
 
 @dataclass(frozen=True)
 class LockedLeases:
-    """This holder's leases: ``locked`` by this transaction, or ``busy`` because another one has locked them."""
+    """This holder's leases.
+
+    ``locked``: this transaction has locked them. ``busy``: another transaction has locked them or the registration.
+    """
 
     locked: set[str]
     busy: set[str]
@@ -210,9 +224,8 @@ def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, in
     """Return (number of leases, number that are free or expired)."""
     rows = session.fetch(
         using,
-        f"SELECT COUNT(*), COALESCE(SUM({FREE}), 0)"
-        " FROM queue_partition_leases FORCE INDEX (queue_leases_holder) WHERE consumer_group = %s AND topic = %s",
-        [lease_ms, group, topic],
+        f"SELECT {COUNTS}",
+        [*[group, topic] * 3, lease_ms],
     )
     total, free = rows[0]
     return int(total), int(free)
@@ -222,10 +235,11 @@ def takeable(using: str, group: str, topic: str, lease_ms: int, limit: int) -> l
     """Return up to ``limit`` leases that are free or expired."""
     rows = session.fetch(
         using,
-        "SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
-        f" WHERE consumer_group = %s AND topic = %s AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)"
-        f" LIMIT {limit:d}",
-        [group, topic, lease_ms],
+        f"(SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder) {_OF_GROUP}"
+        f" AND holder = '' LIMIT {limit:d}) UNION ALL"
+        f" (SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_renewed) {_OF_GROUP}"
+        f" AND lease_renewed_at <= {NOW_MS} - %s AND holder <> '' LIMIT {limit:d}) LIMIT {limit:d}",
+        [group, topic, group, topic, lease_ms],
     )
     return [(int(number), partition) for number, partition in rows]
 

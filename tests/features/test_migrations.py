@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, connections, models
 
 from django_mqueue import publish, subscribe, unsubscribe
@@ -16,6 +16,7 @@ from django_mqueue.exceptions import NotMigrated
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import gates
+from tests.support.running import registered, run
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -50,10 +51,8 @@ INDEXES: dict[str, dict[str, tuple[str, list[str]]]] = {
     "queue_partition_leases": {
         "PRIMARY": (PRIMARY, ["id"]),
         "queue_leases_partition": (UNIQUE, ["consumer_group", "topic", "partition_key"]),
-        "queue_leases_holder": (
-            PLAIN,
-            ["consumer_group", "topic", "holder", "lease_renewed_at", "partition_key"],
-        ),
+        "queue_leases_holder": (PLAIN, ["consumer_group", "topic", "holder", "partition_key"]),
+        "queue_leases_renewed": (PLAIN, ["consumer_group", "topic", "lease_renewed_at", "holder"]),
     },
     "queue_offsets": {
         "PRIMARY": (PRIMARY, ["id"]),
@@ -103,6 +102,16 @@ def test_migrate_goes_back_to_zero_and_forward_again() -> None:
 
 def migrate(*name: str) -> None:
     call_command("migrate", "django_mqueue", *name, database="other", verbosity=0)
+
+
+@pytest.mark.usefixtures("migrated_again")
+def test_a_worker_on_tables_without_an_index_says_what_to_do() -> None:
+    migrate("0009")
+    with (
+        registered("orders", print),
+        pytest.raises(CommandError, match=r"run manage\.py migrate --database other"),
+    ):
+        run(database="other")
 
 
 def gate_rows() -> set[str]:

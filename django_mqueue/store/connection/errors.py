@@ -12,7 +12,8 @@ isolation, MariaDB found a row that has changed since the snapshot."""
 LOCKED = frozenset({LOCK_WAIT_TIMEOUT, 3572})
 """Errors of a NOWAIT statement at a row that another transaction has locked: MariaDB's and MySQL's."""
 
-DUPLICATE_ENTRY, NULL, NO_TABLE, NO_COLUMN, NO_SUCH_SAVEPOINT = 1062, 1048, 1146, 1054, 1305
+DUPLICATE_ENTRY, NULL, NO_SUCH_SAVEPOINT = 1062, 1048, 1305
+NO_TABLE, NO_COLUMN, NO_INDEX = 1146, 1054, 1176
 ACCESS_DENIED, NO_DATABASE = frozenset({1045}), frozenset({1044, 1049})
 NO_PRIVILEGE = frozenset({1142, 1143, 1227})
 """The account lacks a privilege: on a table, on a column, or a global one."""
@@ -21,7 +22,7 @@ NO_GATE = frozenset({NULL, 3819, 4025})
 """Errors of an INSERT whose gate row is missing: the topic is NULL, or the check constraint fails (MySQL, MariaDB)."""
 
 PERHAPS_MISTAKEN = frozenset({2005, 2026})
-"""Unknown host, no TLS. A restarting container or proxy causes them for a while; wrong settings, every time."""
+"""Unknown host, no TLS. While a container or proxy restarts, they are temporary. With wrong settings, they are not."""
 
 VALUE_REFUSED = frozenset({1264, 1366, 1406, 3140, 3157, 4025})
 """Errors of an INSERT with a value that its column does not take: out of range, too long, a wrong character, no JSON,
@@ -150,5 +151,5 @@ def is_no_table(error: BaseException) -> bool:
 
 
 def is_not_migrated(error: BaseException) -> bool:
-    """Return whether a table, a column or a gate row is missing."""
-    return _code(error) in NO_GATE | {NO_COLUMN} or is_no_table(error)
+    """Return whether a table, a column, an index or a gate row is missing."""
+    return _code(error) in NO_GATE | {NO_TABLE, NO_COLUMN, NO_INDEX}

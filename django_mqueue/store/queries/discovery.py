@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..connection import session, session_lock
 from ..connection.dialect import NOW_MS
 from ..heartbeats import Member
-from ..leases import FREE
+from ..leases import COUNTS
 from ..offsets import Registration, registration_of
 
 
@@ -38,9 +38,8 @@ def read(using: str, group: str, topic: str, lease_ms: int) -> Discovery:
         f" {session_lock.is_free(using)}, RIGHT(session_lock, 1) = '{session_lock.LEAVING}', 0, 0"
         " FROM queue_subscriber_heartbeats"
         f" WHERE consumer_group = %s AND topic = %s AND deregistered_at IS NULL AND heartbeat_at > {NOW_MS} - %s"
-        f" UNION ALL SELECT 'leases', '', '', COUNT(*), COALESCE(SUM({FREE}), 0), {NOW_MS}, 0, 0"
-        " FROM queue_partition_leases FORCE INDEX (queue_leases_holder) WHERE consumer_group = %s AND topic = %s",
-        [group, topic, group, topic, lease_ms, lease_ms, group, topic],
+        f" UNION ALL SELECT 'leases', '', '', {COUNTS}, {NOW_MS}, 0, 0",
+        [group, topic, group, topic, lease_ms, *[group, topic] * 3, lease_ms],
     )
     found = {name: numbers for kind, name, _, *numbers in rows if kind == "offsets"}
     members = [

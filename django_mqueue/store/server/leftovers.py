@@ -67,7 +67,7 @@ def delete_without_message(topic: str, group: str) -> str:
 
 
 class Expired(NamedTuple):
-    """Leases of one holder that it has not renewed in time. ``silent_ms``: milliseconds since the last renewal."""
+    """Leases of one holder that it has not renewed in time. ``silent_ms``: the time since the oldest renewal."""
 
     holder: str
     name: str
@@ -76,11 +76,11 @@ class Expired(NamedTuple):
 
 
 def expired_leases(using: str, topic: str, group: str, lease_ms: int) -> list[Expired]:
-    """Return the expired leases of a group by holder, the longest first."""
+    """Return the expired leases of a group by holder, at most 100 holders, the longest expired first."""
     rows = session.fetch(
         using,
         f"SELECT holder, MAX(leased_by), COUNT(*), MAX({NOW_MS} - lease_renewed_at) AS silent"
-        " FROM queue_partition_leases FORCE INDEX (queue_leases_holder) WHERE consumer_group = %s AND topic = %s"
+        " FROM queue_partition_leases FORCE INDEX (queue_leases_renewed) WHERE consumer_group = %s AND topic = %s"
         f" AND holder > '' AND lease_renewed_at <= {NOW_MS} - %s GROUP BY holder ORDER BY silent DESC LIMIT 100",
         [group, topic, lease_ms],
     )

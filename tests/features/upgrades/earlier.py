@@ -26,6 +26,7 @@ class Version:
 
 BEFORE_RESULTS = Version("abfa6d44f9c3061b1f1eb25067cef3cb25199a91", "0006_session_locks")
 BEFORE_STOPS = Version("7673a64c97455c65b420a4b6d3ada093821673a5", "0007_results")
+BEFORE_INDEXES = Version("03ba62633a9c5e2282473526bdd3b17b501e0835", "0009_operate")
 """The versions of the tests. Add one with each migration, and from the first release on, its tag."""
 
 

@@ -42,6 +42,7 @@ ALGORITHMS = {
     "0002_scheduled_messages": [IN_PLACE, IN_PLACE],  # It drops an index and adds one.
     "0006_session_locks": [INSTANT],
     "0007_results": [INSTANT],
+    "0010_lease_indexes": [IN_PLACE],
 }
 """How each change of a table is made. Add a migration that changes one: INSTANT, or IN_PLACE for an index."""
 

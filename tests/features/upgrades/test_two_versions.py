@@ -17,7 +17,7 @@ from tests.support.processes import ROOT, Worker, wait_until
 from tests.support.shop.models import Door, Step
 from tests.support.steps import assert_in_order, assert_never_two_at_once, by_key
 
-from .earlier import BEFORE_RESULTS, BEFORE_STOPS, Processes, Version, checked_out
+from .earlier import BEFORE_INDEXES, BEFORE_RESULTS, BEFORE_STOPS, Processes, Version, checked_out
 from .publisher import KEYS
 
 pytestmark = [
@@ -33,7 +33,7 @@ GROUPS = {"orders": "billing", "ledger": "books"}
 CHOSEN = [f"{topic}:{group}" for topic, group in GROUPS.items()]
 
 
-@pytest.fixture(params=[BEFORE_RESULTS, BEFORE_STOPS], ids=lambda version: version.migration)
+@pytest.fixture(params=[BEFORE_RESULTS, BEFORE_STOPS, BEFORE_INDEXES], ids=lambda version: version.migration)
 def version(request: pytest.FixtureRequest) -> Iterator[Version]:
     """Let the other database have the tables of an earlier commit until the test migrates it."""
     version: Version = request.param

@@ -102,6 +102,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/interleavings/test_leases.py::test_a_renewal_between_the_look_and_the_theft",
     ),
     mutation(
+        "a lease that was released long ago is counted once",
+        "a member takes more than its part of the free leases, and shares get uneven",
+        "store/leases.py",
+        "AND lease_renewed_at <= {NOW_MS} - %s AND holder <> '')\"",
+        'AND lease_renewed_at <= {NOW_MS} - %s)"',
+        "features/leases/test_counting.py::test_each_lease_counts_once",
+    ),
+    mutation(
         "a worker renews only its own leases",
         "the leases of a dead worker never expire, and no worker takes its partitions",
         "store/leases.py",
