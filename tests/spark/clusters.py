@@ -17,12 +17,12 @@ import pyspark
 from django_mqueue.spark.java import find_java
 from example_project.environment.lineage import die_with_parent
 from tests.support.processes import ROOT, wait_until
+from tests.support.waiting import SPARK_PATIENCE
 
 from .commands import started_by
 
 HOME = Path(pyspark.__file__).parent
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-PATIENCE = 180
 
 
 class Service:
@@ -62,13 +62,13 @@ class Service:
             assert self.process.poll() is None, self.output[-4000:]
             return re.search(pattern, self.output)
 
-        return wait_until(found, f"{pattern} is said", seconds=PATIENCE)[1]
+        return wait_until(found, f"{pattern} is said", seconds=SPARK_PATIENCE)[1]
 
     def close(self) -> None:
         for pid in started_by(self.process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(PATIENCE)
+        self.process.wait(SPARK_PATIENCE)
         self._log.close()
 
 

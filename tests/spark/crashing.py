@@ -22,6 +22,7 @@ from django_mqueue.store import offsets
 from tests.support.processes import Worker, wait_until
 from tests.support.threads import Background
 from tests.support.transactions import HeldTransaction
+from tests.support.waiting import SPARK_PATIENCE
 
 from .commands import started_by
 from .streams import committed, ended, stands_at
@@ -73,7 +74,7 @@ class Job:
             running.kill()
             worker.close()
 
-    def finish(self, timeout: float = 200) -> None:
+    def finish(self, timeout: float = SPARK_PATIENCE) -> None:
         """Run until the job has read everything."""
         finish(self.run, timeout)
 
@@ -128,7 +129,7 @@ class Processes:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def until(self, condition: Callable[[], object], what: str, timeout: float = 600) -> None:
+    def until(self, condition: Callable[[], object], what: str, timeout: float = SPARK_PATIENCE) -> None:
         """Wait for the condition while the job runs. Fail if the job ends first. Spark may start slowly."""
 
         def over() -> bool:
@@ -162,7 +163,7 @@ class Processes:
             self.send(signal.SIGCONT)
             return False
 
-        wait_until(caught, what, seconds=600, every=0.001)
+        wait_until(caught, what, seconds=SPARK_PATIENCE, every=0.001)
 
 
 At = TypeVar("At", bound=Processes)
@@ -194,7 +195,7 @@ class Running(Processes):
 
 
 def finish(
-    run: Callable[[], AbstractContextManager[Processes]], timeout: float = 200, tries: int = 3
+    run: Callable[[], AbstractContextManager[Processes]], timeout: float = SPARK_PATIENCE, tries: int = 3
 ) -> None:
     """Run to the end. Run again after a failure, as a scheduler does."""
     for left in reversed(range(tries)):

@@ -11,6 +11,7 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import offsets
 from tests.support.processes import wait_until
+from tests.support.waiting import SPARK_PATIENCE
 
 
 def stands_at(group: str, topic: str = "orders") -> int:
@@ -20,7 +21,7 @@ def stands_at(group: str, topic: str = "orders") -> int:
 
 def eventually(condition: Callable[[], object], what: str) -> None:
     """Wait for the condition with a long timeout. Spark's processes start one by one."""
-    wait_until(lambda: bool(condition()), what, seconds=120)
+    wait_until(lambda: bool(condition()), what, seconds=SPARK_PATIENCE)
 
 
 def settle(topic: str) -> int:

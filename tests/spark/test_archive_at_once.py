@@ -31,6 +31,7 @@ from django_mqueue.spark.archives.requests import TABLES
 from django_mqueue.spark.archives.storage import LocalStorage
 from django_mqueue.spark.archives.tables import Snapshot
 from django_mqueue.spark.errors import ArchiveError
+from tests.support.waiting import SPARK_PATIENCE
 
 from .archives import add, age, batch, begin, data, rows
 
@@ -85,7 +86,7 @@ def before_its_commit(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object])
 
 def at_once(monkeypatch: pytest.MonkeyPatch, *works: Callable[[], object]) -> list[bool]:
     """Let all commit at the same time. Return which of them were done; the others were refused."""
-    both, real = threading.Barrier(len(works), timeout=120), Snapshot.commit
+    both, real = threading.Barrier(len(works), timeout=SPARK_PATIENCE), Snapshot.commit
 
     def together(snapshot: Snapshot, *given: Any) -> Snapshot:
         both.wait()

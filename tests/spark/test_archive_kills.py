@@ -33,7 +33,7 @@ from .streams import stands_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 ROWS, BATCH = 2000, "400"
 

@@ -26,6 +26,7 @@ from django_mqueue.spark.archives.tables import Snapshot, create_table, open_tab
 from django_mqueue.spark.database import heartbeating
 from django_mqueue.spark.errors import ArchiveError, NoArchive, OptionError
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
+from tests.support.waiting import SPARK_PATIENCE
 
 from . import s3
 from .streams import stands_at
@@ -244,7 +245,7 @@ def test_a_table_is_created_once_though_the_answer_is_lost(
 @pytest.mark.parametrize("remote", [False, True])
 def test_of_several_that_create_a_table_at_once_one_does(store: str, tmp_path: Path, remote: bool) -> None:
     """Otherwise two databases, or two groups, could begin one archive. It would be that of the last one."""
-    together = threading.Barrier(4, timeout=60)
+    together = threading.Barrier(4, timeout=SPARK_PATIENCE)
 
     def create(place: str, name: str) -> bool:
         together.wait()

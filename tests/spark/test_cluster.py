@@ -18,7 +18,7 @@ from .clusters import FAST, Service, connect_server, standalone
 from .commands import NO_DJANGO, command, started_by
 from .streams import stands_at
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 MODULE = ("django_mqueue.spark",)
 ROWS = 6000

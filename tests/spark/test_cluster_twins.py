@@ -16,7 +16,7 @@ from .commands import NO_DJANGO, command
 from .streams import stands_at
 from .test_cluster import MODULE, arguments_of, on_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 ROWS = 4000
 SPECULATION = {

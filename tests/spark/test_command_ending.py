@@ -10,6 +10,7 @@ import pytest
 
 from django_mqueue.spark.cli.program import PROGRAM
 from tests.support.processes import Worker, wait_until
+from tests.support.waiting import SPARK_PATIENCE
 
 from .commands import NO_DJANGO, SMALL, command, started_by, wait_for_nothing_left
 
@@ -19,7 +20,9 @@ TRYING = ("tests.spark.trying",)
 
 
 def has_begun(worker: Worker, what: str) -> None:
-    wait_until(lambda: what in worker.output() or not worker.running, f"{what} is said", seconds=120)
+    wait_until(
+        lambda: what in worker.output() or not worker.running, f"{what} is said", seconds=SPARK_PATIENCE
+    )
     assert worker.running, worker.output()
 
 
@@ -72,7 +75,7 @@ def busy(worker: Worker) -> None:
             or not worker.running
         ),
         "a task runs",
-        seconds=120,
+        seconds=SPARK_PATIENCE,
     )
     assert worker.running, worker.output()
 

@@ -27,6 +27,7 @@ from django_mqueue.spark.cli.verbs.doctor import check_process
 from django_mqueue.spark.connecting import PASSWORD, connecting
 from django_mqueue.spark.errors import NoConnection, OptionError
 from django_mqueue.spark.launching import session
+from tests.support.waiting import SPARK_PATIENCE
 
 from .verbs import failing, main, verb
 
@@ -50,7 +51,12 @@ def test_help_needs_neither_django_nor_pyspark(tmp_path: Path) -> None:
     path = Path(program.__file__).parents[1] / "__main__.py"
     for command in ([sys.executable, "-c", code, "", "--help"], [sys.executable, str(path), "--help"]):
         said = subprocess.run(
-            command, env=alone, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60
+            command,
+            env=alone,
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            timeout=SPARK_PATIENCE,
         )
         assert said.returncode == 0, said.stderr
         assert "doctor" in said.stdout

@@ -24,6 +24,7 @@ from django_mqueue.spark.launching import settings_options
 from django_mqueue.store.connection import session
 from tests.own_server import own_server_of_kind
 from tests.servers import kind_of_run
+from tests.support.waiting import SPARK_PATIENCE
 
 ALONE = """
 import json, os, sys
@@ -64,7 +65,7 @@ def test_nothing_of_djangos_settings_is_needed(options: dict[str, str]) -> None:
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=SPARK_PATIENCE,
     )
     assert said.returncode == 0, said.stderr
     count, problem, configured = said.stdout.splitlines()

@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.waiting import SPARK_PATIENCE
+
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
@@ -98,7 +100,7 @@ def table(tmp_path: Path) -> Table:
 
 def at_once(writers: Sequence[Callable[[], None]]) -> list[str]:
     """Start all writers at the same time. Return the sorted outcomes: "done" or the error's class name."""
-    together = threading.Barrier(len(writers), timeout=60)
+    together = threading.Barrier(len(writers), timeout=SPARK_PATIENCE)
 
     def run(writer: Callable[[], None]) -> str:
         together.wait()

@@ -15,7 +15,7 @@ from tests.support.subscribers import collect
 from .crashing import TASKS, Job, collecting
 from .streams import committed, newest, stands_at
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 ROWS, BATCH = 3000, 300
 TOPIC, GROUP = "orders", "archive"

@@ -22,6 +22,7 @@ from django_mqueue.spark import archive, backfill, replay
 from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.processes import Worker, wait_until
 from tests.support.subscribers import QUICK, collect, in_log, settle_and_collect
+from tests.support.waiting import SPARK_PATIENCE
 
 from .jobs import FAST_JVM
 from .test_backfill import assert_given_all, done, publishing
@@ -112,7 +113,9 @@ def test_a_killed_replay_goes_on_and_stores_nothing_twice(
     named = ("replay", "--topic", "orders", "--from", place, "--to", "again", "--name", "spring", *target)
     with eating("again", "billing") as got:
         with command(options, *named, "--rate", str(RATE), "--yes") as worker:
-            wait_until(lambda: len(got) > ROWS / 4 or not worker.running, "some are eaten", seconds=120)
+            wait_until(
+                lambda: len(got) > ROWS / 4 or not worker.running, "some are eaten", seconds=SPARK_PATIENCE
+            )
             assert worker.running, "it ended before it could be killed"
             kill(worker)
         assert ROWS / 4 < len(got) < ROWS, "it was over before it was killed"
@@ -147,10 +150,10 @@ def test_a_killed_backfill_goes_on_and_the_group_is_given_each_message_once(
                 lanes = Offset.objects.filter(partition_key__startswith="backfill-lane")
                 return sum(row.scan_offset for row in lanes) > ROWS / 4 or not worker.running
 
-            wait_until(some, "some are copied", seconds=120)
+            wait_until(some, "some are copied", seconds=SPARK_PATIENCE)
             assert worker.running, "it ended before it could be killed"
             kill(worker)
         assert Offset.objects.get(consumer_group="reports", partition_key="").paused
         found = done(backfill(spark, "orders", "reports", source=place, options=options, dry_run=False))
         assert found.upto
-    assert_given_all(said[0], seconds=120)
+    assert_given_all(said[0], seconds=SPARK_PATIENCE)

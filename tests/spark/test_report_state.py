@@ -12,6 +12,7 @@ from django_mqueue import publish, publish_many
 from django_mqueue.exceptions import LogGap
 from django_mqueue.spark import archive, explained
 from django_mqueue.spark.reports import counting, reading, report
+from tests.support.waiting import SPARK_PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,7 @@ def test_two_reports_at_once_leave_the_session_as_it_was(
     publish("orders", 1)
     before = spark.conf.get(SHUFFLES)
     spark.conf.set(SHUFFLES, "200")
-    both, second_is_done = threading.Barrier(2, timeout=60), threading.Event()
+    both, second_is_done = threading.Barrier(2, timeout=SPARK_PATIENCE), threading.Event()
     counted = counting.counted
 
     def together(*arguments: Any) -> Any:

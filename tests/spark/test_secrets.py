@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 
 from django_mqueue import publish_many
+from tests.support.waiting import SPARK_PATIENCE
 
 from .jobs import FAST_JVM
 
@@ -84,7 +85,7 @@ def test_the_password_is_in_nothing_that_spark_writes_down(account: dict[str, st
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=SPARK_PATIENCE,
     )
     assert done.returncode == 0, done.stderr[-6000:]
     written = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 PATIENCE = float(os.environ.get("MQUEUE_TEST_PATIENCE", "60"))
 """Seconds until a wait fails the test. ``MQUEUE_TEST_PATIENCE`` changes it."""
+SPARK_PATIENCE = 10 * PATIENCE
+"""The same for a wait in which Spark or its processes start."""
 
 Value = TypeVar("Value")
 

@@ -16,6 +16,7 @@ from django.db import connection
 from tests.spark.jobs import defaults
 from tests.spark.streams import committed, newest, stands_at
 from tests.support.processes import Worker, database_url, wait_until
+from tests.support.waiting import SPARK_PATIENCE
 
 pytestmark = [
     pytest.mark.spark,
@@ -80,7 +81,9 @@ def test_a_job_that_is_killed_again_and_again_comes_to_what_the_file_says(
         for _ in range(kills):
             goal = committed(checkpoint) + 1
             with job(tmp_path, checkpoint) as worker:
-                wait_until(partial(_has, goal, checkpoint, worker), "a batch is durable", seconds=200)
+                wait_until(
+                    partial(_has, goal, checkpoint, worker), "a batch is durable", seconds=SPARK_PATIENCE
+                )
                 assert worker.running, "it ended before it could be killed"
             killed.release()
     finally:
