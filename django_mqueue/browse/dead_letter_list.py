@@ -21,7 +21,7 @@ GROWTH = 4
 def total(using: str, query: DeadLetterQuery) -> Count:
     """Count the selected dead letters exactly, if that takes less than about ``TOTAL_SECONDS``.
 
-    By an index, the count of each group has a maximum, which grows while the counts are fast enough.
+    If an index counts them, each group is counted up to a maximum, which grows while the counts are fast enough.
     """
     begun, most = time.monotonic(), COUNT_MOST
     found = count(using, query, END - 1, seconds=TOTAL_SECONDS, most=most)

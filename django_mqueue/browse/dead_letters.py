@@ -205,7 +205,7 @@ def ids(using: str, query: DeadLetterQuery) -> list[str]:
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one statement.
+    """One step of a walk.
 
     ``examined``: how many dead letters the walk has read so far. ``next``: the offset of the last row that was read;
     None at the end.
@@ -257,7 +257,7 @@ def walk(
         offsets = [offset for offset in _offsets(using, query) if low < offset < high]
         if newest_first:
             offsets.reverse()
-        parts = [*batches(offsets, IDS)] or [[]]
+        parts, examined = [*batches(offsets, IDS)] or [[]], 0
         for number, some in enumerate(parts, 1):
             summaries = dead_letter_summaries.at_offsets(
                 using, query.dead_topic, sorted(some), sizes=with_sizes
@@ -265,7 +265,8 @@ def walk(
             matching = [summary for summary in summaries if query.fits_summary(summary)]
             matching = _filter_by_payload(using, query, matching)
             last = some[-1] if number < len(parts) else None
-            yield Step(matching[::-1] if newest_first else matching, len(summaries), last)
+            examined += len(summaries)
+            yield Step(matching[::-1] if newest_first else matching, examined, last)
         return
     chunk = chunk or (CHUNK if query.test is None else CHUNK_OF_PAYLOADS)
     kinds, sizes = query.kind is not None, sized or query.test is not None

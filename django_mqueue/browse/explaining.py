@@ -155,7 +155,7 @@ def of_message(
     workers: int,
     shown: Callable[[Inspected], Inspected] = lambda message: message,
 ) -> Explanation:
-    """Return the explanation of a message itself, whatever its groups: it is scheduled, a dead letter, or has no group.
+    """Return the explanation of a message that is scheduled, a dead letter, or without a group; else an empty one.
 
     ``workers``: the number of live subscribers of the topic, of all groups. They move due messages into the log.
     ``shown``: masks a message.

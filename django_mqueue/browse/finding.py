@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from django.db import DatabaseError
 
@@ -26,6 +28,8 @@ one topic reads up to ``PARTITIONS_OF_ALL``."""
 PARTITIONS_MIN = 64
 RETRIES = 10
 """Maximum parked retries of one message that are found in each topic."""
+LOOKS, BETWEEN_LOOKS = 4, 0.05
+"""How often ``is_publishing`` looks at the slots that were locked, and the seconds between two looks."""
 AFTER_PARKED = chr(ord(PARKED) + 1)
 
 
@@ -164,15 +168,19 @@ def _read(using: str, hits: Sequence[Hit], payload_limit: int) -> list[FoundMess
 
 
 def is_publishing(using: str, topics: Iterable[str]) -> bool | None:
-    """Return whether a transaction is open that has published to one of the topics, or to one of the same gates.
+    """Return whether an open transaction has published to the log of these topics, or of topics with the same gates.
 
-    It locks the gate's slots that are free, for a moment. None: this account or this server does not allow that.
+    It does not find scheduled messages, which use no gate. For a moment, it locks the slots that are free. None: this
+    account or this server does not allow that.
     """
-    every = {slot for gate in {gates.gate_of(topic) for topic in topics} for slot in gates.slots(gate)}
-    if not every:
-        return False
+    busy = {slot for gate in {gates.gate_of(topic) for topic in topics} for slot in gates.slots(gate)}
+    looks = 0
     try:
-        return session.run(using, lambda cursor: gates.free_slots(cursor, every)) != every
+        while busy and looks < LOOKS:  # Workers lock these slots for some milliseconds.
+            time.sleep(BETWEEN_LOOKS if looks else 0)
+            looks += 1
+            busy -= session.run(using, partial(gates.free_slots, candidates=busy))
+        return bool(busy)
     except DatabaseError as error:
         if errors.is_denied(error) or errors.is_read_only(error):
             return None

@@ -40,9 +40,9 @@ CHUNK = 500
 """The maximum number of messages in one statement."""
 BYTES_AT_ONCE = 4 * 1_048_576
 PAGE_BYTES = 32 * 1_048_576
-"""The size of the payloads after which a page ends, in bytes. The next page continues there."""
+"""A page ends after it has returned this number of payload bytes. The next page continues there."""
 READ_BYTES = 32 * 1_048_576
-"""The size of the payloads read after which a page ends, in bytes, even if they do not match the filter."""
+"""A page ends after it has read this number of payload bytes, also of messages that do not match the filter."""
 SIZES_AT_ONCE = 250
 """The maximum number of messages whose payload sizes one statement reads, before the payloads are read."""
 
@@ -309,9 +309,9 @@ def newest_of_all(
 
 
 def last_failures(using: str, offsets_: Sequence[int]) -> dict[int, tuple[str, tuple[FailedAttempt, ...]]]:
-    """Return for each message with failed attempts the group that failed last, and the errors of this group.
+    """Return (group, errors) for each message of the log with failed attempts. The group is the one that failed last.
 
-    Messages of the log only. Of the groups, the first ``GROUPS_READ`` of all topics together are searched, by name.
+    Only the first ``GROUPS_READ`` groups by name are searched, of all topics together.
     """
     if not offsets_:
         return {}

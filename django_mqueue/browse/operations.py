@@ -241,7 +241,10 @@ class _Move:
             yield batch
 
     def _may_change(self, row: Row) -> bool:
-        """Return False for a scheduled message that other groups also receive: this group must not change it."""
+        """Return whether the operation applies to this message.
+
+        If it runs for one group, it must not change a scheduled message that other groups also receive.
+        """
         is_own = self.query.status != SCHEDULED or self.query.group in (None, row["target"])
         return is_own and self.operation.fits(self.query, row)
 

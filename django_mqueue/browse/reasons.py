@@ -15,7 +15,7 @@ from ..policy.names import key_of
 from ..policy.outcomes import BEFORE_START, HELD_UNTIL
 from ..stats.texts import age
 from ..store.queries.one_message import Ahead
-from .obstacles import Facts
+from .obstacles import ROWS, Facts
 from .timeline import GroupView, MessageTimeline
 
 RESUME, START_WORKER, RELEASE, REDRIVE, RESET, SUBSCRIBE, UNHOLD, HURRY, LOOK_AT_FIRST = (
@@ -31,7 +31,7 @@ def is_held(state: GroupView) -> bool:
 
 
 def is_at_the_front(view: Inspected) -> bool:
-    """Return whether the message was sent to the front of its key: its time is then almost 0."""
+    """Return whether the message was sent to the front of its key: its due time is then almost 0."""
     return is_front_time(view.invisible_until)
 
 
@@ -49,7 +49,7 @@ class Reasons:
         self.facts = facts
 
     def all(self) -> tuple[list[str], str | None, int | None]:
-        """Return the sentences, the remedy, and the offset of the first unfinished message before it."""
+        """Return the sentences, the remedy, and for ``LOOK_AT_FIRST`` the offset of the message to finish first."""
         facts, view = self.facts, self.view
         if not self.state.is_for:
             return [], None, None
@@ -119,7 +119,7 @@ class Reasons:
         sentences = [*self._ahead(ahead), *self._lease(facts)]
         if ahead is None and facts.owner and not facts.is_expired:
             sentences.append(_("Nothing holds it back: it is delivered when the subscriber has room for it."))
-        if ahead is not None and self.strict is not False and self._has_key:
+        if ahead is not None and ahead.opened and self.strict is not False and self._has_key:
             return sentences, LOOK_AT_FIRST, ahead.first
         return sentences, None, None
 
@@ -129,6 +129,13 @@ class Reasons:
 
     def _ahead(self, ahead: Ahead | None) -> Iterator[str]:
         if ahead is None:
+            return
+        if not ahead.opened:
+            text = _(
+                "Whether earlier messages of its partition are not finished is unknown:"
+                " the first %(count)s were examined."
+            )
+            yield text % {"count": f"{ROWS:,}"}
             return
         values = {"count": f"{ahead.opened:,}{'+' if ahead.is_partial else ''}", "first": ahead.first}
         text = ngettext(
@@ -174,7 +181,7 @@ class Reasons:
 
 
 def paused_text(facts: Facts) -> str:
-    """Return a sentence about the pause of a group: who, when and why, if that was recorded."""
+    """Return a sentence about the pause of a group, with its author and reason if they were recorded."""
     if facts.pause is None:
         return _("The group has been paused since %(time)s or earlier.") % {"time": time(facts.since)}
     values = {"time": time(facts.pause.at), "by": facts.pause.by, "why": facts.pause.why}

@@ -25,7 +25,7 @@ from ..store.queries import message_pages, partition_progress
 from ..store.queries.partition_walk import OFFSET_END, Chunk, Found, PartitionPosition, PartitionWalk, Walk
 
 IDS = 500
-"""The maximum number of rows with one id in a step of a search. More are possible, because keys can share an id."""
+"""The maximum number of rows in a step of a search by id. Messages of several keys can have the same id."""
 
 _COPIES, _PARTITIONS, _DEAD_LETTERS = range(3)
 """The parts of a search by id, in its positions."""
@@ -142,7 +142,10 @@ class _Walks:
             after, above = "", 0
 
     def _in_partitions(self, after: str, above: int, chunk: int) -> Walk:
-        """Find the rows with the wanted id in the partitions after ``after``; in the first ones, above an offset."""
+        """Find the rows with the wanted id in the partitions after the name ``after``.
+
+        ``above``: in the first ``chunk`` partitions, find only rows above this offset.
+        """
         topic, id, key = self.query.topic, self.query.id, self.query.key
         assert id is not None
 
@@ -158,7 +161,9 @@ class _Walks:
             yield Chunk(found, (_PARTITIONS, after, 0), len(names))
 
     def _by_original_id(self, topic: str, groups: set[str] | None, above: int, part: Position) -> Walk:
-        """Find the dead letters of ``groups`` with the wanted original id; None: the messages that have it.
+        """Find the dead letters of ``groups`` with the wanted original id.
+
+        ``groups``: None finds the messages with this original id that are not dead letters.
 
         ``part``: the beginning of the positions.
         """

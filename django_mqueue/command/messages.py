@@ -196,8 +196,8 @@ def _possibilities(alias: str, found: finding.Search, id: str | None, key: str |
         yield "It is not committed yet: a transaction that publishes is open now."
     else:
         yield (
-            "It was never committed, for example because its transaction rolled back. No transaction publishes to the"
-            " searched topics now."
+            "It was never committed, for example because its transaction rolled back, or an open transaction schedules"
+            " it, which cannot be seen. No transaction publishes to the searched topics now."
         )
     yield f"It is in another database: this search read {alias!r} ({_server(alias)})."
     if id is not None and key is None:

@@ -98,20 +98,20 @@ def release(
     free: list[leases.LeaseRow] = []
     changed: list[leases.LeaseRow] = []
     deadline = time.monotonic() + LOCK_WAIT_SECONDS
-    while left:
-        for some in batches(left):
-            freed_now = session.run(alias, partial(set_free, some=some))
-            record.committed(len(freed_now))
-            free += freed_now
-        freed = set(free)
-        held = [one for one in left if one not in freed]
-        left = leases.unchanged(alias, held)
-        changed += set(held).difference(left)
-        if time.monotonic() > deadline or session.in_transaction(alias):
-            break
-        if left:
-            time.sleep(0.05)
-    record.end(alias)
+    with record.total(alias):
+        while left:
+            for some in batches(left):
+                freed_now = session.run(alias, partial(set_free, some=some))
+                record.committed(len(freed_now))
+                free += freed_now
+            freed = set(free)
+            held = [one for one in left if one not in freed]
+            left = leases.unchanged(alias, held)
+            changed += set(held).difference(left)
+            if time.monotonic() > deadline or session.in_transaction(alias):
+                break
+            if left:
+                time.sleep(0.05)
     return Released(_partitions(free), _partitions(left), _partitions(changed))
 
 

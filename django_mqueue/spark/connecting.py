@@ -54,7 +54,7 @@ class ConnectionParameters:
     * ``driver_arguments``: arguments for mysqlclient, without the password.
     * ``password_file``: a file that holds the password.
     * ``hook``: a function that returns parameters of mysqlclient. It is called where the connection is opened.
-    * ``using``: an alias of Django's settings, instead of all these.
+    * ``using``: an alias of Django's ``DATABASES``, instead of ``driver_arguments`` and ``hook``.
     """
 
     driver_arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -271,5 +271,6 @@ def _explained(parameters: ConnectionParameters, error: Exception) -> str:
             places = "Django's settings" if parameters.password_file is None else "'passwordFile'"
         return f"{where}: the server refuses this account ({error.args[-1]}). Check the password in {places}"
     if errors.is_no_database(error):
-        return f"{where}: {error.args[-1]}. Check the option 'database'"
+        place = "NAME in Django's settings" if parameters.by_django else "the option 'database'"
+        return f"{where}: {error.args[-1]}. Check {place}"
     return f"{where} cannot be reached from here: {error.args[-1] if error.args else error}"

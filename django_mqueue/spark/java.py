@@ -60,7 +60,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
         java = Path(found).resolve()
         try:
             version = _version(java)
-        except NoSpark as error:  # For example macOS without Java, whose program ``java`` only says so.
+        except NoSpark as error:  # For example macOS without Java: its program ``java`` only prints an error.
             unusable = f"; {error}"
         else:
             if version < OLDEST:

@@ -162,7 +162,7 @@ class MQueueBackend(BaseTaskBackend):
                 )
 
     def enqueue(self, task: Task[..., Any], args: Any, kwargs: Any) -> TaskResult[Any]:
-        """Enqueue a job in the caller's transaction, with one statement. It exists exactly when that commits.
+        """Enqueue a job with one statement. It exists if and only if the caller's transaction commits.
 
         A unique job has two statements or more. Raises ``JobExists`` if the task says so, and there is another job of
         its key. Raises ``NoTransaction`` outside a transaction if the setting ``REQUIRE_TRANSACTION`` holds for the

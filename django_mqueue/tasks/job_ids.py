@@ -13,6 +13,8 @@ MARK = "#"
 """Separates the key and the number in the last part of a unique job's id."""
 LIMITED, SLOT = "=", "@"
 """They enclose the name of the partition in the last part of the id of a job with a limit."""
+PAUSED = "@paused"
+"""The end of the id of the scheduled message that marks a paused recurring job."""
 
 
 def topic_of(queue: str) -> str:

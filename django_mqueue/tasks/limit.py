@@ -57,7 +57,7 @@ class Limit:
         return key
 
     def part_of_id(self, key: str, unique: str) -> str:
-        """Return the last part of an id. It chooses one of the partitions of the key by ``unique``."""
+        """Return the last part of an id. It names one of the key's partitions, which a hash of ``unique`` selects."""
         digest = sha256(key.encode()).hexdigest()[:32]
         pause = "" if self.every is None else f"/{to_ms('every', self.every)}"
         return f"{LIMITED}{digest}-{crc32(unique.encode()) % self.running}{pause}{SLOT}{unique}"

@@ -24,7 +24,7 @@ from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
 from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
-from .job_ids import GROUP, JobId
+from .job_ids import GROUP, PAUSED, JobId
 from .options import Recurring
 from .results import has_not_ended, new_result
 
@@ -107,7 +107,7 @@ class RecurringJob:
 
     def firing(self, due: datetime) -> JobId:
         """Return the id of the firing with this due time."""
-        return self._id(f"{due:%Y%m%dT%H%M%SZ}")
+        return self._id(f"@{due:%Y%m%dT%H%M%SZ}")
 
     def begin(self, message: Message, now: datetime) -> bool:
         """Enqueue the firing after this one. Return whether this one runs; False if it is skipped.
@@ -129,11 +129,11 @@ class RecurringJob:
             after = max(after, now - timedelta(seconds=conf.get("RETENTION", message.topic)))
         following = options.timetable.next_after(after)
         latest = str(self.firing(options.timetable.last_before(following)))
-        # A firing may wait past the due time of the next one, which then waits for it.
+        # This firing may have waited past the due time of a later one. Then ``following`` waits for the later one.
         last = latest if latest != message.id and has_not_ended(self._using, latest) else message.id
         self._enqueue(following, str(previous) if skips else last)
         is_late = options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now
-        # The next firing waits for the end of this one, and so for the end of the previous one.
+        # Not while the previous one runs: the next firing waits only for the end of this one.
         if is_late and not is_running and not self._is_copy(message):
             return self._skipped(message, "it is late, and the next one is due")
         if skips:
@@ -160,11 +160,11 @@ class RecurringJob:
 
     @property
     def _paused(self) -> JobId:
-        return self._id("paused")
+        return self._id(PAUSED)
 
     def _id(self, suffix: str) -> JobId:
         args, kwargs = self.options.args, self.options.kwargs
-        return self.backend.new_id(self.task, args, kwargs, f"{self.name}@{suffix}", spread=1)
+        return self.backend.new_id(self.task, args, kwargs, self.name + suffix, spread=1)
 
     @property
     def _using(self) -> str:

@@ -66,7 +66,7 @@ def row_of(using: str, id: JobId) -> Row | None:
     with session.migration_errors(using):
         row = job_rows.by_id(using, GROUP, (id.topic, scheduled_topic(id.topic)), id.partition, str(id))
         if row is None:
-            # Before the copies: a promotion meanwhile makes one.
+            # Read before the copies, because a promotion turns a parked retry into a copy.
             row = job_rows.parked(using, GROUP, id.topic, id.partition, str(id))
         if row is None or (row["acked"] and _status(row) != TaskResultStatus.SUCCESSFUL):
             # A retry that was parked, or a redrive, continues the job as another message.

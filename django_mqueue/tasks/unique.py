@@ -81,7 +81,7 @@ class Unique:
 
 
 def following(id: JobId) -> JobId:
-    """Return the id of the job after this one of the same key."""
+    """Return the id of the next job of the same key."""
     key, _, number = id.unique.partition(MARK)
     return JobId(id.queue, id.priority, id.spread, f"{key}{MARK}{int(number) + 1:010d}")
 

@@ -31,7 +31,7 @@ from ..store.queries import topic_index
 from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
 from ..workers import connections
-from ..workers.executor import verdicts
+from ..workers.executor import final_verdicts, verdicts
 from ..workers.jobs import Job
 from ..workers.registry import Handler, autodiscover, handlers
 
@@ -203,8 +203,12 @@ class _Drain:
             for subscriber, handler in self.handlers.items()
             if subscriber.acknowledger is together[0].status.acknowledger
         )
-        with _savepoint(self.using):
-            found = verdicts(Job(handler, together))
+        job = Job(handler, together)
+        if session.in_transaction(self.using):
+            with transaction.atomic(using=self.using):
+                found = verdicts(job)
+        else:
+            found = final_verdicts(job)
         for delivery, verdict in found.items():
             verdict.settle(delivery)
             if verdict.verb not in ("ack", "postpone"):

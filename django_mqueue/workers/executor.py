@@ -36,17 +36,23 @@ def call(job: Job) -> list[Outcome]:
     job.begins()
     try:
         events.delivered(job.deliveries)
-        found = verdicts(job)
-        if not connections.after_use():
-            # The handler's writes are rolled back: an ack would lose them.
-            lost = [d for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread]
-            found |= verdicts_on(handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
+        found = final_verdicts(job)
     except BaseException:
         # The exception cannot be formatted, or the retry policy has raised ``SystemExit``: the attempt has failed.
         logger.exception("handler's outcome unknown: %s", handler.name)
         connections.after_use()
         found = dict.fromkeys(job.deliveries, UNKNOWN_ERROR)
     return [Outcome(delivery, found[delivery]) for delivery in job.deliveries]
+
+
+def final_verdicts(job: Job) -> dict[Delivery, Verdict]:
+    """Return the verdicts after an end of the transaction that the handler may have left open."""
+    found = verdicts(job)
+    if not connections.after_use():
+        # The handler's writes are rolled back: an ack would lose them.
+        lost = [d for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread]
+        found |= verdicts_on(job.handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
+    return found
 
 
 def verdicts(job: Job) -> dict[Delivery, Verdict]:

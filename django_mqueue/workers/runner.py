@@ -47,7 +47,9 @@ SETTLE_LOCKED_FOR = 10.0
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a worker. None means the value of each handler or setting. Times are in seconds.
+    """The options of a worker. Times are in seconds.
+
+    None means the value of each handler or setting, a generated ``name``, no limit, or no file.
 
     ``drain``: stop when nothing is left to do now. ``drain_timeout``: the wait for messages that other workers have
     leased; None: two lease durations. ``liveness_file``: the path of a file that the loop touches.
@@ -199,9 +201,8 @@ class Runner:
                 )  # fmt: skip
                 session.discard(self.using)
                 self._polling.soon()
-                self._dispatcher.collect(
-                    min(0.05 * 2**self._failures, RECONNECT_MAX) * (0.5 + random.random() / 2)
-                )
+                wait = min(0.05 * 2 ** min(self._failures, 10), RECONNECT_MAX)
+                self._dispatcher.collect(wait * (0.5 + random.random() / 2))
                 if self._stopping and (step != self._wind_up or self._is_too_late()):
                     return True
 

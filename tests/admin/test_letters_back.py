@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.db import transaction
@@ -73,6 +74,13 @@ def test_the_ticked_go_back(client: Client) -> None:
     assert told(response) == [said]
     assert response.redirect_chain[0][0] == f"{url_of('deadletter_list')}?topic=orders&key=k%26"
     assert written_down() == [("operator", "Dead letters of orders", said)]
+
+
+def test_a_long_filter_is_no_obstacle(client: Client) -> None:
+    letters = give_up(*outgoing(1))
+    was = urlencode({"topic": TOPIC, "path": "$.name", "value": "\u6f22" * 500})
+    asked = {"topic": TOPIC, "offsets": [letters[0].pk], "was": was}
+    assert "Redrive 1 dead letter?" in planned(client, "redrive_selected", asked)
 
 
 def test_of_many_that_are_ticked_some_are_named(client: Client) -> None:

@@ -98,6 +98,19 @@ def test_pause_run_and_resume(admin_client: Client) -> None:
     ]  # fmt: skip
 
 
+def test_the_mark_of_a_pause_is_no_job(admin_client: Client) -> None:
+    """To run or cancel it like a scheduled job would end the pause."""
+
+    def shown() -> int:
+        return html_of(admin_client, f"{url_of('jobs')}?queue=default&state=scheduled").count("Run now")
+
+    work()
+    assert shown() == 1, "the next firing"
+    sums().pause()
+    assert Message.objects.filter(topic="tasks.default_scheduled").count() == 2
+    assert shown() == 1
+
+
 @pytest.mark.parametrize(
     ("page", "right"),
     [

@@ -1,7 +1,7 @@
 """HTML and text for values: moments, durations, keys, long texts, numbers for sentences.
 
-Returned HTML is escaped. ``cut``, ``first_line``, ``local_time``, ``duration``, ``age``, ``number``, ``listed`` and
-``time_of`` return plain text.
+Returned HTML is escaped. ``printable``, ``problem_text``, ``keyless``, ``cut``, ``first_line``, ``local_time``,
+``duration``, ``age``, ``number``, ``listed`` and ``time_of`` return plain text.
 """
 
 from __future__ import annotations

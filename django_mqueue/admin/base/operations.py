@@ -205,9 +205,13 @@ class Operation(QueueView):
         form.data = MultiValueDict({**dict(cast("QueryDict", form.data).lists()), **fixed})
         return self._page(form, form.cleaned_data, plan=plan, **plan.context)
 
-    def _refuse(self, form: forms.Form, problem: Exception) -> HttpResponse:
+    def _refuse(self, form: forms.Form, problem: Exception, done: str = "") -> HttpResponse:
+        """Show why the operation ended. ``done``: the message of the steps before; empty if there was none."""
         form.add_error(None, problem_text(problem))
-        return self._page(form, None, 409, refused=True)
+        refused = (
+            _("Finished steps remain: %(message)s") % {"message": done} if done else _("Nothing was changed.")
+        )
+        return self._page(form, None, 409, refused=refused)
 
     def _perform(self, form: forms.Form) -> HttpResponse:
         data = form.cleaned_data
@@ -227,8 +231,12 @@ class Operation(QueueView):
             with through(ADMIN):
                 result = self.perform(data)
         except (Refused, MQueueError, ValueError) as problem:
-            self._log(entry, _("Refused: %(reason)s") % {"reason": problem_text(problem)})
-            return self._refuse(form, problem)
+            done, refused = (
+                step.get("message", ""),
+                _("Refused: %(reason)s") % {"reason": problem_text(problem)},
+            )
+            self._log(entry, f"{done} {refused}" if done else refused)
+            return self._refuse(form, problem, done)
         if result.more:
             self._log(entry, _("Under way: %(message)s") % {"message": result.message})
             if url := self.hand_over(entry, form, result):

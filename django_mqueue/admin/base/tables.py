@@ -49,7 +49,7 @@ RowLink = tuple[Text, str, Callable[[Any], Mapping[str, str] | None]]
 
 
 class Found(QuerySet[Any]):
-    """A queryset whose first primary keys are known. ``keys``: in its order, ``LIMIT`` + 1 keys if there are more.
+    """A queryset whose first primary keys are known. ``keys``: at most ``LIMIT`` + 1, in the order of the queryset.
 
     MariaDB needs a third of a second to find 500 composite keys among millions of rows. A queryset that is filtered
     further does not keep the keys.

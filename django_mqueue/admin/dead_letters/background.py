@@ -206,7 +206,7 @@ class RunPage(QueueView):
         return HttpResponseRedirect(page_url(request, self.url_name, entry=entry.pk))
 
     def _found(self) -> tuple[LogEntry, tuple[Work, str | None] | None]:
-        """Return the entry in the log of actions, and the newest step with its message's status if it still exists.
+        """Return the entry in the log of actions, and the result of ``handing_over.newest``.
 
         An entry without steps is only for its user, and for users who may see the log of actions.
         """

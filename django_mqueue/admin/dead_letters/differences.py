@@ -38,7 +38,7 @@ def shown(before: tuple[str, str], after: tuple[str, str]) -> list[Difference]:
 def logged(dead_letter: DeadLetterRow, edited: Edited) -> str:
     """Return the difference for the log of actions.
 
-    The masks of the topic apply, whoever edits: readers of the log may not have the permission to see masked parts.
+    The masks of the topic always apply: readers of the log may not have the permission to see masked parts.
     """
     message = dead_letter_details.as_message(dead_letter)
     message = replace(message, topic=dead_letter.topic)

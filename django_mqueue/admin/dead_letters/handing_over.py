@@ -26,8 +26,8 @@ class Work:
     ``operation``: the page of the operation. ``form``: the confirmed form. ``carried``: the state after the previous
     step (``Run``). ``entry``: the primary key of the entry in the log of actions. ``logs``: the texts that the entry
     may have: before and after the result of the previous step is written. ``stop``: the text of the entry if a user
-    stopped the operation during the previous step. ``pause``: seconds from the previous step to this one. ``reason``,
-    ``language`` and ``zone``: those of the user that started the operation; None stands for the default.
+    stopped the operation during the previous step. ``pause``: seconds from the previous step to this one. ``reason``:
+    the reason that the user gave. ``language`` and ``zone``: of the user who began the operation; None: the default.
     """
 
     operation: str

@@ -31,12 +31,15 @@ from . import handing_over, visible
 from .filters import DeadLetterFilter, DeadLettersForm, OffsetsField, dead_topic, list_url, query_of, words
 from .run import Run, begin, ids_of, successor
 
+WAS_MAX = 30_000
+"""No query of a list is longer: its fields take less than 2,000 characters, and each is encoded as at most 12."""
+
 
 class SelectedForm(DeadLettersForm):
     """The selected dead letters. ``was``: the query of the list from which the operation began."""
 
     offsets = OffsetsField(required=False)
-    was = forms.CharField(required=False, max_length=4_000, strip=False, widget=forms.HiddenInput)
+    was = forms.CharField(required=False, max_length=WAS_MAX, strip=False, widget=forms.HiddenInput)
 
     def clean(self) -> dict[str, Any]:
         if not self.cleaned_data.get("offsets") and "offsets" not in self.errors:
@@ -49,7 +52,7 @@ class SelectedForm(DeadLettersForm):
 class MatchingForm(DeadLetterFilter):
     """The filter as hidden fields. ``up_to``: the offset of the newest dead letter when the plan was shown."""
 
-    was = forms.CharField(required=False, max_length=4_000, strip=False, widget=forms.HiddenInput)
+    was = forms.CharField(required=False, max_length=WAS_MAX, strip=False, widget=forms.HiddenInput)
     up_to = forms.IntegerField(
         required=False, min_value=0, max_value=dead_letters.END, widget=forms.HiddenInput
     )
@@ -181,7 +184,7 @@ class DeadLetterOperation(Operation):
         selected = words(data, run.ids, logged=True)
         record = BulkRecord(author, action, data["topic"], group, selected=selected)
         if run.moved:
-            # Two, because the total is recorded after more than one transaction.
+            # Two entries: ``BulkRecord.end`` records a total only after more than one transaction.
             record.changes += [run.moved, 0]
         return record
 

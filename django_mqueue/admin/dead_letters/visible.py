@@ -20,7 +20,7 @@ from ..base.operations import Data, Refused
 from ..messages import masking, payloads
 
 ByName = tuple[str, int, list[ErrorGroup]]
-"""The exception's name, the number of its dead letters, and their groups."""
+"""The exception's name, the number of its dead letters, and its groups of similar errors."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ STATUSES = (PENDING, WAITING, SCHEDULED)
 
 
 class RemoveForm(GroupForm):
-    """``seen``: when the preview was shown. Messages that were published later stay."""
+    """The filter of the messages. ``seen``: when the preview was shown. Messages that were published later stay."""
 
     status = forms.ChoiceField(
         choices=[

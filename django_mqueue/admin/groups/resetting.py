@@ -32,7 +32,7 @@ POSITIONS = (
 
 
 class ResetForm(GroupForm):
-    """``generation``: the registration generation of the preview."""
+    """The new position of a group. ``generation``: the registration generation of the preview."""
 
     to = forms.ChoiceField(
         label=gettext_lazy("Start with"),

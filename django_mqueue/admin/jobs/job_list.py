@@ -89,8 +89,11 @@ class Jobs(QueueView):
             except (NotRegistered, ValueError) as problem:
                 form.add_error(None, problem_text(problem))
         if found is not None:
+            from ...tasks.job_ids import PAUSED
+
             results = self._results(found)
-            rows = [self._row(shown(self.request, job), results.get(job.offset)) for job in found]
+            jobs = [job for job in found if job.status != SCHEDULED or not job.id.endswith(PAUSED)]
+            rows = [self._row(shown(self.request, job), results.get(job.offset)) for job in jobs]
         given = {name: query[name] for name in form.fields if query.get(name)}
         return super().get_context_data(
             form=form,
@@ -121,7 +124,7 @@ class Jobs(QueueView):
         )
 
     def _results(self, jobs: Page) -> dict[int, bytes]:
-        """Return the column ``result`` of jobs that run or have ended, by offset: one statement."""
+        """Return the column ``result`` of jobs that run or are done, by offset, with one statement."""
         from ...tasks.job_ids import GROUP, JobId
 
         rows = [

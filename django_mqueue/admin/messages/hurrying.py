@@ -19,7 +19,10 @@ from ..base.urls import allowed_url
 
 
 class HurryForm(forms.Form):
-    """``group``: the group that gets the message earlier; empty if the message is scheduled for all groups."""
+    """The message to deliver now.
+
+    ``group``: the group that gets it earlier; empty if the message is scheduled for all groups.
+    """
 
     topic = name_field("topic", topic_limit(), widget=forms.HiddenInput)
     group = name_field("group", names.GROUP_MAX, required=False, widget=forms.HiddenInput)

@@ -27,7 +27,7 @@ HEX_LINE = 32
 def as_text(body: bytes, is_bytes: bool) -> tuple[str, str]:
     """Return (form, text) of a stored payload, for editing. Invalid JSON is returned unchanged.
 
-    A payload that is not valid UTF-8 is returned as hexadecimal.
+    Bytes, and a payload that is not valid UTF-8, are returned as hexadecimal.
     """
     if not is_bytes:
         try:

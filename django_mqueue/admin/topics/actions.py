@@ -36,7 +36,7 @@ from ..base.views import QueueView
 
 PAGE = 50
 READS = 10
-"""Maximum number of reads for one page, of ``actions.READ`` records each. It leaves out the admin's own."""
+"""Maximum number of reads for one page, of ``actions.READ`` records each. The page leaves out the admin's own."""
 NEWEST = 5
 """The number of actions on the page of a topic or a group."""
 DONE = {

@@ -18,7 +18,7 @@ from ...store.connection import session
 
 TOPICS_ON_A_PAGE = 25
 TOPICS_ON_THE_OVERVIEW = 5
-"""The rates of a topic cost about ten queries: they read published and finished messages."""
+"""Few, because the rates of each topic cost about ten queries: they read published and finished messages."""
 SUBJECTS_COUNTED = 200
 """Maximum number of topics and groups together that the overview counts: the limit of ``inspect`` for one call."""
 GROUPS_OF_A_TOPIC = 30

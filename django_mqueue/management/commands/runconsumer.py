@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import fields
@@ -257,13 +258,20 @@ class Command(BaseCommand):
         except SystemExit as end:
             code = end.code
             raise
+        except Exception:
+            if self._hangs:
+                traceback.print_exc()  # Python has no time to do it.
+            raise
         finally:
-            hanging = isinstance(self._runner, Runner) and self._runner.hanging
-            if hanging and isinstance(code, int | None):
+            if self._hangs and isinstance(code, int | None):
                 logging.shutdown()
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code or 0)
+
+    @property
+    def _hangs(self) -> bool:
+        return isinstance(self._runner, Runner) and bool(self._runner.hanging)
 
     def _problems(self, alias: str) -> list[CheckMessage]:
         """Return the problems of the server; empty if it is not available, because the runner waits for it.

@@ -165,7 +165,7 @@ class Run:
         following.check_free(topic, self._group, using=using)
 
     def _catch_up_group(self, topic: str) -> None:
-        """Check that the files of the last batch exist. Move the group to its end if a killed run did not."""
+        """Check that the files of the last batch exist. Register the group, and move it to the archive's position."""
         state = self._states[topic]
         for snapshot in self._snapshots.values():
             snapshot.check_files_exist([e for e in snapshot.files.get(topic, ()) if e.last > state.lowest])

@@ -1,4 +1,4 @@
-"""Check the location of an archive or export: a path or a URI. Files show it, so it must not contain keys."""
+"""Check the location of an archive or export, a path or a URI. Files show it, so it must not contain access keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open an archive to add to it, or create it: what a run checks before it changes anything."""
+"""Open an archive to add to it, or create it. Check first that the run may write there."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _check_empty(storage: Storage) -> None:
 
 
 def check_writable(spark: SparkSession, storage: Storage, *, is_new: bool) -> None:
-    """Raise ``ArchiveError`` unless the driver can use the storage, and in a new folder also the executors."""
+    """Raise ``ArchiveError`` unless the driver can use the storage, and in a new folder also an executor."""
     name, uri = f"{HIDDEN}probe-{uuid.uuid4().hex}", storage.uri
 
     def write(name: str) -> list[str]:

@@ -105,7 +105,8 @@ class Files:
     """The files that a task writes. The rows arrive in the order of their offsets.
 
     This is a context manager. At its end all files are closed, durable and read back. After an error it deletes them.
-    ``path``: the path of a file, with ``{date}`` and ``{number}``. It must differ for each attempt of each task.
+    ``path``: the pattern of the files' paths, with ``{number}`` and perhaps ``{date}``. It must differ for each
+    attempt of each task.
     ``most``: the bytes after which a new file begins. Default: ``BYTES_PER_FILE``.
     """
 
@@ -229,7 +230,7 @@ class NewFile:
         with suppress(OSError, pa.ArrowException):
             self._writer.close()
         with suppress(OSError, pa.ArrowException), self._stack:
-            raise InterruptedError  # Makes the storage discard the file.
+            raise InterruptedError  # So that the storage does not complete the file.
         with suppress(OSError):
             self._storage.delete(self.path)
 

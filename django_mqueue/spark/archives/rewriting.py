@@ -137,8 +137,8 @@ def erase(
     or ``verify(clean=True)`` after ``keep_hours``; with 0 hours this call deletes them. The log does not change.
 
     Raises ``NoArchive``, ``NoSuchTopic``, ``OptionError`` (also if the condition fails for a message), ``NoSpark``
-    (``deltalake`` is not installed), or ``ArchiveError`` if a file is damaged, or if another compaction or erasure was
-    faster.
+    (``deltalake`` is not installed), or ``ArchiveError`` if a file is damaged, or if another compaction or erasure
+    replaced the same files first.
     """
     check_keep(keep_hours)
     archive = Archive.open(to)

@@ -1,7 +1,8 @@
 """The folder of an archive or of an export: on a local disk, or in an object store.
 
 Written files survive a power failure: local files and their folders are synced, and an object store guarantees it when
-a file is closed. The package ``object_store`` connects to object stores, as it does for the log of a Delta table.
+a file is closed. The package ``obstore`` connects to object stores. It uses the library
+``object_store``, as ``deltalake`` does for the log of a Delta table.
 """
 
 from __future__ import annotations
@@ -236,7 +237,10 @@ def storage_at(to: str | os.PathLike[str]) -> Storage:
 
 
 def visible_files(storage: Storage) -> list[str]:
-    """Return the files that make the folder unusable for a new archive or export. Ignore hidden ones at its top."""
+    """Return the files that make the folder unusable for a new archive or export.
+
+    Ignore hidden files and folders at its top, and the folder ``lost+found`` of a file system.
+    """
     return [path for path in storage.list() if not path.startswith((HIDDEN, "lost+found/"))]
 
 

@@ -185,8 +185,9 @@ class Snapshot:
             if not self._storage.exists(entry.path):
                 raise ArchiveError(
                     f"{self._storage.uri}: a cleanup deleted {entry.path} while this run needed it, because its"
-                    " keep_hours is shorter than this run. This step changed nothing. Clean with a longer"
-                    " keep_hours, and run this again"
+                    " keep_hours is shorter than this run. The group was not moved, so the log still has the messages."
+                    " Clean with a longer keep_hours, and run this again. If it fails again, a table names the file:"
+                    " restore the file from a copy of the archive"
                 )
 
     def reloaded(self) -> Snapshot:

@@ -159,7 +159,8 @@ def check_group_unchanged(state: TopicState, using: str) -> None:
 def move(state: TopicState, using: str, reader: Holder | None = None) -> None:
     """Move the group to its position, which lets the log delete the archived messages.
 
-    Raises ``GroupTaken`` if ``reader`` was replaced; ``LogGap`` if the group or the database was reset.
+    Raises ``GroupTaken`` if ``reader`` was replaced. Raises ``LogGap`` if the group was unsubscribed or reset, or the
+    database was restored.
     """
     try:
         following.move(state.topic, state.group, state.generation, state.position, using=using, reader=reader)

@@ -101,7 +101,8 @@ def verify(
     for each in found:
         folders = tuple(f"{table}/{folder_of(each.topic)}/" for table in TABLES)
         each.unused = sorted(path for path in unused if path.startswith(folders))
-        each.deleted = sum(path not in left for path in each.unused)
+        # A run may have added an unused file to a table meanwhile. Then it is neither unused nor deleted.
+        each.deleted = sum(path not in left and not archive.storage.exists(path) for path in each.unused)
     return found
 
 
@@ -149,7 +150,7 @@ def _file_problems(
 def _missing_messages(
     spark: SparkSession, archive: Archive, topic: str, options: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a problem if the archive lacks messages of the log, and more of them than were erased."""
+    """Yield a problem if the archive lacks more messages of the log than were erased."""
     with closing(RetryingConnection(connecting(options))) as connection:
         if not connection.run(lambda using: bulk.topics(using, topic)):  # All its messages were deleted.
             return

@@ -81,7 +81,7 @@ def add_connection(parser: ArgumentParser) -> None:
 
 
 def add_password(group: _ActionsContainer) -> None:
-    """Add the argument that says where the password is. The password itself is no argument."""
+    """Add ``--password-file``, and ``--password``, which is always refused."""
     help_text = "A file that contains the password; it must also exist on the executors."
     group.add_argument("--password-file", metavar="PATH", help=help_text)
     group.add_argument("--password", nargs="?", action=_Refused, help="Refused.")
@@ -118,7 +118,7 @@ def add_launching(parser: ArgumentParser) -> None:
     )
     masters = "local[N], spark://HOST:PORT, k8s://… or yarn"  # Spark Connect is --remote.
     add("--master", type=_matching(r"local(\[.+\])?|yarn|(spark|k8s)://.+", masters), help=master)
-    remote, server = os.environ.get("SPARK_REMOTE"), "The address of a Spark Connect server."
+    remote, server = os.environ.get("SPARK_REMOTE") or None, "The address of a Spark Connect server."
     address = _matching("sc://.*", "like sc://HOST:15002")
     add("--remote", type=address, metavar="sc://HOST", default=remote, help=server)
     memory = "Memory of the driver; with a local master, of all of Spark (default 1g)."

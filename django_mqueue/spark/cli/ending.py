@@ -25,9 +25,11 @@ CANCEL_TIMEOUT = 3.0
 
 def is_caused_by_java_end(error: BaseException) -> bool:
     """Return whether the error was raised because Spark's Java ended: killed, stopped, or out of memory."""
-    process = _java()
+    process, cause = _java(), error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
     if process is None or not (
-        isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
+        isinstance(cause, ConnectionError) or type(cause).__name__ == "Py4JNetworkError"
     ):
         return False
     with suppress(subprocess.TimeoutExpired):

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None, verbs: Sequence[Verb] = VERBS) 
 
 
 def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Callable[[str], None]) -> int:
-    """Return the exit code: the verb's, 1 or 2 after ``fail(line)``, or that of a stopped run (see ``Stopped``).
+    """Return the exit code of the verb, 1 or 2 after ``fail(line)``, or the code of a stopped run (see ``Stopped``).
 
     An error that is a bug of this package is raised.
     """

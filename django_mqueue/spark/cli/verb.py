@@ -31,7 +31,7 @@ class Stopped(MQueueError):
 class Job:
     """One run of a verb.
 
-    * ``options``: how ``format("mqueue")`` reaches the database, without the password.
+    * ``options``: the connection options of ``format("mqueue")``, without the password.
     * ``arguments``: the verb's arguments, and the command's.
     * ``stopping``: set by the first SIGTERM or SIGINT. A verb checks it between steps, and ends with what is done.
     * ``tell``, ``say`` and ``progress``: see ``Output``.

@@ -1,10 +1,10 @@
 """The backfill: give a new group the past of a topic, in order with messages that are published meanwhile.
 
 The group is registered, paused, and starts at the settled offset: the *border*. Spark tasks read the messages up to the
-border from archives, and append copies of them to the log, for this group only. So the copies lie above the border. A
-message that is published while they are stored lies below copies of older messages of its key. The *seam* corrects this
-before the group is resumed. It copies such messages above the other copies, and acknowledges the originals for the
-group in the same transaction.
+border from the archive and the log, and append copies of them to the log, for this group only. So the copies lie above
+the border. A message that is published meanwhile may lie below copies of older messages of its key. The *seam*
+corrects this before the group is resumed. It copies such messages above the other copies, and acknowledges the
+originals for the group in the same transaction.
 
 docs/explanation/protocol.md shows why the order of each key is kept, and why the seam ends. Messages without keys have
 no order, so the seam does not copy them.

@@ -9,7 +9,7 @@ One reader at a time reads for a group. It joins, and sends a heartbeat every fe
 expired, a new reader deletes its row, under the topic's lock. A reader with the name of an earlier process takes over
 its row. A reader that finds only rows of others has been replaced, and moves nothing.
 
-All callers lock several topics in the order of their names, so that two of them do not deadlock.
+A function of this module that locks several topics does so in the order of their names, to avoid deadlocks.
 """
 
 from __future__ import annotations

@@ -12,13 +12,14 @@ from ..connecting import ConnectionParameters, connected
 from . import following
 
 BEAT_EVERY = following.ALIVE_MS / 3000
+"""Seconds between two heartbeats: a third of ``ALIVE_MS``."""
 
 
 class Heartbeats:
     """The heartbeats of readers that have joined their groups.
 
-    ``after`` is called with each connection, after the heartbeats. An error is a missed heartbeat: the next one may
-    succeed.
+    ``after``: called after each round of heartbeats, with the connection's alias. Errors are ignored, because the next
+    round may succeed.
     """
 
     def __init__(

@@ -67,7 +67,8 @@ def export(
 
     * ``to``: an empty or new folder: a path, or a URI in an object store.
     * ``options``: the options of ``format("mqueue")`` for a batch.
-    * ``columns``: the names of the columns to write, in this order. Default: all columns except ``headers``.
+    * ``columns``: the names of the columns to write, in this order. Default: all columns; ``headers`` only with the
+      option ``includeHeaders``.
     * ``compression``: zstd, snappy, gzip, lz4 or none.
     * ``progress``: called with the number of offset ranges done and the total.
 

@@ -178,7 +178,7 @@ def _from_metadata(metadata: pa.Array, names: Collection[str]) -> dict[str, pa.A
 
 
 def _from_retries(metadata: pa.Array, original_ids: pa.Array, names: Collection[str]) -> dict[str, pa.Array]:
-    """Return the offset and the publication time of a parked retry's earlier row; null for all other messages."""
+    """Return, for a parked retry, the offset of its previous row and the time of its first publication; else null."""
     has_original = pc.is_valid(original_ids)
     retries = [json.loads(text).get("retry", {}) for text in metadata.filter(has_original).to_pylist()]
     columns = dict.fromkeys(names, pa.nulls(len(metadata), pa.int64()))

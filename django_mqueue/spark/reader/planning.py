@@ -136,7 +136,7 @@ def _pieces(
 def ends(
     using: str, options: ReadOptions, spans: Sequence[tuple[str, int, int]], most: int | None
 ) -> dict[str, int]:
-    """Return, by topic, where one batch of ``most`` rows in total ends. ``most``: None if there is no limit."""
+    """Return, by topic, the offset at which a batch of at most ``most`` rows in total ends. None: no limit."""
     if most is None:
         return {topic: upto for topic, _, upto in spans}
     backlogs, found = [], {}

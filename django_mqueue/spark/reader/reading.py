@@ -21,6 +21,8 @@ BUDGET = 16 * 1_048_576
 """The approximate maximum size of a page of rows, in bytes. A task holds a few times as much in memory."""
 
 ROWS, FIRST_ROWS, GROWTH = 20_000, 200, 4
+"""Rows of a page: the maximum, the limit of the first page, and the factor by which the limit may grow."""
+
 BLOCK = 4 * 1_048_576
 """The target size of a block, in bytes."""
 
@@ -68,8 +70,8 @@ class PageCursor:
         self._pages = Pages(piece.topic, self._maker.fields, options.targets, group, piece.dense)
         self._above, self._upto = piece.above, piece.upto
         self._planned = [Planned(piece.upto, piece.rows)]
-        self._widest = piece.upto - piece.above
-        self._limit = FIRST_ROWS
+        self._widest = piece.upto - piece.above  # The maximum number of offsets of the next block.
+        self._limit = FIRST_ROWS  # The number of rows that the next page should not exceed.
         self._large = True  # Until the first page shows how large rows are.
         self._separate = False
 

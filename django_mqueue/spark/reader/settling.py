@@ -26,9 +26,10 @@ from ..sql import bulk
 from .options import ReadOptions
 
 SETTLE_FOR = 5.0
-"""Seconds to wait for transactions that may still commit a message below the newest one."""
+"""Minimum seconds to wait for transactions that may still commit a message below the newest one."""
 
 CHECKS, CHECK_EVERY = 50, 0.02
+"""The minimum number of checks, so a slow server makes the wait longer; seconds between two checks."""
 
 
 def settled(
@@ -36,8 +37,8 @@ def settled(
 ) -> dict[str, int]:
     """Return the settled offset of each topic, after a short wait for open transactions.
 
-    Warns if committed messages lie above it. ``shared``: return the settled offset in the topic's row.
-    ``following.move`` moves no group above it.
+    Warns if committed messages lie above it. ``shared``: return the settled offset that the
+    topic's row holds, because ``following.move`` moves no group above that.
     """
     for topic in topics if shared else ():
         if not positions.settled(using, topic):

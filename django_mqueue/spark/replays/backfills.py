@@ -72,8 +72,8 @@ def backfill(
     * ``watch``: called every second with the number of stored copies.
     * ``say``: called with a line of text that names what the backfill waits for at its end.
 
-    Raises ``GroupNotNew`` (it is registered already), ``LogGap``, ``ArchiveError`` (the backfill was begun from another
-    archive), ``NotRegistered`` or ``Superseded`` (the group was unsubscribed, resumed or reset meanwhile),
+    Raises ``GroupNotNew`` (the group is registered already), ``LogGap``, ``ArchiveError`` (the backfill was begun from
+    another archive), ``NotRegistered`` or ``Superseded`` (the group was unsubscribed, resumed or reset meanwhile),
     ``NoArchive``, ``NoSuchTopic``, ``OptionError``, ``TypeError`` or ``ValueError``.
     """
     given = dict(options or {})
@@ -132,11 +132,10 @@ class _Backfill(GuardedSource):
         copies = 0
         if not self.connection.run(partial(backfilling.stored_to_border, state=state)):
             past, before = replace(found, upto=state.upto), self.copied(state.run)
-            new = self.store(state.run, past, MessageFilter())
-            if new is None:
-                stored = self.copied(state.run) - before
-                return Backfilled(self.topic, self.group, stored, state.upto, False)
-            copies = new
+            is_stored = self.store(state.run, past, MessageFilter())
+            copies = self.copied(state.run) - before
+            if not is_stored:
+                return Backfilled(self.topic, self.group, copies, state.upto, False)
             self.connection.run(partial(backfilling.note_stored, state=state))
         joined, is_complete = self._join_past_and_log(state, say, resume)
         if is_complete:

@@ -116,7 +116,8 @@ class GuardedSource:
             # Archived messages were settled. The topic's row stores the settled offset before they are deleted.
             raise ArchiveError(
                 f"the archive holds topic {topic!r} up to offset {archived}, but this database has never had an offset"
-                f" above {known}: the archive belongs to another database. Give the archive of this database"
+                f" above {known}: the archive belongs to another database, or this database was restored to an earlier"
+                " state. Give an archive of this database as it is now"
             )
         return Originals(topic, archive, archived, max(archived, found), live, settled=found)
 
@@ -157,8 +158,8 @@ class GuardedSource:
         options = read_options({**self.options, "topic": self.topic})
         return settled(using, [self.topic], options)[self.topic]
 
-    def store(self, run: CopyRun, originals: Originals, message_filter: MessageFilter) -> int | None:
-        """Store copies of the chosen messages. Return how many; None if stopped. Raises ``ConditionFailed``."""
+    def store(self, run: CopyRun, originals: Originals, message_filter: MessageFilter) -> bool:
+        """Store copies of the chosen messages. Return false if stopped before the end. Raises ``ConditionFailed``."""
 
         def report() -> None:
             if self.watch is not None:
@@ -168,8 +169,7 @@ class GuardedSource:
         with evaluated(self.spark, message_filter.where):
             # Build the table in this block: a Spark Connect server may keep its analysis of the condition.
             copies = storing(message_filter.of(frame), CopyTask(self.parameters, run, self.topic, self.rate))
-            numbers = compute(self.spark, copies, self.stopping, report)
-        return None if numbers is None else sum(numbers)
+            return compute(self.spark, copies, self.stopping, report) is not None
 
     def copied(self, run: CopyRun) -> int:
         """Return how many copies all runs of this name have stored up to now."""
@@ -195,7 +195,7 @@ def _check_deletion_was_held_back(
 
 
 def open_archive(path: str | os.PathLike[str] | None, as_of: int | datetime | None = None) -> Archive | None:
-    """Open the archive again and return it; None without a path. Raises ``NoArchive``."""
+    """Open the archive and return it; None without a path. Raises ``NoArchive``."""
     from ..archives.catalog import Archive  # Needs Arrow, so it is imported late.
 
     return None if path is None else Archive.open(path, as_of=as_of)

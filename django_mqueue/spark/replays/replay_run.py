@@ -167,16 +167,17 @@ class _Replay(GuardedSource):
         run = replace(self.run, lanes=lanes)
         before = self.copied(run)
         try:
-            copies = self.store(run, self._upto(originals, record), self.message_filter)
+            is_finished = self.store(run, self._upto(originals, record), self.message_filter)
         except ConditionFailed:  # For other errors the replay can continue later.
             self.connection.run(partial(self._give_up, run=run))
             raise
-        if copies is None:
+        if not is_finished:
             total = self.copied(run)
             return Replayed(run.name, run.topic, total - before, total, False)
         self.connection.run(partial(self._finish, run=run))
         self._end()
-        return Replayed(run.name, run.topic, copies, self._total(), True)
+        total = self._total()
+        return Replayed(run.name, run.topic, total - before, total, True)
 
     def _find_earlier(self, using: str) -> tuple[Mark | None, list[str]]:
         """Return the record of an earlier run of this name, and the groups that will get the copies."""
@@ -203,7 +204,7 @@ class _Replay(GuardedSource):
         return replace(originals, upto=record.position)
 
     def _begin(self, using: str, originals: Originals, begun: bool) -> tuple[Mark, int]:
-        """Record that the run begins, unless that is recorded. Return the record and the number of lanes."""
+        """Record that the run begins, unless this is recorded already. Return the record and the number of lanes."""
         lanes = lanes_of(self.spark)
 
         def work(cursor: CursorWrapper) -> Mark:
@@ -222,7 +223,7 @@ class _Replay(GuardedSource):
         return session.run(using, work), copying.lanes_of(using, self.run)
 
     def _release_unused(self, using: str) -> None:
-        """Release the guard if the run has no record. It would hold back deletion for a run that nobody continues."""
+        """Release the guard if the run has no record. Otherwise it would hold back deletion without limit."""
 
         def work(cursor: CursorWrapper) -> None:
             if copying.lock_head(using, cursor, self.run) is None:

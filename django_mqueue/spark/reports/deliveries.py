@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEY = ["topic", "offset", "reader"]
+"""The columns that identify a delivery. ``reader`` is the consumer group: ``group`` is a keyword of SQL."""
 
 
 def starts_of(spark: SparkSession, read: Read) -> DataFrame:
@@ -55,6 +56,7 @@ def delivery_facts(spark: SparkSession, read: Read) -> DataFrame:
 
     * ``waited``: the time from publish to the first delivery. ``several``: this time is unknown, because there were
       several deliveries.
+    * ``took``: the time from the first publication to the end of the delivery.
     * ``lost``: the number of failed attempts whose errors were not kept.
     * ``own_errors``: errors of attempts at this message. A parked retry also carries the errors of the original, which
       must not count twice.

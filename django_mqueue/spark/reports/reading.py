@@ -48,7 +48,7 @@ _ORIGIN = f"""CASE
 """
 
 ONCE = ("new", "redriven")
-"""The messages that count as published. Retries and copies of a backfill do not count."""
+"""The origins of messages that count as published. Retries and copies of a backfill do not count."""
 
 _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     "messages": (

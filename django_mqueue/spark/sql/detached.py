@@ -1,4 +1,4 @@
-"""A connection without Django's settings, for Spark's processes, which have no settings.
+"""A connection without Django's settings, for Spark's processes, which may have none.
 
 While it is needed, it has an entry in one thread's ``django.db.connections``, under a new alias. So the queue's code
 uses it like any other connection.
@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 
 class _Cursor(CursorWrapper):
-    """A cursor that does not warn that Django's apps are not ready. These processes have no apps."""
+    """A cursor that does not warn that Django's apps are not ready. These processes may not load them."""
 
     def execute(self, sql: Any, params: Any = None) -> Any:
         self.db.validate_no_broken_transaction()
@@ -37,7 +37,10 @@ class _Wrapper(DatabaseWrapper):
         return False
 
     def get_connection_params(self) -> dict[str, Any]:
-        """Raise ``NotSupportedError`` if the client library cannot encrypt as the settings require."""
+        """Return the driver's arguments, with the encryption that the settings require.
+
+        Raises ``NotSupportedError`` if the client library cannot encrypt like this.
+        """
         return encryption.enforced(super().get_connection_params())
 
     def make_cursor(self, cursor: Any) -> CursorWrapper:

@@ -44,9 +44,9 @@ class GroupReader:
     def begin(self, using: str, starts: Mapping[str, tuple[int, int]]) -> dict[str, ReaderPosition]:
         """Return the group's position on each topic. Register the group on topics where it is new.
 
-        ``starts``: see ``following.follow_all``. If only some of the topics are new, another query may read for the
-        group. So before it joins, a query waits until no other reader is alive. Raises ``GroupTaken`` if a reader
-        stays alive; then nothing is changed.
+        ``starts``: the ``targets`` of ``following.follow_all``. If only some of the topics are new, another query may
+        read for the group. So before it joins, a query waits until no other reader is alive. Raises ``GroupTaken`` if
+        a reader stays alive; then nothing is changed.
         """
         if not self._members:
             registered = [topic for topic in starts if following.position(topic, self.group, using=using)]
@@ -136,11 +136,11 @@ class GroupReader:
         if found.next == planned.next and self._planned is planned:
             self._planned = None
 
-    def _resume(self, using: str, topic: str, upto: Offsets) -> None:
-        found, problem = self._gap(using, topic, upto)
+    def _resume(self, using: str, topic: str, start: Offsets) -> None:
+        found, problem = self._gap(using, topic, start)
         self._report(problem)
         if problem or not found:
-            found = following.follow(topic, self.group, upto.above(topic), 0, using=using)
+            found = following.follow(topic, self.group, start.above(topic), 0, using=using)
         self._positions[topic] = found
 
     def _gap(self, using: str, topic: str, start: Offsets) -> tuple[ReaderPosition | None, str | None]:
@@ -158,6 +158,7 @@ class GroupReader:
         return found, None
 
     def _report(self, problem: str | None) -> None:
+        """Raise ``LogGap`` for a problem; if the options allow data loss, only warn. None: there is no problem."""
         if problem is None:
             return
         if self.options.fail_on_data_loss:

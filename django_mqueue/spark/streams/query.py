@@ -132,7 +132,7 @@ class Query:
     def _ranges(
         self, using: str, found: list[tuple[str, int, int]], start: Offsets, ended: Offsets
     ) -> list[Range]:
-        """Return the ranges. In a repeated batch, the group may be anywhere, and the options may omit some topics."""
+        """Return the ranges. If the batch is repeated, the group's position and the options may have changed."""
         if not (group_reader := self._group_reader):
             return ranges(using, self.options, found)
         batch = Offsets({topic: start.next[topic] for topic, *_ in found}, ended.generations, ended.query)
@@ -167,7 +167,7 @@ class Query:
         return self._topics
 
     def _last(self, using: str, topic: str) -> int:
-        """Return up to where a topic can be read now: for a group, the settled offset in the topic's row."""
+        """Return the offset up to which a topic is read now; for a group, the settled offset in the topic's row."""
         if self._goal is not None:
             return self._goal.get(topic, 0)
         if not self.options.settle:

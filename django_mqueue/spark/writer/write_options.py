@@ -38,8 +38,9 @@ class WriteOptions:
     * ``topic``: the topic of rows that name none.
     * ``target``: the only group that rows are for if they name none; '' for all groups.
     * ``write_id``: the name of a batch write that may run again.
-    * ``stable``: whether the rows of a repeated write are the same, digit by digit.
-    * ``spread``, ``max_payload_bytes`` and ``suffixes``: settings, which executors may not have.
+    * ``stable``: the user states that a repeated write has the same rows, digit by digit.
+    * ``spread`` and ``max_payload_bytes``: options, or the package's defaults. Django's settings are not read.
+    * ``suffixes``: see ``suffixes_of``.
     """
 
     connecting: ConnectionParameters

@@ -63,11 +63,11 @@ def last_heartbeats(using: str, name: str) -> list[tuple[str, str, int]]:
 
 
 def holders(using: str, group: str, topic: str, limit: int) -> dict[str, int]:
-    """Count the first ``limit`` leases by the holder's incarnation."""
+    """Count held leases by the holder's incarnation, at most ``limit`` leases in all."""
     rows = session.fetch(
         using,
         "SELECT holder, COUNT(*) FROM (SELECT holder FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
-        f" WHERE consumer_group = %s AND topic = %s ORDER BY holder LIMIT {limit:d}) x GROUP BY holder",
+        f" WHERE consumer_group = %s AND topic = %s AND holder > '' ORDER BY holder LIMIT {limit:d}) x GROUP BY holder",
         [group, topic],
     )
     return {str(holder): int(count) for holder, count in rows}

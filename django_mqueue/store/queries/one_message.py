@@ -127,8 +127,8 @@ def places(
 class Ahead(NamedTuple):
     """The open messages of a partition before a message, among the first rows above the group's position.
 
-    ``opened``: their number. ``is_partial``: not all rows before the message were read. ``first``: the offset of the
-    first one, whose delivery state follows: ``in_flight`` is None if it was never delivered.
+    ``opened``: their number. ``is_partial``: as many rows as the limit were read, so there may be more. ``first``:
+    the offset of the first one, whose delivery state follows: ``in_flight`` is None if it was never delivered.
     """
 
     opened: int
@@ -146,7 +146,7 @@ def ahead(
     """Return the open messages before a message, for each (group, offset up to which all is done).
 
     Groups without such a message are missing from the result. ``limit``: the maximum number of rows that are read for
-    each group.
+    each group. If none of so many is open, the result is ``Ahead(0, True, 0)``: there may be open ones behind them.
     """
     count = (
         "SELECT %s, COUNT(*), SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0),"
@@ -162,9 +162,9 @@ def ahead(
     ]
     counted = fetch_each(using, count, params, PER_STATEMENT)
     found = {
-        group: Ahead(int(opened), int(read) == limit, int(first))
+        group: Ahead(int(opened), int(read) == limit, int(first or 0))
         for (group, _), ((read, opened, first),) in zip(positions, counted, strict=True)
-        if first is not None
+        if first is not None or int(read) == limit
     }
     state = (
         "SELECT %s, in_flight, invisible_until, delivered_to, delivered_at FROM queue_delivery_state"

@@ -98,7 +98,7 @@ def by_longer_id(using: str, places: Sequence[Place], first: str, end: str, limi
 
 
 def by_original_id(using: str, topics: Sequence[str], id: str) -> list[Hit]:
-    """Return the messages of these topics that were redriven, or came back after a long retry, with this first id."""
+    """Return the messages of these topics with this original id: redriven, redelivered, or from a parked retry."""
     return _each(
         using,
         f"{_HIT} FORCE INDEX (queue_messages_due)"

@@ -17,8 +17,8 @@ from ..connection.dialect import flat, is_mariadb, union
 GAPS, TOPICS = 100, 50
 """Maximum gaps and topics in one statement."""
 FIRST, FEW, GROWTH, MOST = 64, 8, 4, 512
-"""Entries of a read: ``FIRST`` for the first one, then ``FEW``. If names have few entries, each read has ``GROWTH``
-times more, up to ``MOST``. A read costs as much as some dozens of entries."""
+"""Maximum entries of a read: ``FIRST`` in the first read, then ``FEW``. If names have few entries, each read takes
+``GROWTH`` times as many as the read before, up to ``MOST``. A read costs as much as some dozens of entries."""
 PAGE = 2_000
 SHORT = 16
 """Maximum average of entries for each name at which a gap is read with more entries."""

@@ -31,7 +31,7 @@ PARTITIONS, ROWS = 200, 1_000
 
 
 def left_to_others(using: str, holder: Holder, start: int) -> int:
-    """Count messages that could be handled now, in partitions whose leases other subscribers hold.
+    """Count messages that are in flight or can be delivered now, in partitions whose leases other subscribers hold.
 
     It reads at most ``ROWS`` messages of each partition. ``start``: the start offset of the group.
     """

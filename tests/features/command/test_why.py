@@ -23,7 +23,7 @@ from django_mqueue import (
     reset,
     subscribe,
 )
-from django_mqueue.browse import finding
+from django_mqueue.browse import finding, obstacles, reasons
 from django_mqueue.inspect import Inspected, hold, remove
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each, scheduled
@@ -140,6 +140,24 @@ def test_behind_earlier_messages_of_its_key(why: Why, strict: bool | None) -> No
         strict is None
     )
     assert helps == (None if strict is False else f"manage.py mqueue why {topic} {first} --group billing")
+
+
+def test_behind_many_finished_messages(why: Why, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for an earlier open message ends after some rows. Then the text does not say that there is none."""
+    for module in (obstacles, reasons):
+        monkeypatch.setattr(module, "ROWS", 2)
+    offsets = [publish(TOPIC, n, key="k").offset for n in range(4)]
+    with Subscription(TOPIC, GROUP, name="worker-1") as subscription:
+        for delivery in poll_until(subscription, 4):
+            if delivery.offset in offsets[:2]:
+                delivery.ack()
+        DeliveryState.objects.filter(message_offset=offsets[3]).delete()
+        text, _ = why(offsets[3])[GROUP]
+    unknown = (
+        "Whether earlier messages of its partition are not finished is unknown: the first 2 were examined."
+    )
+    assert unknown in text
+    assert "Nothing holds it back" not in text
 
 
 def test_an_orphaned_delivery_and_quarantine(why: Why, worker: Subscription) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from django_mqueue import Reject, Reply, RequestFailed, Subscription, redrive, subscribe, unsubscribe
+from django_mqueue.inspect import send_to_front
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.protocol.acknowledging.acknowledger import WORKER_DIED
 from django_mqueue.spark.database import following
@@ -71,6 +72,21 @@ def test_another_group_may_still_reply() -> None:
         answering = one(shop)
         one(audit).reject("not for me")
         assert boxes("prices")[0].failure_count is None
+        assert answering.reply("here")
+        assert requester.result() == Reply("here")
+
+
+def test_a_group_with_a_parked_retry_may_still_reply() -> None:
+    """Its delivery is acknowledged in the log, because its retry waits outside of it."""
+    with Subscription("prices", "shop") as shop, Subscription("prices", "audit") as audit:
+        requester = asked("prices", 1).start()
+        mine = one(audit)
+        one(shop).nack(delay=7_200)
+        mine.reject("not for me")
+        assert boxes("prices")[0].failure_count is None
+        assert not requester.is_done
+        assert send_to_front("prices", group="shop") == 1
+        answering = one(shop)
         assert answering.reply("here")
         assert requester.result() == Reply("here")
 

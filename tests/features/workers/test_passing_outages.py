@@ -15,6 +15,7 @@ from django.db import OperationalError, connections
 from django_mqueue import Message, Subscription, publish
 from django_mqueue.management.commands import runconsumer
 from django_mqueue.models import DeliveryState
+from django_mqueue.workers import runner
 from tests.support.running import Seen, registered, run
 from tests.support.threads import raw_connection
 from tests.support.transactions import wait_until
@@ -38,6 +39,26 @@ def refused(code: int, times: int) -> Iterator[list[int]]:
 
     with patch.object(connection, "get_new_connection", fail_first):
         yield failed
+
+
+def test_an_outage_may_last_for_more_than_a_thousand_attempts() -> None:
+    """The wait between two attempts grows no longer: a power of two with this exponent is no number of seconds."""
+    publish("orders", 1)
+    loop = connections["default"]
+    loop.ensure_connection()
+    number = loop.connection.thread_id()
+
+    def handle(message: Message) -> None:
+        with raw_connection() as killer:
+            killer.execute("KILL %s", [number])
+        wait_until(lambda: len(failed) == 1_100, "more connections have failed than a float has exponents")
+
+    with (
+        registered("orders", Seen(handle)),
+        refused(TLS_CUT_OFF, 1_100) as failed,
+        patch.object(runner, "RECONNECT_MAX", 0),
+    ):
+        assert "stopped: ack 1" in run()
 
 
 @pytest.mark.parametrize("stops", [{}, {"max_messages": 1}], ids=["it goes on", "it is about to stop"])

@@ -144,7 +144,7 @@ def _spark(job: Job, parameters: ConnectionParameters) -> Iterator[Finding]:
 
 
 def executors(spark: Any, parameters: ConnectionParameters, tasks: int = 4) -> list[Mapping[str, Any]]:
-    """Return the findings of a few tasks on executors, each distinct place once."""
+    """Run a few tasks on executors. Return one result for each different host, interpreter and problem."""
     names = ("host", "executable", "python", "package", "server", "problem")
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

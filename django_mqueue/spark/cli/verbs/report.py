@@ -49,6 +49,9 @@ def run(job: Job) -> int:
         given.topic, given.pattern, given.from_archive, given.live, given.since, given.until, given.by, given.top,
         job.options, not given.allow_gaps, given.as_of,
     )  # fmt: skip
+    for option, name in (("--html", given.html), ("--csv", given.csv)):
+        if name == "-":
+            raise BadArguments(f"{option}: only --json can write to the standard output; give a name")
     for option, name in (("--json", given.json), ("--html", given.html)):
         if name not in (None, "-"):
             _check_file(option, name)
