@@ -47,7 +47,7 @@ def _add_health(parser: ArgumentParser) -> None:
 
 
 def health(options: Options, output: Output) -> None:
-    """Check the file, the workers, or without both options the database."""
+    """Check the file and the workers that are given. Without both options, check only the database."""
     path, names, most = options["liveness_file"], options["worker"], options["max_age"].total_seconds()
     checks = [] if path is None else [_of_file(path, most)]
     if names or path is None:

@@ -133,7 +133,7 @@ def erase(options: Options, output: Output) -> None:
 
 
 def _say_unknown(options: Options, output: Output) -> None:
-    """Say that the topic is unknown. It is no problem: the call may repeat one that deleted the last message."""
+    """Print a note if the topic is unknown. It is no ``problem``: an earlier call may have deleted the last message."""
     if options["topic"] is not None and (
         text := unknown_topic(conf.database(options["database"]), options["topic"])
     ):

@@ -53,7 +53,10 @@ class Transaction(NamedTuple):
 
 @dataclass(frozen=True)
 class Blockers:
-    """``waits``: the longest first. ``transactions``: the oldest first. ``missing``: why the answer is incomplete."""
+    """The result of ``find``.
+
+    ``waits``: the longest first. ``transactions``: the oldest first. ``missing``: why the answer is incomplete.
+    """
 
     waits: list[Wait]
     transactions: list[Transaction]
@@ -117,7 +120,7 @@ def _allowed(read: Callable[[], Result]) -> Result | None:
 
 
 def _metadata_waits(known: _Known, blockers: Mapping[int, list[tuple[int, str]]] | None) -> list[Wait]:
-    """Return the statements that wait for a metadata lock: to change a table, or for another's change of it."""
+    """Return the statements that wait for a metadata lock, because they or another statement change a table."""
     found = []
     for one in known.values():
         if one.state != locks.METADATA_WAIT:
@@ -140,7 +143,7 @@ def _transactions(
             continue  # It has ended: an account that sees transactions sees all sessions.
         session = known[one.session]
         its_gates = None if held is None else held.get(one.session, set())
-        # A publish has changed a row at least.
+        # A transaction that has published has changed at least one row.
         published = None if its_gates is None else bool(its_gates and one.changed)
         has_locked = bool(one.locked) if held is None else one.session in held
         # Shorter pauses are normal: a worker's session is idle for milliseconds between two statements.

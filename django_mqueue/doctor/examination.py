@@ -24,7 +24,7 @@ from .findings import ERROR, INFO, SEVERITIES, Finding, command_line
 
 @dataclass(frozen=True)
 class Examination:
-    """``facts``: names and values. ``findings``: the most severe first."""
+    """The result of ``examine``. ``facts``: names and values. ``findings``: the most severe first."""
 
     facts: Mapping[str, str]
     findings: list[Finding]
@@ -130,7 +130,7 @@ def _failed(using: str, about: str, error: DatabaseError) -> Finding:
 
 
 def _difference(before: Any, there: Any, after: Any) -> timedelta:
-    """Return how far this machine's clock is ahead of the database's; 0 if the query took longer than that."""
+    """Return this machine's time minus the database's; 0 if the duration of the query can explain the difference."""
     if before > there:
         return timedelta(seconds=(before - there).total_seconds())
     return timedelta(seconds=min((after - there).total_seconds(), 0))

@@ -23,7 +23,9 @@ NOTHING = timedelta(0)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """``groups_of``: the number of registered groups of each topic. ``settled_lag``, ``overdue``: by topic.
+    """The figures for one scrape.
+
+    ``groups_of``: the number of registered groups of each topic. ``settled_lag``, ``overdue``: by topic.
 
     ``overdue``: the time past retention of the oldest message. ``topics_left_out``, ``groups_left_out``: the numbers
     of topics and of pairs above the maximum.

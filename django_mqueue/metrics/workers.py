@@ -33,7 +33,9 @@ Pair = tuple[str, str]
 
 
 class WorkerCounts:
-    """The measurements of one worker: a receiver for ``instruments``. ``worker``: its name, which has one process.
+    """The measurements of one worker: a receiver for ``instruments``.
+
+    ``worker``: its name. Only one process at a time has this name.
 
     ``pairs``: (topic, group) of its handlers. Their counters begin with 0, for each reason, so that Prometheus sees the
     first increase.

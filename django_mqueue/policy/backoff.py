@@ -155,7 +155,7 @@ def policy_of(retry: Any) -> Policy:
 
 
 def _takes_exception(retry: Any) -> bool:
-    """Return whether the policy takes the exception: a required second parameter, ``exception``, or ``*args``."""
+    """Return whether the policy has ``*args``, or a second parameter that is required or named ``exception``."""
     try:
         parameters = list(inspect.signature(retry).parameters.values())
     except (TypeError, ValueError):  # Some builtins have no signature.

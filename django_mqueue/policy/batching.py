@@ -20,7 +20,7 @@ def batches(items: Sequence[Item], size: int = PER_STATEMENT) -> Iterator[Sequen
 def batches_by_weight(
     items: Iterable[Item], weight: Callable[[Item], int], most: int, count: int | None = None
 ) -> Iterator[list[Item]]:
-    """Yield lists of neighbours whose weights are at most ``most`` in total. A heavier item is alone.
+    """Yield lists of successive items whose weights are at most ``most`` in total. A heavier item has its own list.
 
     ``count``: the maximum number of items in a list.
     """

@@ -104,7 +104,7 @@ def _refused(name: str) -> Any:
 
 
 def _metadata(kind: str, headers: Mapping[str, Any], more: Mapping[str, Any], encoding: str | None) -> bytes:
-    """Return the metadata with the headers ``more``; with ``headers`` only, if those are too long."""
+    """Return the metadata with the headers ``more``, or with ``headers`` if ``more`` exceeds the size limit."""
     if not more:
         return _without_headers(kind, encoding)
     found = b""

@@ -10,7 +10,7 @@ HEAD = 200
 """Characters of an error's text that are compared. SQL statements must fetch the same number."""
 
 LINE = 120
-"""Maximum length of ``Alike.line``. It is less than ``HEAD``, because a ``#`` in place of an id shortens the text."""
+"""Maximum length of ``Alike.line``. It is less than ``HEAD``: ids differ in length, so masked texts do too."""
 
 NO_TEXT = "(no text)"
 """The ``line`` of errors without text."""

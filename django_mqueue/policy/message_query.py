@@ -169,7 +169,7 @@ class MessageQuery:
 
     @property
     def takes_all(self) -> bool:
-        """Return whether no filter needs to read a message."""
+        """Return whether a search keeps every message that it reads."""
         filters = (self.id, self.kinds, self.test, self.after, self.before)
         return self.status in (None, SCHEDULED) and all(each is None for each in filters)
 

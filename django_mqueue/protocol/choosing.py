@@ -13,7 +13,7 @@ from .partition_state import Partition, QuarantinedDelivery
 
 @dataclass
 class Claimable:
-    """The messages of one claim: (partition, offset) of due retries and of new ones, or a quarantined one."""
+    """The messages of one claim: (partition, offset) of due retries and of new messages, or a quarantined one."""
 
     due: list[tuple[str, int]] = field(default_factory=list)
     fresh: list[tuple[str, int]] = field(default_factory=list)

@@ -53,6 +53,7 @@ class Claiming:
         self.context = context
         self.acknowledger = acknowledger
         self._unsure: tuple[int, Claimable] | None = None
+        """Token and messages of the last claim, if the result of its COMMIT is unknown."""
         self._busy: set[tuple[str, int]] = set()
         """The messages that the last claim skipped because another transaction had locked them."""
 

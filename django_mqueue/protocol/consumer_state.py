@@ -178,7 +178,7 @@ class ConsumerState:
             self.dirty[name] = None
 
     def remove_in_flight(self, receipt: Receipt) -> Partition | None:
-        """Remove this delivery from ``in_flight``. Return its partition, or None if the delivery is not there."""
+        """Remove this delivery from ``in_flight``. Return its partition; None if either is not in memory."""
         delivery = self.in_flight.get(receipt.offset)
         if delivery is None or delivery.status.receipt != receipt:
             return None
@@ -310,8 +310,8 @@ class ConsumerState:
     def lose(self, stale: set[Receipt]) -> None:
         """Mark deliveries that this subscriber no longer owns as lost, and forget them.
 
-        Inside a caller's transaction only ``doubt`` is set: a thread that holds ``lock`` may wait for rows that this
-        transaction has locked.
+        Inside a caller's transaction, without ``eager``, only ``doubt`` is set: a thread that holds ``lock`` may wait
+        for rows that this transaction has locked.
         """
         if not stale:
             return

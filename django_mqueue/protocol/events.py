@@ -40,7 +40,7 @@ Event = partial[None]
 
 
 class Outbox(Protocol):
-    """Takes events while locks are held. ``send`` sends them."""
+    """Takes events while locks are held. ``send`` sends them, or does nothing if the outbox sends them later."""
 
     def put(self, event: Event) -> None: ...
 

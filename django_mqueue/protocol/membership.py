@@ -28,6 +28,7 @@ from .tailer import Tailer
 logger = logging.getLogger("django_mqueue")
 
 LOOSE_SCAN = 10_000
+"""Number of partitions that ``_scan`` reads at a time, by a loose index scan."""
 ORPHANED_AFTER = 2
 """Number of discoveries after which any subscriber takes a free partition, even above its share."""
 
@@ -50,6 +51,7 @@ class Membership:
         self._known: dict[str, float] = {}
         """Partitions whose lease row is not this subscriber's, and the monotonic time when that was last seen."""
         self._free_for = 0
+        """The number of successive discoveries that found free leases."""
         self._predecessor: Holder | None = None
         """An earlier incarnation of this name that still holds leases."""
         self._beat_at = self._renew_at = self._scan_at = -math.inf

@@ -111,7 +111,7 @@ class Promoter:
         sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()
         result.dropped |= {row: IN_LOG for row in rest if stored.get(row.offset) in sure}
         moving = [row.offset for row in rest if row.offset not in stored]
-        # Otherwise each query would return them first, and no later message.
+        # Skip these for a moment. Otherwise each query would return them first, and no later message.
         doubtful = [row.offset for row in rest if stored.get(row.offset, 0) not in sure | {0}]
         self._avoided |= dict.fromkeys(doubtful, now + DOUBTED_FOR)
         if moving:

@@ -64,7 +64,7 @@ class Settler:
         return self.settled
 
     def note_shared(self, known: int) -> None:
-        """Take over the settled offset of the topic's row. It moves back only after a restore of the database."""
+        """Note the settled offset ``known`` of the topic's row. It moves back only after a restore of the database."""
         if known < self.shared_settled:
             self.went_back = True
             self._forget()

@@ -125,7 +125,7 @@ class Subscriber:
         try:
             yield
         except DatabaseError as error:
-            if self.expires or not errors.is_locked(error):  # NOWAIT of a hook: see ``after_failure``.
+            if self.expires or not errors.is_locked(error):  # Includes NOWAIT errors of ``after_failure``.
                 raise
             self._rest_until, self.careful = time.monotonic() + REST, True
             logger.warning(

@@ -109,7 +109,7 @@ class Tailer:
         self.arrivals = 0
         """The number of new rows that ``tick`` has found, without the messages that it has promoted."""
         self.locked = 0
-        """The number of topics with due messages that the last ``tick`` could not promote."""
+        """The number of topics whose promotion in the last ``tick`` moved and dropped no message."""
         self._waited: set[str] = set()
         self._connection = session.Watched(using)
         self._reload_at = -math.inf
@@ -136,7 +136,7 @@ class Tailer:
         return self.tails[topic].settler.shared_settled
 
     def update_shared_settled(self, topic: str, known: int) -> None:
-        """Take over the settled offset ``known``, which the caller has read from the topic's row."""
+        """Note the settled offset ``known``, which the caller has read from the topic's row."""
         if topic in self.tails:
             self.tails[topic].settler.note_shared(known)
 

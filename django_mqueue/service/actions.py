@@ -1,4 +1,4 @@
-"""The record of operators' actions: who did what to a topic or group, when and why.
+"""The record of operators' actions on topics and groups: the action, its author, the time and the reason.
 
 An action is a message of the topic ``mqueue_actions``, whose key is the topic that the action is about. It is stored in
 the transaction of the action. These messages are never deleted.
@@ -82,7 +82,7 @@ def check_text(argument: str, value: object, limit: int) -> str:
 class Author:
     """The person or process that performs an action, and the reason.
 
-    ``by``: "" stands for this process: its user, host, program and id. Raises ``TypeError`` or ``ValueError`` for
+    ``by``: "" means this process: its user, host, program and id. Raises ``TypeError`` or ``ValueError`` for
     texts that are too long.
     """
 

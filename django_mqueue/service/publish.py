@@ -117,7 +117,7 @@ def publish(
 def check_transaction(topic: str, alias: str, required: bool | None = None) -> None:
     """Raise ``NoTransaction`` if a publish to the topic must be in a transaction, and the caller has none.
 
-    ``required``: None stands for the setting. Runs no SQL.
+    ``required``: None means the setting. Runs no SQL.
     """
     if required is not None and not isinstance(required, bool):
         raise TypeError(f"require_transaction must be True, False or None, not {required!r}")

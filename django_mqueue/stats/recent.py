@@ -28,7 +28,8 @@ PROBES = 20
 class Slice:
     """The first rows of a range of offsets.
 
-    ``rest``: about how many rows follow them in the range. ``is_sampled``: it is assumed that the others do not count.
+    ``rest``: about how many rows follow them in the range. ``is_sampled``: the range has more rows, which
+    the estimates leave out.
     """
 
     low: int

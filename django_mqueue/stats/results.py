@@ -85,7 +85,7 @@ class GroupFigures:
     """The statistics of a group on a topic. ``at``: when they were counted, by the database's clock.
 
     - ``pending``: messages that were never delivered. ``waiting``: messages that wait for a retry.
-    - ``oldest``: the lowest offset of a message that is not done, in flight or not; None if there is none.
+    - ``oldest``: the lowest offset of an open message (pending, in flight or waiting); None if there is none.
       ``oldest_published_at`` and ``oldest_age`` are about the same message.
     - ``oldest_is_exact``: False if some keys were not read.
     - ``workers``: the number of live subscribers.

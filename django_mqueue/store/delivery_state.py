@@ -65,8 +65,9 @@ def claim_fresh(
 ) -> None:
     """Insert the delivery state of messages that have none. ``handed``: offsets that go to a handler now.
 
-    After a restore of the database, an offset may belong to another message. It is skipped if it is for another group,
-    or in none of these partitions. If it is in another one of them, the caller must undo the claim (``forget_claim``).
+    After a restore of the database, an offset may belong to another message. This message is skipped if it is for
+    another group, or in none of these partitions. If it is in another one of these partitions, the caller must undo
+    the claim (``forget_claim``).
     """
     names, offsets = sorted({name for name, _ in fresh}), [offset for _, offset in fresh]
     cursor.execute(
@@ -90,7 +91,10 @@ def claim_again(
     quarantined: Sequence[Receipt],
     handed: Sequence[int],
 ) -> None:
-    """Claim due retries and quarantined deliveries. ``handed``: offsets that go to a handler now."""
+    """Claim due retries and quarantined deliveries. ``handed``: offsets that go to a handler now.
+
+    If a delivery ran alone and its worker died, this counts as a failed attempt.
+    """
     one_due = (
         f"(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {NOW_MS})"
     )

@@ -179,7 +179,10 @@ def deregister(cursor: CursorWrapper, holder: Holder) -> None:
 
 
 def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
-    """Delete rows without a sign of life for ``older_than_ms``. By default, each start adds a row of a new name."""
+    """Delete rows whose heartbeat and deregistration are older than ``older_than_ms``. Return how many.
+
+    Skip locked rows. By default, each start of a subscriber adds a row with a new name.
+    """
 
     def work(cursor: CursorWrapper) -> int:
         cursor.execute(

@@ -233,7 +233,7 @@ def unleased_partitions_with_backlog(
 def first_rows(
     using: str, group: str, topic: str, positions: Sequence[tuple[str, int]], limit: int
 ) -> list[tuple[str, int]]:
-    """Return (partition, offset) of the first rows above each position that have no delivery state."""
+    """Return (partition, offset) of the group's first rows above each position that have no delivery state."""
     branch = (
         "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"

@@ -182,7 +182,7 @@ def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
 
 
 def lock_registration(cursor: CursorWrapper, group: str, topic: str) -> Registration | None:
-    """Lock a group's registration, and return it. None stays valid while the topic is locked."""
+    """Lock a group's registration, and return it; None if there is none. While the topic is locked, none is added."""
     cursor.execute(
         "SELECT id, offset_acked, paused, updated_at, scan_offset"
         " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"

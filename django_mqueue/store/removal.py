@@ -105,7 +105,10 @@ def _delete(
 
 
 def is_done(cursor: CursorWrapper, group: str, topic: str, *, wait: bool = False) -> bool:
-    """Return whether no table has rows of the group, committed or not. ``wait``: wait for a locked row."""
+    """Return whether no table has rows of the group, committed or not, except its registration.
+
+    ``wait``: wait for a locked row. Otherwise return False for a locked row.
+    """
     for table in START:
         index = _BY_ID.get(table, "PRIMARY")
         try:

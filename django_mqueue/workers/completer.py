@@ -108,7 +108,7 @@ class Completer:
         share = Share() if subscriber.careful else plan.share
 
         def ack(free: list[Delivery]) -> Sequence[Delivery]:
-            """Return the deliveries that no longer belong to this subscriber."""
+            """Acknowledge, start and claim. Return the deliveries that no longer belong to this subscriber."""
             gone: Sequence[Delivery] = ()
             try:
                 claim(
@@ -140,7 +140,7 @@ class Completer:
         deliveries, verdict = [outcome.delivery for outcome in alike], alike[0].verdict
 
         def settle(free: list[Delivery]) -> list[Delivery]:
-            """Return the deliveries that no longer belong to this subscriber."""
+            """Apply the verdict. Return the deliveries that no longer belong to this subscriber."""
             try:
                 if len(free) == 1:
                     verdict.settle(free[0])

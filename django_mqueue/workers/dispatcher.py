@@ -161,5 +161,5 @@ class Dispatcher:
             self._start(calls)
 
     def take_back(self, *, all_lots: bool) -> None:
-        """Take messages back from all lots, or from those that a slow call holds up. Other threads may start them."""
+        """Take messages back from all lots, or from lots whose current call is slow. Other threads may start them."""
         self.started -= self.sharing.take_back(self.pool.take_back(all_lots=all_lots))

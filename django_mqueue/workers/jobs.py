@@ -43,7 +43,7 @@ class Exhausted(Reject):
 class Verdict(NamedTuple):
     """A verdict on a delivery: ack, nack, reject or postpone.
 
-    ``unread``: the handler's filter did not match. ``counted``: a rejected run is a failed attempt.
+    ``unread``: the handler's filter did not match. ``counted``: False if a rejected run is not a failed attempt.
     """
 
     verb: str
@@ -106,7 +106,7 @@ class Job:
         return self.handler.limits(self.deliveries[0]).max_runtime
 
     def begins(self) -> None:
-        """Record the start. The thread that runs the job calls this."""
+        """Set ``atomic`` of the deliveries, and record the start. The thread that runs the job calls this."""
         self.threads.append(threading.get_ident())
         # Found in this thread, because it may import the code of a job.
         _ = self.max_runtime

@@ -16,7 +16,7 @@ TOUCH_INTERVAL = 0.5
 class LivenessFile:
     """A file that the loop touches in each turn, and that is removed at the end. ``path``: None for no file.
 
-    The loop also touches it while the worker waits for a database that is away: a restart would not help.
+    The loop also touches it while the worker waits for a database that is unavailable: a restart would not help.
     """
 
     def __init__(self, path: str | None) -> None:

@@ -18,8 +18,8 @@ logger = logging.getLogger("django_mqueue")
 class Members:
     """The subscribers of a process, one for each handler. Falsy if none works or is about to start.
 
-    ``joined``: subscribers that work. ``starting``: those that try to join again, because another transaction had
-    locked rows of their group. ``ready``: the caller's list of those that may claim. This object changes it.
+    ``joined``: subscribers that work. ``starting``: subscribers that try to join again, because another transaction
+    had locked rows of their group. ``ready``: the caller's list of subscribers that may claim. It is changed here.
     """
 
     def __init__(self, using: str, handlers: Mapping[Subscriber, Handler], ready: list[Subscriber]) -> None:

@@ -34,7 +34,7 @@ HANGING_LEAST = 4
 SLOW = 2 * LOT_SECONDS
 """Seconds after which the jobs that wait behind a running job are given to other threads."""
 LOT_VALID = 1.0
-"""Seconds after which a lot's thread begins no further job. The process may have stood still, and lost its leases."""
+"""Seconds after which a lot's thread begins no further job. A suspended process may have lost its leases."""
 CANCEL_GRACE = 2.0
 """Seconds that an ``async`` handler has to end after it was cancelled."""
 LOG_AFTER_TIMEOUTS = 10
@@ -43,7 +43,7 @@ LOG_AFTER_TIMEOUTS = 10
 
 @dataclass(eq=False)
 class Lot:
-    """Jobs of a handler for one thread. ``waiting``: those that have not begun. ``ended``: those to collect.
+    """Jobs of a handler for one thread. ``waiting``: jobs that have not begun. ``ended``: jobs to collect.
 
     ``thread`` takes jobs from the left of ``waiting``, and the worker's loop takes them back from the right.
     """
@@ -136,7 +136,7 @@ class HandlerPool:
         return found
 
     def take_back(self, *, all_lots: bool) -> list[Job]:
-        """Take back the jobs that wait: of all lots, or of those that have ended or whose current job is slow."""
+        """Take back waiting jobs: of all lots, or of lots that have ended or whose current job is slow."""
         now, found = time.monotonic(), self._unstarted[::-1]
         self._unstarted.clear()
         for lot in self.lots:

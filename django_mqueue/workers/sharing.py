@@ -34,7 +34,10 @@ REST = 0.02
 
 
 class Share(NamedTuple):
-    """The size of a claim: ``start`` messages or batches to start now, in ``lots`` threads; ``ahead``: more."""
+    """The size of a claim.
+
+    ``start``: messages or batches to start now, in ``lots`` threads. ``ahead``: further messages to claim ahead.
+    """
 
     lots: int = 0
     start: int = 0
@@ -112,14 +115,14 @@ class Sharing:
         self._held_until[subscriber] = time.monotonic() + LOCKED_FOR
 
     def take_back(self, jobs: Iterable[Job]) -> int:
-        """Return messages from lots to ``ahead``, except lost ones. They start again before the others.
+        """Put messages from lots back at the front of ``ahead``, except lost ones. They start before the others.
 
-        Return the number of messages, with the lost ones.
+        Return the number of messages, including the lost ones.
         """
         count = 0
         for job in reversed(list(jobs)):
-            mine = [delivery for delivery in job.deliveries if not delivery.status.lost]
-            self.ahead[self.subscriber_of(job.deliveries[0])].extendleft(reversed(mine))
+            owned = [delivery for delivery in job.deliveries if not delivery.status.lost]
+            self.ahead[self.subscriber_of(job.deliveries[0])].extendleft(reversed(owned))
             count += len(job.deliveries)
         return count
 

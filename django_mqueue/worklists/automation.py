@@ -21,7 +21,8 @@ from .registry import Worklist
 logger = logging.getLogger("django_mqueue")
 
 TIMER_LIMITS = Limits(20, policy_of(ExponentialBackoff(first=1, factor=2, max=600)), atomic=True)
-"""The limits of the messages that return, remind and escalate: a failure is an error in the project's code."""
+"""The limits for messages of the source, and for messages that return an item, remind of it, or escalate it.
+Their failures are errors in the project's code, or of the database."""
 
 
 def limits_of(worklist: Worklist, message: Message) -> Limits:

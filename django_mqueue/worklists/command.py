@@ -234,7 +234,7 @@ def _team(name: str | None) -> Group | None:
 
 
 def _lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Yield a line for each row: its values with their names, without those that are empty."""
+    """Yield a line for each row: the names and values of its cells that are not empty."""
     for row in rows:
         yield on_a_line(
             "  ".join(f"{name}={_text(value)}" for name, value in row.items() if value not in (None, ""))

@@ -23,7 +23,7 @@ from .states import State, WorklistError, declared
 Class = TypeVar("Class", bound=type[Worklist])
 ATTRIBUTE_MAX = 64
 HANDLER_ATTEMPTS = 1000
-"""Maximum of ``max_attempts``."""
+"""The maximum of ``max_attempts``, and the attempts of the items' handler. ``limits_of`` can lower them."""
 
 
 def worklist(

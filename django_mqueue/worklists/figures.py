@@ -40,7 +40,7 @@ class OpenItems:
 class Finished:
     """The items of one kind that were finished within a week. ``week``: its first day.
 
-    ``by_handler``: how many a handler has finished. ``mean``: the mean time from the item to its end.
+    ``by_handler``: how many a handler has finished. ``mean``: the mean time from the creation of an item to its end.
     """
 
     week: datetime
@@ -77,9 +77,10 @@ def _count(rows: QuerySet[WorkItem]) -> int:
 
 
 def finished(worklist: str, *, weeks: int = WEEKS, using: str | None = None) -> list[Finished]:
-    """Return what was finished in the last weeks, newest week first, by kind. Weeks begin on Monday in UTC.
+    """Return what was finished in this week and the weeks before it, ``weeks`` in all, by week and kind.
 
-    Reads the index only. Without the hint, MySQL would read all items of the worklist.
+    The newest week comes first. Weeks begin on Monday in UTC.
+    The query reads the index only. Without the hint, MySQL would read all items of the worklist.
     """
     alias = conf.database(using)
     this_week = (now_ms(alias) + MONDAY_MS) // WEEK_MS

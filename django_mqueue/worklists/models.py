@@ -156,7 +156,7 @@ class WorkItem(models.Model):
         steps.finish(self, by, result, comment)
 
     def delay(self, *, until: datetime | timedelta | float, by: Any = None, comment: str = "") -> None:
-        """Put the item aside until an aware datetime, or for a ``timedelta`` or seconds, by the database's clock.
+        """Delay the item until an aware datetime, or for a ``timedelta`` or seconds, by the database's clock.
 
         Then it is assigned or unassigned again, as before. Raises ``ValueError`` if ``until`` is not in the future.
         """

@@ -80,7 +80,7 @@ def find(
 
 
 def first_due(items: models.QuerySet[WorkItem], limit: int) -> list[int]:
-    """Return the keys of the first items by due date; those without one come last. Two ranges of an index."""
+    """Return the keys of the first items by due date; items without one come last. It reads two index ranges."""
     ordered = items.order_by("due_at", "pk").values_list("pk", flat=True)
     dated = list(ordered.filter(due_at__isnull=False)[:limit])
     return dated + list(ordered.filter(due_at__isnull=True)[: limit - len(dated)])

@@ -38,7 +38,7 @@ FROM = {
     DELAY: (UNASSIGNED, ASSIGNED),
     AUTOMATE: (UNASSIGNED, ASSIGNED, DELAYED),
 }
-"""The states in which a verb is allowed. The other verbs depend on the states that the worklist declares."""
+"""The built-in states in which a verb is allowed. ``is_allowed`` has the rules for other verbs and declared states."""
 
 VIEWS = ("mine", "team", "open", "overdue")
 """Names of views of the admin's list. No state may have one of them."""
@@ -62,7 +62,8 @@ class State:
 
     - ``after``: the states from which an item may move here.
     - ``then``: the states into which it may move from here. ``"finished"`` allows to finish it here.
-    - ``required``: people finish an item only in this state, or in another one that is required.
+    - ``required``: ``finish`` is allowed only in this state, or in another one that is required. A handler that
+      finishes an automated item needs no such state.
     - ``own``: False: the user who moved the item into this state, and its assignee at that time, may neither move it on
       nor finish it.
 

@@ -28,7 +28,7 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
     """Set the visibility timeout of deliveries to ``seconds`` from now, in one statement.
 
     Inside a caller's transaction a second connection does it, except with ``eager``. Raises ``StaleDelivery`` with
-    the deliveries that are settled or that this subscriber no longer owns; the others are extended.
+    the deliveries that are settled, that this subscriber no longer owns, or that stay locked; the others are extended.
     """
     visible_ms = to_ms("seconds", seconds)
     todo = [d for d in deliveries if not d.status.answer]

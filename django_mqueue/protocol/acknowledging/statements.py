@@ -29,7 +29,7 @@ _STANDARD = _tokens(_COMMENT, _QUOTED_BY_STANDARD)
 
 
 def writes(sql: str, *, mysql: bool) -> bool:
-    """Return True if a statement in ``sql`` begins with a verb that writes, or has such a part after WITH.
+    """Return True if a statement in ``sql`` begins with a verb of ``_WRITES``. After WITH, its parts are also checked.
 
     Strings, quoted names and comments are skipped. ``mysql``: use the rules of MySQL and MariaDB. A function or
     procedure that writes is not recognized.

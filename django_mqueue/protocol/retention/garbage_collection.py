@@ -60,7 +60,7 @@ class Collector:
         return STEP if self._removal else max(self._next - time.monotonic(), STEP)
 
     def page(self, interval_ms: int = 0) -> bool:
-        """Delete one page's garbage. Return whether the pass has more pages. Skip a topic that is locked."""
+        """Delete one page's garbage. Return whether the pass has more pages. Skip a locked topic, or one not due."""
         if is_kept(self.topic):
             return False
         retention = conf.retention_ms(self.topic)

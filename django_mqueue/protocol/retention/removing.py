@@ -52,7 +52,7 @@ class Removal:
         self._reached = removal.START
 
     def step(self, *, wait: bool = False) -> bool:
-        """Remove the next piece. Return whether to call ``step`` again; False if locked, without ``wait``."""
+        """Remove the next piece. Return False at the end and, without ``wait``, if rows are locked."""
         if self._piece(wait=wait):
             return True
         self._reached = removal.START

@@ -1,4 +1,4 @@
-"""When a worker reads the log's tail: after a wake-up, and at intervals that grow while nothing arrives."""
+"""Decide when a worker reads the log's tail: after a wake-up, and at intervals that grow while nothing arrives."""
 
 from __future__ import annotations
 

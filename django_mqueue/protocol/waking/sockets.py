@@ -32,7 +32,7 @@ IS_POSSIBLE = hasattr(socket, "AF_UNIX") and hasattr(os, "geteuid")
 
 
 class SleepSocket:
-    """The socket of one waiting process, or of one waiting request. Raises ``OSError`` if it is not possible here.
+    """The socket of one waiting process, or of one waiting request. Raises ``OSError`` if it cannot be created.
 
     ``place``: the directory's name, from ``place_of``. ``names``: the topics, or the request, that it waits for.
     """
@@ -103,7 +103,7 @@ def wake(place: str, bit: int) -> None:
 
 
 Sleeping = list[tuple[str, str, int]]
-"""The paths of a sleeping process, asleep and awake, and its mask."""
+"""For each sleeping process: the paths of its file while it sleeps and while it is awake, and its mask."""
 
 _listings: dict[str, tuple[int, Sleeping]] = {}
 SAME_TIME_NS = 50_000_000
@@ -167,7 +167,7 @@ replace the parent directory later."""
 
 
 def _path(place: str) -> str | None:
-    """Return the path of a place; None if its parent directory cannot exist, does not, or is not only this user's."""
+    """Return the path of a place; None without Unix sockets or a parent directory that only this user can enter."""
     if not IS_POSSIBLE:
         return None
     key = os.geteuid(), place

@@ -37,7 +37,7 @@ def latest_rows(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def _fails_on_changes(connection: Any) -> bool:
-    """Return whether snapshot isolation is on and matters. Queries each connection once."""
+    """Return whether snapshot isolation is on, and the isolation level uses snapshots. Query each connection once."""
     if not getattr(connection, "mysql_is_mariadb", False) or connection.isolation_level in WITHOUT_SNAPSHOTS:
         return False
     checked, fails = getattr(connection, "_mqueue_snapshot", (None, False))

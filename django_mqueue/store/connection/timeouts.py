@@ -57,7 +57,7 @@ def _set(cursor: Any, idle_timeout: int, lock_wait: int) -> None:
 
 @contextmanager
 def lock_waits_of_a_second(using: str) -> Iterator[None]:
-    """Limit each wait for a row or a table to ``LOCK_WAIT`` seconds in this block, and retry no statement after it.
+    """Limit each wait for a row or a table to ``LOCK_WAIT`` seconds in this block. Do not retry lock wait timeouts.
 
     Even a plain SELECT waits for a table while ALTER TABLE waits for it, by default for days.
     """

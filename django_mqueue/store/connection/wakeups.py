@@ -1,8 +1,9 @@
 """Sleep in the server until another connection ends the sleep. It needs no privilege, and no table.
 
 A sleeping connection holds user-level locks, one for each of its topics. ``KILL QUERY IS_USED_LOCK(name)`` ends the
-statement of the connection that holds the lock. The server itself finds the connection, so no connection id leaves it,
-and a proxy cannot confuse two connections. The server refuses it if the two connections have different accounts.
+statement of the connection that holds the lock. The server itself finds the connection, so no connection id leaves
+the server, and a proxy cannot confuse two connections. The server refuses this KILL if the two connections have
+different accounts.
 
 The names of the locks end in a slot, a number of the sleeping process. So a publisher finds all processes.
 """
@@ -52,7 +53,10 @@ def used_slots(cursor: CursorWrapper, database: str, topic: str, slots: Collecti
 
 
 def sleep(cursor: CursorWrapper, database: str, topics: Iterable[str], slot: int, seconds: float) -> bool:
-    """Sleep in the server for up to ``seconds``. Return whether another connection has ended the sleep."""
+    """Sleep in the server for up to ``seconds``. Return whether another connection has ended the sleep.
+
+    Do not sleep if another connection holds one of the locks.
+    """
     names = [_lock(database, topic, slot) for topic in topics]
     all_held = " + ".join(["GET_LOCK(%s, 0)"] * len(names))
     try:

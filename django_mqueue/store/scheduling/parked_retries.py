@@ -1,4 +1,4 @@
-"""Parked retries: after a long delay, the message is scheduled again for its group. In the log it is acknowledged.
+"""Parked retries: a retry with a long delay is scheduled for its group. The message in the log is acknowledged.
 
 The scheduled row keeps the counts and errors of earlier attempts. While it waits, the group's watermark can move, and
 messages behind it can be deleted.
@@ -25,8 +25,9 @@ PARKED = "~"
 class ParkedRetry:
     """A message that is to be parked for its group.
 
-    ``offset``: its offset in the log. ``generation``: the group's registration generation. ``id``: a new id. The row's
-    id is the message's own id, ``PARKED`` and this one, because the log still holds the own id.
+    ``offset``: its offset in the log. ``generation``: the group's registration generation. ``id``: a new id. The
+    log still holds the message's own id. So the id of the scheduled row is the own id, ``PARKED`` and the new id. If
+    this is too long, it is only the new id.
     """
 
     group: str

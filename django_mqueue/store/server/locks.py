@@ -16,7 +16,7 @@ TABLES = (
     "queue_messages", "queue_delivery_state", "queue_partition_leases", "queue_offsets", "queue_subscriber_heartbeats",
 )  # fmt: skip
 METADATA_WAIT = "Waiting for table metadata lock"
-"""The state of a statement such as ALTER TABLE that waits for a transaction which uses the table."""
+"""The state of ALTER TABLE while a transaction uses the table, and of statements that wait for this ALTER TABLE."""
 
 _NOW = "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM')"
 """The server shows the times of transactions in its own time zone, and not in that of the session."""
@@ -139,7 +139,7 @@ def gates_held(using: str) -> dict[int, set[int]] | None:
 
 
 def metadata_blockers(using: str) -> dict[int, list[tuple[int, str]]] | None:
-    """Return for each session that waits to change a table's definition: the sessions that use it, and the table.
+    """Return for each session that waits for a table's metadata lock: the sessions that have one, and the table.
 
     None on MariaDB, which has this table but does not fill it by default.
     """

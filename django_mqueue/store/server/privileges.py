@@ -26,16 +26,14 @@ _LOOKS = {
 def missing(using: str, needed: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the privileges that the account lacks, by table.
 
-    ``needed``: privileges by table, for example ``UPDATE`` or ``UPDATE (available_at)``.
+    ``needed``: privileges by table, for example ``UPDATE``.
     """
     found = {table: [one for one in some if _lacks(using, table, one)] for table, some in needed.items()}
     return {table: some for table, some in found.items() if some}
 
 
 def _lacks(using: str, table: str, privilege: str) -> bool:
-    verb, _, column = privilege.replace(")", "").partition(" (")
-    column = column or "topic"
-    return _is_denied(using, "EXPLAIN " + _STATEMENTS[verb].format(table, column, column))
+    return _is_denied(using, "EXPLAIN " + _STATEMENTS[privilege].format(table, "topic", "topic"))
 
 
 def can_look(using: str) -> dict[str, bool]:

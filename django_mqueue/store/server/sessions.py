@@ -16,7 +16,7 @@ SUBSCRIBERS_MAX = 10_000
 
 @dataclass(frozen=True)
 class Session:
-    """A session. ``command``: ``Sleep`` if the client sends nothing. ``seconds``: since when.
+    """A session. ``command``: ``Sleep`` if the client sends nothing. ``seconds``: for how long.
 
     ``program``: the name that the program has set, or ''. ``pid``: the client's process id, if the client library sends
     it and the account may see it.

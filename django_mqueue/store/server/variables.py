@@ -21,7 +21,7 @@ VARIABLES = (
     "wait_timeout", "innodb_lock_wait_timeout", "idle_transaction_timeout", "idle_write_transaction_timeout",
     "read_only", "super_read_only", "innodb_read_only", "tx_read_only", "transaction_read_only",
     "group_replication_group_name", "group_replication_single_primary_mode", "performance_schema",
-    "max_connections", "system_time_zone", *CHARSETS,
+    "max_connections", *CHARSETS,
 )  # fmt: skip
 STATUS = ("wsrep_cluster_size", "Threads_connected")
 

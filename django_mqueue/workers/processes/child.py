@@ -44,7 +44,7 @@ class Report:
     - ``stopped``: it received SIGTERM.
     - ``recycled``: a limit of ``Recycling`` is reached.
     - ``hanging``: too many handlers hang.
-    - ``failed``: an error that another process would meet again.
+    - ``failed``: an error that would recur in another process.
 
     ``started``: number of messages given to handlers. ``left``: as in ``Runner``.
     """

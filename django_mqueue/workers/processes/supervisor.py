@@ -122,7 +122,7 @@ class Supervisor:
             raise MQueueError(self._error)
 
     def _supervise(self) -> None:
-        """Start children, and replace those that die, until none is left to start."""
+        """Start children, and replace children that die, until no child is left to start."""
         try:
             while self._slots:
                 self._start_due()

@@ -59,7 +59,7 @@ class WorklistFilter(_Chosen):
 
 
 class ViewFilter(_Chosen):
-    """Which items of the worklist are listed, and in which order."""
+    """The views of a worklist. Each view selects items, and has an order."""
 
     title = _("items")
     parameter_name = "view"
