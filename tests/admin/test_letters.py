@@ -235,6 +235,10 @@ def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pyte
     assert dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD), page.next).errors[0][1] == 6
     page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD, id="order-3"))
     assert page.errors[0][1] == 1
+    Message.objects.filter(topic=DEAD).update(original_id="order-3")
+    monkeypatch.setattr(dead_letters, "IDS", 4)
+    page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD, id="order-3"))
+    assert (page.examined, page.errors[0][1]) == (10, 10)
     monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0)
     shown = html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
     assert "Errors of the newest 2 dead letters; there are more." in text(shown)

@@ -19,13 +19,13 @@ from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import publish
-from django_mqueue.spark.cli import program
+from django_mqueue.spark.cli import ending, program
 from django_mqueue.spark.cli.arguments import parser_of
 from django_mqueue.spark.cli.verb import BadArguments, Job
 from django_mqueue.spark.cli.verbs import VERBS
 from django_mqueue.spark.cli.verbs.doctor import check_process
 from django_mqueue.spark.connecting import PASSWORD, connecting
-from django_mqueue.spark.errors import NoConnection, OptionError
+from django_mqueue.spark.errors import ArchiveError, NoConnection, OptionError
 from django_mqueue.spark.launching import session
 from tests.support.waiting import SPARK_PATIENCE
 
@@ -165,6 +165,25 @@ def test_a_remote_of_the_environment_is_named(
     monkeypatch.setenv(variable, "1")
     assert main(*arguments, run=lambda job: 0) == 2
     assert "--remote (from the environment's SPARK_REMOTE)" in capsys.readouterr().err
+
+
+def test_an_empty_remote_of_the_environment_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service file or a compose file can set a variable to nothing."""
+    monkeypatch.setenv("SPARK_REMOTE", "")
+    assert main() == 0
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(), ArchiveError("a task failed")])
+def test_the_end_of_java_is_the_cause_also_of_other_errors(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps of an archive or an export replace the error of the lost connection by their own."""
+    java = subprocess.Popen(["true"])
+    monkeypatch.setattr(ending, "_java", lambda: java)
+    assert not ending.is_caused_by_java_end(ArchiveError("another reason"))
+    if isinstance(error, ArchiveError):
+        error.__cause__ = ConnectionRefusedError()
+    assert ending.is_caused_by_java_end(error)
 
 
 @pytest.mark.parametrize("name", ["MQUEUE_PASSWORD", "DATABASE_URL"])

@@ -41,6 +41,8 @@ def main(*arguments: str) -> int:
         (("--topic", "a", "--top", "many"), "invalid int"),
         (("--topic", "a", "--json", "/no/such/folder/report.json"), "cannot be written"),
         (("--topic", "a", "--html", "/"), "is a folder"),
+        (("--topic", "a", "--html", "-"), "--html: only --json can write to the standard output"),
+        (("--topic", "a", "--csv", "-"), "--csv: only --json can write to the standard output"),
         (("--topic", "a", "--csv", __file__), "is not a folder"),
         (("--topic", "a", "--csv", f"{__file__}/sub/tables"), "test_report_command.py is not a folder"),
     ],

@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 from django.core.management import CommandError
 
-from django_mqueue import Subscription, publish, reset, subscribe
+from django_mqueue import Subscription, publish, release, reset, subscribe
+from django_mqueue.models import PartitionLease
+from django_mqueue.service import releasing
 from django_mqueue.service.actions import recent
+from django_mqueue.store import leases
+from tests.factories import LeaseFactory
 
 from .conftest import Run
 
@@ -95,6 +99,27 @@ def test_release(mqueue_json: Json) -> None:
         }
         document = mqueue_json("release", "orders", "billing", "--partition", "1")
         assert document["released"] == [{"partition": "1"}]
+
+
+def test_an_interrupted_release_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each transaction releases one lease. The third one fails."""
+    subscribe("orders", "billing")
+    for number in range(3):
+        LeaseFactory(partition_key=f"k{number}")
+    freed, set_free = list[int](), leases.set_free
+
+    def fail_third(*arguments: Any, **options: Any) -> Any:
+        if len(freed) == 2:
+            raise KeyboardInterrupt
+        freed.append(1)
+        return set_free(*arguments, **options)
+
+    monkeypatch.setattr(releasing, "batches", lambda found: [[one] for one in found])
+    monkeypatch.setattr(leases, "set_free", fail_third)
+    with pytest.raises(KeyboardInterrupt):
+        release("orders", "billing", subscriber="worker-1")
+    assert PartitionLease.objects.exclude(holder="").count() == 1
+    assert recent("orders")[0].details["leases_in_all"] == 2
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,19 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, pause, publish, publish_many, redrive, subscribe
+from django_mqueue.browse import finding
 from django_mqueue.inspect import Inspected
 from django_mqueue.models import Message, PartitionLease
+from django_mqueue.store import gates
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.servers import kind_of_run
 from tests.support.accounts import acting_as
@@ -210,6 +214,21 @@ def test_an_empty_answer_names_the_possibilities(mqueue: Run) -> None:
         texts = nothing_found(mqueue, "held")
         assert texts[1] == "It is not committed yet: a transaction that publishes is open now."
     assert not [text for text in nothing_found(mqueue, "--key", "nosuch") if "parked" in text]
+
+
+def test_a_worker_is_no_transaction_that_publishes(mqueue: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For some milliseconds, it locks the same rows as publishers. Here it ends between two looks at them."""
+    publish(TOPIC, 1)
+
+    def work() -> None:
+        with connection.cursor() as cursor:
+            gates.free_slots(cursor, gates.slots(gates.gate_of(TOPIC)))
+
+    with HeldTransaction(work) as worker:
+        monkeypatch.setattr(
+            finding, "time", SimpleNamespace(sleep=lambda seconds: worker.commit() if seconds else None)
+        )
+        assert "No transaction publishes to the searched topics now." in nothing_found(mqueue, "nosuch")[1]
 
 
 def test_an_account_that_may_only_read_finds_messages(mqueue: Run, mqueue_json: Json) -> None:

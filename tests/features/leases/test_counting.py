@@ -7,7 +7,7 @@ import pytest
 from django_mqueue import subscribe
 from django_mqueue.models import PartitionLease
 from django_mqueue.store import leases
-from django_mqueue.store.queries import discovery
+from django_mqueue.store.queries import discovery, group_positions
 from tests.factories import LeaseFactory
 from tests.support.plans import planned
 from tests.support.processes import database_ms
@@ -31,6 +31,12 @@ def test_each_lease_counts_once() -> None:
     assert (found.leased, found.free) == leases.overview("default", "billing", "orders", LEASE) == (5, 3)
     taken = leases.takeable("default", "billing", "orders", LEASE, 10)
     assert {partition for _, partition in taken} == {"k0", "k1", "k2"}
+
+
+def test_free_leases_do_not_hide_the_holders() -> None:
+    for number, holder in enumerate(["", "", "", "alive", "alive"]):
+        LeaseFactory(partition_key=f"k{number}", holder=holder)
+    assert group_positions.holders("default", "billing", "orders", 2) == {"alive": 2}
 
 
 @pytest.mark.parametrize("expired", [0, 100])

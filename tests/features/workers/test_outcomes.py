@@ -25,8 +25,10 @@ from django_mqueue import (
     publish_many,
 )
 from django_mqueue.models import DeliveryState
+from django_mqueue.testing import drain
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
+from tests.support.transactions import Background
 from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
@@ -280,10 +282,15 @@ def test_an_error_with_characters_that_utf8_cannot_hold_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
+    "work",
+    [lambda: run(threads=1), lambda: Background(drain).start().result()],
+    ids=["by a worker", "by drain"],
+)
+@pytest.mark.parametrize(
     "leave_open", [lambda: transaction.set_autocommit(False), lambda: transaction.atomic().__enter__()]
 )
 def test_a_transaction_that_a_handler_leaves_open_is_rolled_back_and_the_attempt_has_failed(
-    leave_open: Callable[[], None],
+    leave_open: Callable[[], None], work: Callable[[], object]
 ) -> None:
     """The next message of that thread does not run in that transaction."""
 
@@ -295,7 +302,7 @@ def test_a_transaction_that_a_handler_leaves_open_is_rolled_back_and_the_attempt
     publish("t", "open", key="k")
     publish("t", "next", key="k")
     with registered("t", handle, strict=True, max_attempts=1):
-        run(threads=1)
+        work()
     assert list(Sale.objects.values_list("number", flat=True)) == [2]
     (letter,) = dead_letters("t")
     assert "left a transaction open" in letter.last_error
