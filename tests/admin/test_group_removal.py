@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from django_mqueue import Subscription, inspect, publish, publish_many, scheduled, subscribe
+from django_mqueue import Subscription, inspect, publish, publish_many, scheduled, subscribe, unsubscribe
 from django_mqueue.admin.groups import removing
 from django_mqueue.service.actions import recent
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
@@ -84,6 +84,23 @@ def test_many_are_removed_in_steps(client: Client, monkeypatch: pytest.MonkeyPat
     assert told(response)[0].startswith("5 messages of topic")
     assert pending() == 0
     assert len(written_down()) == 1
+
+
+def test_a_refusal_after_a_step_reports_what_is_done(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removing, "STEP", 2)
+    subscribe(TOPIC, GROUP)
+    publish_many(TOPIC, range(5))
+    shown = client.post(url_of(REMOVE), {**OF, "status": "all"}).content.decode()
+    shown = client.post(url_of(REMOVE), hidden(shown)).content.decode()
+    unsubscribe(TOPIC, GROUP)
+    refused = client.post(url_of(REMOVE), hidden(shown))
+    assert refused.status_code == 409
+    done = f"2 messages of topic {TOPIC} were removed from group {GROUP} so far"
+    assert f"Finished steps remain: {done}" in text(refused.content.decode())
+    assert "Nothing was changed." not in text(refused.content.decode())
+    ((_, _, entry),) = written_down()
+    assert entry.startswith(done)
+    assert "Refused: " in entry
 
 
 def test_in_flight_and_dead_stay(client: Client) -> None:
