@@ -79,7 +79,7 @@ def step(
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
     with session.migration_errors(using):
         for part in walk(using, query, bounds, newest_first=False, chunk=chunk, sized=True):
-            examined, position = part.examined, part.next
+            before, examined, position = examined, part.examined, part.next
             for summaries in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
                 page = [summary.offset for summary in summaries]
                 done = selection.batch(page)
@@ -88,6 +88,7 @@ def step(
                 unregistered += done.unregistered
                 redriven += [(one.partition, one.id) for one in done.redriven]
                 if time.monotonic() - begun >= STEP and page[-1] < part.found[-1].offset:
+                    examined = before + sum(summary.offset <= page[-1] for summary in part.found)
                     return Progress(moved, locked, unregistered, examined, page[-1], redriven)
             if position is not None and (
                 moved >= limit or examined >= STEP_ROWS or time.monotonic() - begun >= STEP

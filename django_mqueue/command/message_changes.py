@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from .. import conf, inspect
+from ..policy import durations
 from ..service import redrive as services
 from ..service.actions import Author, BulkRecord
+from ..store.queries.group_rows import now_ms
 from .output import Output, Refused
 from .selecting import (
     add_filters,
@@ -79,7 +80,9 @@ def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output
 
 
 def delay(options: Options, output: Output) -> None:
-    until = options["until"] or datetime.now(UTC) + options["duration"]
+    until = options["until"]
+    if until is None:
+        until = durations.moment(now_ms(conf.database(options["database"]))) + options["duration"]
     output.values(until=until)
 
     def change(topic: str, **arguments: Any) -> int:

@@ -23,6 +23,7 @@ from django_mqueue.consumers import ATTEMPTS
 from django_mqueue.exceptions import Postpone
 from django_mqueue.inspect import topics
 from django_mqueue.models import Message
+from django_mqueue.policy.dead_letter_filter import DeadLetterQuery
 from django_mqueue.policy.names import OPERATIONS_TOPIC
 from django_mqueue.service import actions
 from django_mqueue.service.bulk_work import GROUP
@@ -32,7 +33,7 @@ from tests.support.running import run
 from tests.support.subscribers import QUICK, poll_until
 from tests.support.threads import Background
 
-from .letters import TOPIC, give_up, given, left, outgoing
+from .letters import DEAD, TOPIC, give_up, given, left, outgoing
 from .looking import html_of, listed, text
 from .operating import hidden, staff, told, url_of, written_down
 
@@ -104,6 +105,22 @@ def test_a_worker_does_the_rest(client: Client, page: str, verb: str) -> None:
     assert url not in html_of(client, url_of("deadletter_list"), {"topic": TOPIC})
     if verb == "redriven":
         assert len(given("billing", 11)) == 11
+
+
+def test_a_step_that_is_interrupted_counts_what_it_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = give_up(*outgoing(5))
+    monkeypatch.setattr(bulk_redrive, "STEP", 0.0)
+    monkeypatch.setattr(bulk_redrive, "BYTES_AT_ONCE", 1)
+    position: int | None = 0
+    examined = []
+    while position is not None:
+        found = bulk_redrive.step(
+            "default", DeadLetterQuery(TOPIC, DEAD), position, letters[-1].pk, redrives=True, limit=5
+        )
+        examined.append(found.examined)
+        position = found.position
+    assert sum(examined) == 5, examined
+    assert left() == []
 
 
 def test_without_a_worker_the_browser_does_all(client: Client) -> None:

@@ -16,7 +16,13 @@ from django.urls import path, reverse
 
 from django_mqueue import OutgoingMessage, Subscription, publish_many, subscribe
 from django_mqueue.admin import register
+from django_mqueue.admin.dead_letters import background
+from django_mqueue.browse import bulk_redrive
 from django_mqueue.models import Message
+from django_mqueue.policy.names import OPERATIONS_TOPIC
+from django_mqueue.service import actions
+from django_mqueue.service.bulk_work import GROUP
+from django_mqueue.testing import drain
 from tests.support.subscribers import QUICK, poll_until
 
 from .operating import hidden
@@ -98,3 +104,32 @@ def test_every_page_and_button_stays_there(client: Client) -> None:
         url = entry.get_admin_url()
         assert url is not None
         assert client.get(url.replace("/admin/", "/own/"), follow=True).status_code == 200
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_worker_does_the_rest(client: Client, stops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its handler is atomic, and writes to the log of actions, which is in the other database, after its commit."""
+    for module, name in (
+        (bulk_redrive, "STEP_DEAD_LETTERS"),
+        (bulk_redrive, "AT_ONCE"),
+        (background, "AT_ONCE"),
+    ):
+        monkeypatch.setattr(module, name, 2)
+    subscribe(TOPIC, "billing")
+    publish_many(TOPIC, range(7))
+    with Subscription(TOPIC, "billing") as subscription:
+        for delivery in poll_until(subscription, 7):
+            delivery.reject("ValueError: no")
+    with Subscription(OPERATIONS_TOPIC, GROUP):
+        url = press(client, "redrive_matching", {"topic": TOPIC})
+    if stops:
+        client.post(url, {"stop": "Stop"})
+    drain(OPERATIONS_TOPIC)
+    entry = LogEntry.objects.get().change_message
+    if stops:
+        assert entry == "Stopped: 2 dead letters were redriven so far; 2 were examined: topic orders."
+        assert actions.recent(TOPIC)[0].details["messages_in_all"] == 2
+    else:
+        assert entry == "7 dead letters were redriven: topic orders."
+    assert Message.objects.using("other").filter(topic=DEAD).count() == (5 if stops else 0)
+    assert not Message.objects.using("other").filter(topic=f"{OPERATIONS_TOPIC}_dlq").exists()

@@ -13,7 +13,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
+from django.db import router, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone, translation
 from django.utils.datastructures import MultiValueDict
@@ -67,7 +67,10 @@ def do_step(delivery: Delivery, *, is_last_attempt: bool) -> None:
         )
         return
     if work.is_last or entry.change_message not in work.logs:
-        _write(work)
+        if router.db_for_write(LogEntry) == using:
+            _write(work)
+        else:  # The handler is atomic, so it may write there after its commit only.
+            transaction.on_commit(partial(_write, work), using=using)
         if not work.is_last:  # A user has stopped the operation.
             with _language(work):
                 operation, data = _opened(work)

@@ -167,7 +167,8 @@ class DeadLetterOperation(Operation):
                 record=self.record(Author(self.user_name, self.reason), run, data),
             )  # fmt: skip
             run.add(step)
-            run.step_at = now
+            # A step that moved too many delays the next one.
+            run.step_at = now + (max(step.moved - limit, 0) / rate if rate else 0)
             redriven = step.redriven
         if len(redriven) == 1 and run.position is None and len(data.get("offsets") or ()) == 1:
             return self._redriven(self.message(run, data), query.topic, redriven[0])

@@ -34,13 +34,14 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     context = acknowledger.context
     using, acked = context.using, False
     try:
-        with session.ended_whole(using), _writes_to(using), transaction.atomic(using=using):
+        with session.ended_whole(using), transaction.atomic(using=using):
             # Registered before the hooks of the block: if one of those raises, the consumer state is still updated.
             if calls_hooks := session.calls_hooks(using):
                 transaction.on_commit(
                     lambda: acknowledger.note_ack(deliveries) if acked else None, using=using
                 )
-            with _still_there(), transaction.atomic(using=using):
+            # Commit hooks run at the end of the outer block. They may write to other databases.
+            with _writes_to(using), _still_there(), transaction.atomic(using=using):
                 yield
                 if transaction.get_rollback(using=using):
                     raise BrokenTransaction("a statement in it failed, and it can only be rolled back")

@@ -79,6 +79,19 @@ def test_effects_publishes_and_ack_are_one_commit() -> None:
     assert attempts() == [(True, 0)] * 100
 
 
+def test_a_commit_hook_may_write_to_another_database() -> None:
+    """The handler itself may not, because that write would not be undone with it."""
+
+    def handle(message: Delivery) -> None:
+        sell(message)
+        transaction.on_commit(lambda: Sale.objects.using("other").create(number=message.payload))
+
+    publish("orders", 1)
+    with registered("orders", handle, atomic=True):
+        run()
+    assert sold() == list(Sale.objects.using("other").values_list("number", flat=True)) == [1]
+
+
 def test_no_commit_of_its_own_for_the_ack() -> None:
     """The worker writes the ack at the end of the handler's transaction.
 
