@@ -102,6 +102,10 @@ class Claiming:
                 continue
             if (context.options.strict or is_one_at_a_time(name)) and partition.in_flight:
                 continue  # A subscriber that was not strict left several messages of this key. One of them runs now.
+            if partition.free_at > context.clock.now():
+                context.quarantined.pop(name)
+                context.set_timer(name, partition.free_at)
+                continue
             one = min(partition.quarantined, key=lambda s: s.receipt.offset)
             failures = one.failures + one.alone
             got: list[Delivery] = []
@@ -200,9 +204,9 @@ class Claiming:
                 self.acknowledger.ack(acks, starting, then=work)
             else:
                 session.run(context.using, work)
-        except (DatabaseError, StaleDelivery) as error:
+        except BaseException as error:  # Ctrl-C, too: before or after the COMMIT.
             undo(context, choice)
-            if isinstance(error, DatabaseError) and errors.is_in_doubt(error):
+            if not isinstance(error, DatabaseError | StaleDelivery) or errors.is_in_doubt(error):
                 self._unsure = (claim.token, choice)
             raise
         if found is None or (not (found.leases.locked or found.leases.busy) and self._is_paused()):

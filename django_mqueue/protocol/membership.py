@@ -28,7 +28,6 @@ from .tailer import Tailer
 logger = logging.getLogger("django_mqueue")
 
 LOOSE_SCAN = 10_000
-"""Number of partitions that ``_scan`` reads at a time, by a loose index scan."""
 ORPHANED_AFTER = 2
 """Number of discoveries after which any subscriber takes a free partition, even above its share."""
 

@@ -221,7 +221,10 @@ class Subscriber:
             return free or bool(
                 context.in_flight or context.quarantined or context.needs_log_read or context.stale_waiting
                 or self.membership.candidates
-                or any(p.quarantined or p.has_due(now, strict=strict) for p in context.partitions.values())
+                or any(
+                    (p.quarantined and p.free_at <= now) or p.has_due(now, strict=strict)
+                    for p in context.partitions.values()
+                )
             )  # fmt: skip
 
     def left_to_others(self) -> int:

@@ -245,7 +245,8 @@ class DeadLetterSelection:
         return Redriven(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)
 
     def matches(self, dead_letter: DeadLetterRow) -> bool:
-        return self.fits(dead_letter.message)
+        # Two topics with different suffixes can have one dead-letter topic.
+        return dead_letter.row["original_topic"] in (None, self.topic) and self.fits(dead_letter.message)
 
 
 class DeadLetterRow:

@@ -18,6 +18,7 @@ from ..protocol.retention import removing
 from ..protocol.settling import Settler
 from ..store import garbage, log, offsets
 from ..store.connection import errors, session
+from ..store.connection.second_connection import outside_snapshot
 from .actions import Author, record
 
 Start = Literal["earliest", "latest"] | datetime | int
@@ -83,8 +84,9 @@ def subscribe(
     check_names(topic, group)
     check_start(start)
     author, alias = Author(by, why), conf.database(using)
-    with session.migration_errors(alias):
-        if offsets.registration(alias, group, topic) is not None:
+    with session.migration_errors(alias), outside_snapshot(alias) as now:
+        # A snapshot may show a group that was unsubscribed since.
+        if all(offsets.registration(one, group, topic) for one in {alias, now}):
             return False
     above, known = start_above(alias, topic, start)
 

@@ -56,8 +56,12 @@ def naming_unknown_group(cursor: CursorWrapper, topic: str, rows: Sequence[NewRo
     try:
         yield
     except IntegrityError as error:
-        if errors.is_null(error):
-            check_groups(cursor, topic, rows)
+        groups = {row.group for row in rows if row.group}
+        if errors.is_null(error) and "consumer_group" in str(error) and groups:
+            # The INSERT has read the rows of now, which a snapshot may not show.
+            locking = keeps_snapshot(cursor.db.alias)
+            known = offsets.registered_among(cursor, topic, groups, locking=locking).keys()
+            raise NotRegistered(topic, min(groups - known or groups)) from error
         raise
 
 

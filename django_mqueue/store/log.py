@@ -132,10 +132,16 @@ def existing_now(
         if now == using:
             return existing(cursor, topic, message_keys, locking=locking)
         own = existing(cursor, topic, message_keys)
-        rest = [key for key in message_keys if key not in own]
-        if not rest:
-            return own
-        return own | session.single(now, lambda beside: existing(beside, topic, rest), locks=False)
+        committed = session.single(now, lambda beside: existing(beside, topic, message_keys), locks=False)
+        found = committed | own
+        if doubtful := sorted(own.keys() ^ committed.keys()):
+            # READ UNCOMMITTED shows what this transaction has stored. It does not show what it has deleted, and what
+            # others have deleted since its snapshot.
+            there = session.run(
+                now, lambda beside: existing(beside, topic, doubtful), level="READ UNCOMMITTED"
+            )
+            found = {key: offset for key, offset in found.items() if key in there or key not in doubtful}
+        return found
 
 
 def newest(using: str, topic: str) -> int:

@@ -18,7 +18,7 @@ from ..exceptions import Postpone
 from ..messages import Message, OutgoingMessage
 from ..policy.durations import moment
 from ..service.publish import publish_once
-from ..store.connection import session
+from ..store.connection import errors, session
 from ..store.queries import job_rows
 from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
@@ -192,8 +192,10 @@ def enqueue_firings(backend: MQueueBackend, queue: str) -> None:
         try:
             if job.task.queue_name == queue:
                 job.enqueue_next()
-        except DatabaseError:
-            raise
+        except DatabaseError as error:
+            if not errors.is_lock_wait(error):
+                raise
+            # An open transaction stores this firing. The worker must renew its leases, and tries again in a minute.
         except Exception as error:  # For example from the function for the key of a limit.
             logger.error("recurring job not enqueued: %s: %s", job.name, error)
 

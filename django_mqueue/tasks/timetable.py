@@ -72,8 +72,14 @@ class Timetable:
             raise ImproperlyConfigured(
                 "cron needs the package cronsim: install django-mqueue[tasks]"
             ) from error
-        found: datetime = next(CronSim(str(self.cron), moment.astimezone(self.zone), reverse=reverse))
-        return found.astimezone(UTC)
+        times = CronSim(str(self.cron), moment.astimezone(self.zone), reverse=reverse)
+        found: datetime = next(times).astimezone(UTC)
+        # In the hour that comes twice, cronsim takes the moment for one in the first of them.
+        while not reverse and found <= moment:
+            found = next(times).astimezone(UTC)
+        while reverse and (later := self._cron(found)) < moment:
+            found = later
+        return found
 
     def __str__(self) -> str:
         return f"every {self.every}" if self.every is not None else f"{self.cron} ({self.zone})"

@@ -190,7 +190,10 @@ class _Drain:
     @property
     def free_at(self) -> int | None:
         partitions = [p for one in self.handlers for p in one.context.partitions.values()]
-        return min((p.free_at for p in partitions if p.pause and (p.fresh or p.waiting)), default=None)
+        return min(
+            (p.free_at for p in partitions if p.pause and (p.fresh or p.waiting or p.quarantined)),
+            default=None,
+        )
 
     def stop(self) -> None:
         for subscriber in self.handlers:

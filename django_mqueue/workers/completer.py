@@ -14,12 +14,15 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from django.db import DatabaseError
+
 from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
 from ..protocol.acknowledging.acknowledger import Acknowledger, is_long
 from ..protocol.acknowledging.extending import prolong
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
+from ..store.connection import errors
 from .jobs import Outcome, Verdict
 from .registry import Handler
 from .sharing import LOCKED_FOR, Plan, Share
@@ -157,7 +160,12 @@ class Completer:
 
         locked: list[Delivery] = []
         if alike[0].overdue or subscriber.careful:
-            locked, stale = subscriber.acknowledger.if_free(deliveries, settle)
+            try:
+                locked, stale = subscriber.acknowledger.if_free(deliveries, settle)
+            except DatabaseError as error:
+                if not (alike[0].overdue and errors.is_locked(error)):
+                    raise
+                locked, stale = deliveries, []  # ``after_failure`` needs a row that the handler has locked.
         else:
             stale = settle(deliveries)
         for delivery in deliveries:

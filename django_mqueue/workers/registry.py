@@ -88,12 +88,13 @@ class Handler:
 
 def _definition(function: Any) -> object:
     """Return a value that is equal if the same function is imported twice."""
+    function = inspect.unwrap(function)  # A decorator's function has the decorator's code.
     code = getattr(function, "__code__", None)
     return (code.co_filename, function.__qualname__, code.co_firstlineno) if code else object()
 
 
 def _place(function: Any) -> str:
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
 
 

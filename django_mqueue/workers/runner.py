@@ -103,6 +103,7 @@ class Runner:
         self._error: MQueueError | None = None
         self._ready = True  # Whether more messages could start at the end of the last turn.
         self._failures, self._last_success = 0, time.monotonic()
+        self._deadline = math.inf
         self._more = False
         self._each_minute = [handler.each_minute for handler in handlers if handler.each_minute]
         self._minute_over = 0.0
@@ -135,8 +136,8 @@ class Runner:
         Raises the error that stopped the worker: ``MQueueError``, or ``DatabaseError`` if waiting does not help.
         """
         refuse_in_transaction(self.using, "run consumers")
-        most = self.options.max_seconds
-        deadline = math.inf if most is None else time.monotonic() + most
+        if self.options.max_seconds is not None:
+            self._deadline = time.monotonic() + self.options.max_seconds
         with (
             self._liveness,
             self._beside(self.name),
@@ -150,7 +151,7 @@ class Runner:
             try:
                 self._protected(self._members.start)
                 self._log("worker started", len(self._joined))
-                while not self._stopping and self._dispatcher.may_start and time.monotonic() < deadline:
+                while not self._stopping and self._dispatcher.may_start and time.monotonic() < self._deadline:
                     if self._protected(self._cycle):
                         break
             finally:
@@ -203,6 +204,7 @@ class Runner:
                 self._polling.soon()
                 wait = min(0.05 * 2 ** min(self._failures, 10), RECONNECT_MAX)
                 self._dispatcher.collect(wait * (0.5 + random.random() / 2))
+                self._stopping = self._stopping or time.monotonic() >= self._deadline
                 if self._stopping and (step != self._wind_up or self._is_too_late()):
                     return True
 

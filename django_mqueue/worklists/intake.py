@@ -11,6 +11,7 @@ from django.db import Error, models
 
 from ..exceptions import Reject
 from ..messages import Message
+from ..models import Message as LogRow
 from ..policy.durations import moment, to_ms
 from ..protocol.delivery import Delivery
 from ..store.connection.errors import is_value_refused
@@ -56,10 +57,11 @@ def _rejected(worklist: Worklist, error: Exception) -> Reject:
     return Reject(f"the message cannot become an item of worklist {worklist.name!r}: {name}: {error}")
 
 
-def _has_item(worklist: Worklist, message: Message, using: str) -> bool:
+def _has_item(worklist: Worklist, message: Delivery, using: str) -> bool:
     """Return whether there is an item for the message: by its offset, or after a redrive by its id and key.
 
-    A new message may have the same id. It was published after the item was created.
+    A new message may have the same id: it was published after the item was created. So may a message of another
+    priority: it is in another partition.
     """
     items = WorkItem.objects.using(using).filter(worklist=worklist.name)
     same = {
@@ -67,7 +69,11 @@ def _has_item(worklist: Worklist, message: Message, using: str) -> bool:
         "message_key": message.key or "",
         "created_at__gte": message.published_at,
     }
-    return items.filter(message_offset=message.offset).exists() or items.filter(**same).exists()
+    if items.filter(message_offset=message.offset).exists():
+        return True
+    elsewhere = LogRow.objects.using(using).exclude(partition_key=message.status.receipt.partition)
+    offsets = items.filter(**same).values_list("message_offset", flat=True)
+    return any(not elsewhere.filter(offset=offset).exists() for offset in offsets)
 
 
 def _item(

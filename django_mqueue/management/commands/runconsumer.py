@@ -21,7 +21,7 @@ from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 
-from ... import conf
+from ... import conf, instruments, tracing
 from ...checks import READ_ONLY, server_problems
 from ...command.verbs import count
 from ...exceptions import MQueueError
@@ -264,6 +264,8 @@ class Command(BaseCommand):
             raise
         finally:
             if self._hangs and isinstance(code, int | None):
+                tracing.flush()
+                instruments.flush()
                 logging.shutdown()
                 sys.stdout.flush()
                 sys.stderr.flush()

@@ -193,7 +193,8 @@ class Acknowledger:
             taken = {receipt for receipt, (_, in_flight, _) in there.items() if in_flight}
             busy = rest.held(cursor, locking=False) & taken if taken else set()
             locked = [d for d in deliveries if d.status.receipt in busy and not d.status.answer]
-            lost = [d for d in deliveries if d.status.receipt in taken - busy and not d.status.answer]
+            gone = (set(rest.receipts) - there.keys()) | (taken - busy)
+            lost = [d for d in deliveries if d.status.receipt in gone and not d.status.answer]
             given = [d for d in deliveries if d not in locked and d not in lost]
             return locked, [*lost, *(answer(given) if given else ())]
 
@@ -223,8 +224,8 @@ class Acknowledger:
         mine = Deliveries(self.context.holder, [receipt])
 
         def work(cursor: CursorWrapper) -> bool | None:
-            if not mine.lock_free(cursor).receipts and mine.held(cursor, locking=False):
-                return None
+            if not mine.lock_free(cursor).receipts:
+                return None if mine.held(cursor, locking=False) else False
             done = self._move_to_dead_letters(cursor, mine, error, failures, new_token())
             if done:
                 self._after_failure(receipt.offset, is_final=True)

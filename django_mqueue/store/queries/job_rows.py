@@ -50,7 +50,8 @@ def newest_id(using: str, topics: tuple[str, str], partition: str, prefix: str) 
     )
     params = [partition, prefix, prefix + LAST]
     rows = session.fetch(using, f"{one} UNION ALL {one}", [topics[0], *params, topics[1], *params])
-    return max((str(id).partition(PARKED)[0] for (id,) in rows), default=None)
+    # The queue's name may contain the mark, too.
+    return max((prefix + str(id)[len(prefix) :].partition(PARKED)[0] for (id,) in rows), default=None)
 
 
 def newest_copy(using: str, group: str, topic: str, id: str) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from django.db import connection
 
 from django_mqueue import Delivery, StaleDelivery, Subscription
 from django_mqueue.models import DeliveryState
@@ -78,7 +79,20 @@ def test_what_somebody_has_locked_is_left_for_another_time(batch: list[Delivery]
         )
         assert batch[0].status.acknowledger.if_free(batch, rejected(told)) == ([batch[0]], [batch[1]])
         other.rollback()
-    assert told == batch[1:]
+    assert told == batch[2:]
     assert states() == [(False, 0, 0), (False, 0, 0), (True, 1, 0)]
     assert batch[0].status.acknowledger.if_free(batch[:1], rejected(told)) == ([], [])
     assert states()[0] == (True, 1, 0)
+
+
+def test_a_stale_one_that_its_new_owner_has_locked_is_not_waited_for(batch: list[Delivery]) -> None:
+    told: list[Delivery] = []
+    with raw_connection() as other, connection.cursor() as cursor:
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
+        other.execute(
+            "SELECT 1 FROM queue_delivery_state WHERE message_offset = %s FOR UPDATE", [batch[1].offset]
+        )
+        assert batch[0].status.acknowledger.if_free(batch, rejected(told)) == ([], [batch[1]])
+        other.rollback()
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = DEFAULT")
+    assert told == [batch[0], batch[2]]

@@ -27,6 +27,7 @@ from django_mqueue import (
     purge,
     redrive,
     request,
+    reset,
     subscribe,
     unsubscribe,
 )
@@ -470,3 +471,32 @@ def test_a_redrive_in_steps_sends_back_all_dead_letters_of_an_id(monkeypatch: py
         above = done.position
     assert moved == 7
     assert left() == []
+
+
+def test_a_message_that_fails_again_after_a_reset_has_its_new_failure() -> None:
+    """Its dead letter of before the reset would be purged by its old time, and found by its old error."""
+    publish(TOPIC, 1)
+    with Subscription(TOPIC, "billing") as one:
+        poll_until(one, 1)[0].reject("ValueError: first")
+    before = Row.objects.get(topic=DEAD)
+    Row.objects.filter(topic=DEAD).update(failed_at=1)
+    reset(TOPIC, "billing", "earliest", force=True)
+    with Subscription(TOPIC, "billing") as one:
+        poll_until(one, 1)[0].reject("ValueError: second")
+    letter = Row.objects.get(topic=DEAD)
+    assert (letter.pk, letter.last_error) == (before.pk, "ValueError: second")
+    assert letter.failed_at is not None
+    assert before.failed_at is not None
+    assert letter.failed_at >= before.failed_at
+
+
+@override_settings(MQUEUE={**QUICK, "TOPICS": {"orders": {"DLQ_SUFFIX": "_eu_dlq"}}})
+def test_only_the_topics_own_dead_letters() -> None:
+    """With these suffixes, two topics have one dead-letter topic."""
+    for topic in ("orders", "orders_eu"):
+        publish(topic, topic)
+        with Subscription(topic, "billing") as subscription:
+            poll_until(subscription, 1)[0].reject("no")
+    assert redrive("orders") == 1
+    assert purge("orders") == 0
+    assert [row.original_topic for row in Row.objects.filter(topic="orders_eu_dlq")] == ["orders_eu"]

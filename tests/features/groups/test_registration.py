@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.db import transaction
 from django.test import override_settings
 
 from django_mqueue import (
@@ -18,6 +19,7 @@ from django_mqueue import (
     unsubscribe,
 )
 from django_mqueue.models import DeliveryState, Offset, PartitionLease, SubscriberHeartbeat
+from tests.support.fixtures import repeatable_read as repeatable_read
 from tests.support.subscribers import (
     QUICK,
     collect,
@@ -27,6 +29,7 @@ from tests.support.subscribers import (
     poll_until,
     settle_and_collect,
 )
+from tests.support.transactions import Background
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -164,3 +167,14 @@ def test_the_worker_of_an_unsubscribed_group_is_told() -> None:
             poll_until(subscription, 1)
     assert not Offset.objects.filter(consumer_group="a").exists()
     assert not DeliveryState.objects.filter(consumer_group="a").exists()
+
+
+@pytest.mark.usefixtures("repeatable_read")
+def test_a_group_that_was_unsubscribed_since_the_snapshot_is_registered_again() -> None:
+    subscribe(TOPIC, "billing")
+    with transaction.atomic():
+        assert Offset.objects.filter(consumer_group="billing").exists()
+        with Background(lambda: unsubscribe(TOPIC, "billing")) as other:
+            assert other.result()
+        assert subscribe(TOPIC, "billing")
+    assert Offset.objects.filter(consumer_group="billing", partition_key="").exists()

@@ -16,6 +16,7 @@ from django_mqueue import (
     publish,
     publish_many,
     subscribe,
+    unsubscribe,
 )
 from django_mqueue.models import Message
 from tests.support.fixtures import repeatable_read
@@ -149,3 +150,19 @@ class TestUnknownGroups:
                 assert other.result()
             self.VERBS[verb](topic)
         assert Message.objects.filter(consumer_group="g-5").count() == 1
+
+    @pytest.mark.parametrize("verb", VERBS)
+    @pytest.mark.parametrize("by", ["this transaction", "another one"])
+    def test_are_unknown_once_they_are_unsubscribed(self, topic: str, by: str, verb: str) -> None:
+        """The snapshot, or another connection, still shows the registration."""
+        subscribe(topic, "g-5")
+        with transaction.atomic():
+            assert not Message.objects.filter(topic=topic).exists()
+            if by == "this transaction":
+                assert unsubscribe(topic, "g-5")
+            else:
+                with Background(lambda: unsubscribe(topic, "g-5")) as other:
+                    assert other.result()
+            with pytest.raises(NotRegistered, match="g-5"), transaction.atomic():
+                self.VERBS[verb](topic)
+        assert not Message.objects.filter(consumer_group="g-5").exists()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from django.db import transaction
 
-from django_mqueue import cancel, publish, reschedule, subscribe
+from django_mqueue import OutgoingMessage, cancel, publish, publish_many, reschedule, subscribe
 from django_mqueue.models import Message
 from tests.support.fixtures import repeatable_read
 from tests.support.subscribers import in_log
@@ -121,3 +121,24 @@ def test_an_id_that_came_into_the_log_since_the_snapshot_is_not_scheduled(topic:
         assert (again.created, again.offset) == (False, offset)
     assert in_log(topic) == [offset]
     assert not in_log(f"{topic}_scheduled")
+
+
+@pytest.mark.parametrize("verb", ["publish", "publish_many"])
+@pytest.mark.parametrize("by", ["this transaction", "another one"])
+def test_an_id_that_was_cancelled_can_be_scheduled_again(topic: str, by: str, verb: str) -> None:
+    """The snapshot may still show it, and so may another connection. If one of them counted, both would be lost."""
+    publish(topic, 1, key=KEY, id=ID, delay=60)
+    with transaction.atomic():
+        assert Message.objects.filter(topic=f"{topic}_scheduled").count() == 1
+        if by == "this transaction":
+            assert cancel(topic, ID, key=KEY)
+        else:
+            with Background(lambda: cancel(topic, ID, key=KEY)) as other:
+                assert other.result()
+        if verb == "publish":
+            found = publish(topic, 2, key=KEY, id=ID, delay=60)
+        else:
+            (found,) = publish_many(topic, [OutgoingMessage(2, key=KEY, id=ID, delay=60)])
+        assert found.created
+    (left,) = Message.objects.filter(topic=f"{topic}_scheduled")
+    assert bytes(left.payload) == b"2"

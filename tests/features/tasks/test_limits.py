@@ -142,6 +142,17 @@ def test_a_rate() -> None:
         assert second.poll() == []
 
 
+def test_a_rate_also_holds_for_a_job_whose_worker_has_died() -> None:
+    jobs.call_api.enqueue(1)
+    with Subscription("tasks.default", "tasks") as first:
+        gather(first.poll, 1, "the job")
+    with Subscription("tasks.default", "tasks") as second:
+        assert polled(second) == []
+        later(second, 61)
+        (again,) = gather(second.poll, 1, "the job again")
+        assert again.attempt == 2
+
+
 def test_a_takeover_of_keys_of_a_rate_costs_no_statement_for_each() -> None:
     def takeover(customers: int) -> int:
         backend = task_backends["default"]

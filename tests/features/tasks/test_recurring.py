@@ -19,6 +19,7 @@ from django_mqueue.tasks.compat import task_backends, task_enqueued
 from django_mqueue.testing import drain
 from tests.support.processes import FAST, Workers, database_ms, wait_until
 from tests.support.subscribers import let_worker_die
+from tests.support.transactions import HeldTransaction
 
 from . import jobs
 from .conftest import tasks
@@ -431,3 +432,13 @@ def test_a_firing_that_waits_does_not_end_before_the_previous_one_although_it_is
         work()
         assert task_backends["default"].get_result(late).status == "SUCCESSFUL"
     assert jobs.seen == [1, 2], "then it is skipped, because it is late"
+
+
+def test_a_firing_that_an_open_transaction_stores_stops_no_worker() -> None:
+    """A job with ``atomic=True`` stores the next firing in its own transaction, and may run for hours."""
+    with recurring(), HeldTransaction(lambda: the_job().enqueue_next()) as held:
+        jobs.add.enqueue(3, 4)
+        work()
+        assert jobs.seen == [(3, 4)]
+        held.commit()
+        assert len(scheduled()) == 1

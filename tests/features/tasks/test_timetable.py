@@ -69,3 +69,11 @@ def test_positional_arguments_must_be_a_list() -> None:
         Recurring.read(
             "sales", {"task": "tests.features.tasks.jobs.add", "cron": "* * * * *", "args": "daily"}
         )
+
+
+def test_in_the_hour_that_comes_twice() -> None:
+    """The due time is in the first of the two hours: the second one has none, and it is not in the future there."""
+    found = Timetable.read({"cron": "30 2 * * *", "timezone": "Europe/Berlin"})
+    for moment in (utc(2026, 10, 25, 1, 10), utc(2026, 10, 25, 1, 40)):
+        assert found.next_after(moment) == utc(2026, 10, 26, 1, 30)
+        assert found.last_before(moment) == utc(2026, 10, 25, 0, 30)

@@ -265,3 +265,12 @@ def test_the_other_backend_of_a_queue_finds_the_job() -> None:
         first = jobs.refresh_prices.enqueue("tea")
         second = jobs.refresh_prices.using(backend="second").enqueue("tea")
         assert (second.id, second.backend) == (first.id, "default")
+
+
+def test_a_queue_may_have_any_name() -> None:
+    """Also one with a mark that ids of retries contain."""
+    settings = tasks()
+    settings["default"]["QUEUES"] = ["a~b"]
+    with override_settings(TASKS=settings):
+        tea = jobs.refresh_prices.using(queue_name="a~b")
+        assert tea.enqueue("tea").id == tea.enqueue("tea").id

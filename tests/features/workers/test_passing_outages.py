@@ -41,6 +41,12 @@ def refused(code: int, times: int) -> Iterator[list[int]]:
         yield failed
 
 
+def test_a_worker_ends_after_its_seconds_also_in_an_outage() -> None:
+    with registered("orders", print), refused(OFFLINE, 1 << 30):
+        connections["default"].close()
+        assert "stopped: nothing to do" in run(drain=False, max_seconds=1)
+
+
 def test_an_outage_may_last_for_more_than_a_thousand_attempts() -> None:
     """The wait between two attempts grows no longer: a power of two with this exponent is no number of seconds."""
     publish("orders", 1)

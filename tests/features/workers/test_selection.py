@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
@@ -125,3 +126,18 @@ def test_runconsumer_is_refused_inside_a_transaction() -> None:
     ):
         run()
     assert not seen.messages
+
+
+def test_two_decorated_functions_of_one_name_are_two_handlers() -> None:
+    """A decorator's function has the decorator's code, file and line."""
+    source = "from django.db import transaction\n\n@transaction.atomic\ndef handle(message): ..."
+    found = []
+    for name in ("a/consumers.py", "b/consumers.py"):
+        module: dict[str, Any] = {}
+        exec(compile(source, name, "exec"), module)
+        found.append(module["handle"])
+    with (
+        registered("orders", found[0]),
+        pytest.raises(HandlerError, match=r"a/consumers\.py.*b/consumers\.py"),
+    ):
+        consumer("orders", group="g")(found[1])

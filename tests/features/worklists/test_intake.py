@@ -44,6 +44,17 @@ def test_a_message_that_is_delivered_again_makes_no_second_item(refunds: type[Wo
     assert WorkItem.objects.count() == 1
 
 
+def test_two_priorities_may_have_one_id(refunds: type[Worklist]) -> None:
+    """They are different messages: an id is unique within its partition."""
+    for priority in (0, 10):
+        assert publish(SOURCE, {"amount": priority}, id="17", priority=priority).created
+    drain()
+    assert WorkItem.objects.count() == 2
+    reset(SOURCE, "worklist.refunds", to="earliest")
+    drain()
+    assert WorkItem.objects.count() == 2
+
+
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [

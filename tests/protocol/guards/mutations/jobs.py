@@ -65,7 +65,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a firing has the same id in all workers",
         "each worker fires a recurring job for itself",
         "tasks/recurring.py",
-        'self._id(f"{due:%Y%m%dT%H%M%SZ}")',
+        'self._id(f"@{due:%Y%m%dT%H%M%SZ}")',
         'self._id(f"{id(object())}@{due:%Y%m%dT%H%M%SZ}")',
         f"{_RECURRING}::test_workers_enqueue_the_next_firing_once_when_they_start",
     ),
