@@ -51,7 +51,8 @@ def copy(
     if row is None:
         return None
     topic, partition, payload, metadata, original_id, attempts, errors = row
-    metadata, using = without_retry(metadata), cursor.db.alias
+    metadata = without_retry(metadata)
+    using = cursor.db.alias
     gate, gate_params = locking_topic(dead_topic)
     cursor.execute(
         "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"

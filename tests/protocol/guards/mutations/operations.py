@@ -20,8 +20,8 @@ MUTATIONS = (
         "a step accepts the log entry as it was before the previous step",
         "a worker dies before it writes the log, and the operation ends as if a user had stopped it",
         _BACKGROUND,
-        "entry.change_message not in work.logs:\n        _write(work)",
-        "entry.change_message != work.logs[-1]:\n        _write(work)",
+        "entry.change_message not in work.logs:",
+        "entry.change_message != work.logs[-1]:",
         f"{_TESTS}::test_a_worker_that_dies_before_it_writes_the_log_is_no_stop",
     ),
     mutation(
