@@ -283,9 +283,7 @@ class Membership:
         context = self.context
         while count > 0:
             # Read more than wanted: a worker that hangs may have locked some.
-            some = leases.takeable(
-                context.using, context.group, context.topic, self.lease_ms, 2 * PER_STATEMENT
-            )
+            some = leases.takeable(context.using, context.holder, self.lease_ms, 2 * PER_STATEMENT)
             self._forget([name for _, name in some])
             most = min(count, PER_STATEMENT)
             take = partial(leases.take_over, holder=context.holder, lease_ms=self.lease_ms, most=most)

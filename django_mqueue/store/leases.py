@@ -231,15 +231,18 @@ def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, in
     return int(total), int(free)
 
 
-def takeable(using: str, group: str, topic: str, lease_ms: int, limit: int) -> list[Free]:
-    """Return up to ``limit`` leases that are free or expired."""
+def takeable(using: str, holder: Holder, lease_ms: int, limit: int) -> list[Free]:
+    """Return up to ``limit`` leases that are free, or expired and another holder's.
+
+    This holder's own lease is not renewed while a transaction has locked it, and nobody can take it.
+    """
     rows = session.fetch(
         using,
         f"(SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder) {_OF_GROUP}"
         f" AND holder = '' LIMIT {limit:d}) UNION ALL"
         f" (SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_renewed) {_OF_GROUP}"
-        f" AND lease_renewed_at <= {NOW_MS} - %s AND holder <> '' LIMIT {limit:d}) LIMIT {limit:d}",
-        [group, topic, group, topic, lease_ms],
+        f" AND lease_renewed_at <= {NOW_MS} - %s AND holder NOT IN ('', %s) LIMIT {limit:d}) LIMIT {limit:d}",
+        [*[holder.group, holder.topic] * 2, lease_ms, holder.incarnation],
     )
     return [(int(number), partition) for number, partition in rows]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from django_mqueue import publish_many
+from django_mqueue import publish_many, subscribe
 from django_mqueue.models import SubscriberHeartbeat
 from django_mqueue.spark.database import following, heartbeating
 from django_mqueue.spark.errors import OptionError
@@ -16,6 +16,7 @@ from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.streams.checkpoint import Checkpoint, Offsets
 from django_mqueue.spark.streams.query import Query
 from tests.support.processes import wait_until
+from tests.support.transactions import HeldTransaction
 
 from .streams import newest, stands_at
 
@@ -117,6 +118,25 @@ def test_heartbeats_continue_after_a_file_that_cannot_be_read(
     reads.clear()
     wait_until(lambda: len(reads) > 1, "the file is read several times")
     write(checkpoint, 0, first, durable=True)
+    wait_until(lambda: stands_at(GROUP) == first.above("orders"), "the group follows its checkpoint")
+
+
+def test_heartbeats_continue_while_the_topics_row_is_locked(
+    make: Make, checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same thread moves the group, which needs the lock. Without heartbeats, another query replaces this one."""
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
+    query = make()
+    _, first = begin(query)
+    with HeldTransaction(lambda: subscribe("orders", "other")):
+        write(checkpoint, 0, first, durable=True)
+        for _ in range(3):
+            before = SubscriberHeartbeat.objects.get(consumer_group=GROUP).heartbeat_at
+            wait_until(
+                lambda: SubscriberHeartbeat.objects.get(consumer_group=GROUP).heartbeat_at > before,  # noqa: B023
+                "the query sends a heartbeat",
+            )
+        assert stands_at(GROUP) == 0
     wait_until(lambda: stands_at(GROUP) == first.above("orders"), "the group follows its checkpoint")
 
 

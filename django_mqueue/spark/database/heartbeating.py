@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from ...store import heartbeats
+from ...store.connection.timeouts import lock_waits_of_a_second
 from ...store.leases import Holder
 from ..connecting import ConnectionParameters, connected
 from . import following
@@ -43,7 +44,7 @@ class Heartbeats:
             return
         self._thread.join()
         with suppress(Exception), connected(self._parameters) as using:
-            with suppress(Exception):
+            with suppress(Exception), lock_waits_of_a_second(using):
                 self._after(using)
             for reader in self._readers:
                 following.leave(reader, using=using)
@@ -53,4 +54,5 @@ class Heartbeats:
             with suppress(Exception), connected(self._parameters) as using:
                 for reader in list(self._readers):
                     heartbeats.beat(using, reader)
-                self._after(using)
+                with lock_waits_of_a_second(using):  # The next heartbeat must not wait for it.
+                    self._after(using)

@@ -37,7 +37,7 @@ def of_reads(using: str, group: str, topic: str, partition: str, lease_ms: int) 
         ),
         "deliveries in flight": lambda: delivery_state.in_flight(using, group, topic, [partition]),
         "positions": lambda: offsets.positions(using, group, topic, [partition], 0),
-        "free leases": lambda: leases.takeable(using, group, topic, lease_ms, 10),
+        "free leases": lambda: leases.takeable(using, leases.Holder(group, topic, "", ""), lease_ms, 10),
     }
     found = []
     for name, read in reads.items():

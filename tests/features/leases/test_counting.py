@@ -7,6 +7,7 @@ import pytest
 from django_mqueue import subscribe
 from django_mqueue.models import PartitionLease
 from django_mqueue.store import leases
+from django_mqueue.store.leases import Holder
 from django_mqueue.store.queries import discovery, group_positions
 from tests.factories import LeaseFactory
 from tests.support.plans import planned
@@ -29,8 +30,9 @@ def test_each_lease_counts_once() -> None:
     LeaseFactory(consumer_group="another", holder="")
     found = discovery.read("default", "billing", "orders", LEASE)
     assert (found.leased, found.free) == leases.overview("default", "billing", "orders", LEASE) == (5, 3)
-    taken = leases.takeable("default", "billing", "orders", LEASE, 10)
-    assert {partition for _, partition in taken} == {"k0", "k1", "k2"}
+    for incarnation, takeable in (("mine", {"k0", "k1", "k2"}), ("dead", {"k0", "k1"})):
+        taken = leases.takeable("default", Holder("billing", "orders", "w", incarnation), LEASE, 10)
+        assert {partition for _, partition in taken} == takeable
 
 
 def test_free_leases_do_not_hide_the_holders() -> None:
@@ -50,7 +52,9 @@ def test_held_leases_are_read_once(expired: int) -> None:
     )
     with planned() as plans:
         found = discovery.read("default", "billing", "orders", LEASE)
-        assert len(leases.takeable("default", "billing", "orders", LEASE, FRESH)) == expired
+        assert (
+            len(leases.takeable("default", Holder("billing", "orders", "w", "mine"), LEASE, FRESH)) == expired
+        )
     assert (found.leased, found.free) == (FRESH, expired)
     count, take = plans.values()
     assert FRESH + expired <= count.read < FRESH + expired + 50, str(count)

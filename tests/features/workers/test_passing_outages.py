@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -41,6 +41,18 @@ def refused(code: int, times: int) -> Iterator[list[int]]:
         yield failed
 
 
+def outage(failed: list[int], times: int) -> Callable[[Message], None]:
+    """Return a handler that kills this thread's connection, and waits until ``times`` new ones have failed."""
+    number = connections["default"].connection.thread_id()
+
+    def handle(message: Message) -> None:
+        with raw_connection() as killer:
+            killer.execute("KILL %s", [number])
+        wait_until(lambda: len(failed) == times, f"{times} connections have failed")
+
+    return handle
+
+
 def test_a_worker_ends_after_its_seconds_also_in_an_outage() -> None:
     with registered("orders", print), refused(OFFLINE, 1 << 30):
         connections["default"].close()
@@ -48,20 +60,11 @@ def test_a_worker_ends_after_its_seconds_also_in_an_outage() -> None:
 
 
 def test_an_outage_may_last_for_more_than_a_thousand_attempts() -> None:
-    """The wait between two attempts grows no longer: a power of two with this exponent is no number of seconds."""
+    """The wait doubles up to a limit. Two to the power of 1,024 is no float."""
     publish("orders", 1)
-    loop = connections["default"]
-    loop.ensure_connection()
-    number = loop.connection.thread_id()
-
-    def handle(message: Message) -> None:
-        with raw_connection() as killer:
-            killer.execute("KILL %s", [number])
-        wait_until(lambda: len(failed) == 1_100, "more connections have failed than a float has exponents")
-
     with (
-        registered("orders", Seen(handle)),
         refused(TLS_CUT_OFF, 1_100) as failed,
+        registered("orders", Seen(outage(failed, 1_100))),
         patch.object(runner, "RECONNECT_MAX", 0),
     ):
         assert "stopped: ack 1" in run()
@@ -72,16 +75,7 @@ def test_an_outage_may_last_for_more_than_a_thousand_attempts() -> None:
 def test_a_handler_that_runs_meanwhile_is_acked(code: int, stops: dict[str, int]) -> None:
     """The loop's connection is killed, and three new ones fail. Then the handler ends. It runs only once."""
     publish("orders", 1)
-    loop = connections["default"]
-    loop.ensure_connection()
-    number = loop.connection.thread_id()
-
-    def handle(message: Message) -> None:
-        with raw_connection() as killer:
-            killer.execute("KILL %s", [number])
-        wait_until(lambda: len(failed) == 3, "three connections have failed")
-
-    with registered("orders", seen := Seen(handle)), refused(code, 3) as failed:
+    with refused(code, 3) as failed, registered("orders", seen := Seen(outage(failed, 3))):
         assert "stopped: ack 1" in run(**stops)
     assert failed == [code] * 3
     assert [message.attempt for message in seen.messages] == [1]

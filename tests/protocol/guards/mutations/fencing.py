@@ -294,4 +294,32 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
     ),
+    mutation(
+        "a subscriber takes no lease of its own as expired",
+        "while a caller keeps an ack in an open transaction, the partition is dropped, and its messages come again",
+        "store/leases.py",
+        "AND holder NOT IN ('', %s) LIMIT",
+        "AND holder <> '' AND %s IS NOT NULL LIMIT",
+        "protocol/hostile/test_own_locked_lease.py"
+        "::test_other_deliveries_of_the_partition_stay_with_their_handlers",
+    ),
+    mutation(
+        "an answer to a delivery that another worker has claimed again waits for no lock",
+        "all answers of the group wait until the new owner's transaction ends",
+        "protocol/acknowledging/acknowledger.py",
+        "gone = (set(rest.receipts) - there.keys()) | (taken - busy)",
+        "gone = taken - busy",
+        "features/batch/test_fencing.py::test_a_stale_one_that_its_new_owner_has_locked_is_not_waited_for",
+    ),
+    mutation(
+        "a claim that an exception of the caller ends is undone or repeated",
+        "after Ctrl-C its messages are not delivered until the subscription is closed",
+        "protocol/claiming.py",
+        "        except BaseException as error:  # Ctrl-C, too: before or after the COMMIT.\n",
+        "        except (DatabaseError, StaleDelivery) as error:\n",
+        "protocol/hostile/test_interrupted_polls.py"
+        "::test_the_message_comes_with_the_next_poll[True-before_the_commit]",
+        "protocol/hostile/test_interrupted_polls.py"
+        "::test_the_message_comes_with_the_next_poll[False-after_the_commit]",
+    ),
 )

@@ -343,4 +343,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if ends[-1].as_py() < 0:\n",
         f"{_PAGES}::test_a_block_without_its_last_payloads_is_noticed",
     ),
+    mutation(
+        "a query's heartbeats wait for no lock of the topic",
+        "another query replaces it while a caller's transaction keeps the topic's row locked",
+        "spark/database/heartbeating.py",
+        "                with lock_waits_of_a_second(using):  # The next heartbeat must not wait for it.\n",
+        "                if True:\n",
+        f"{_CHECKPOINT}::test_heartbeats_continue_while_the_topics_row_is_locked",
+    ),
 )

@@ -220,4 +220,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "groups[0]",
         "features/groups/test_removal.py::test_a_removal_that_cannot_go_on_hinders_no_other[a]",
     ),
+    mutation(
+        "a group counts as registered only if it is now",
+        "in a transaction at REPEATABLE READ, subscribe registers nothing, and later messages are deleted",
+        "service/registration.py",
+        "if all(offsets.registration(one, group, topic) for one in {alias, now}):",
+        "if offsets.registration(alias, group, topic):",
+        f"{_REGISTRATION}::test_a_group_that_was_unsubscribed_since_the_snapshot_is_registered_again",
+    ),
+    mutation(
+        "a message that fails again after a reset updates its dead letter",
+        "a purge of the dead letters of before the reset deletes the only record of the new failure",
+        "store/dead_letters.py",
+        "{', '.join(f'{column} = {fresh(using, column)}' for column in FAILED_COLUMNS)}",
+        "available_at = queue_messages.available_at",
+        "features/dead_letters/test_redrive.py::test_a_message_that_fails_again_after_a_reset_has_its_new_failure",
+    ),
 )

@@ -245,4 +245,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "new.free_at",
         f"{_LIMITS}::test_a_rate",
     ),
+    mutation(
+        "a quarantined job of a rate waits for its time",
+        "after each death of a worker, more jobs start than the rate allows",
+        "protocol/claiming.py",
+        "if partition.free_at > context.clock.now():",
+        "if False:",
+        f"{_LIMITS}::test_a_rate_also_holds_for_a_job_whose_worker_has_died",
+    ),
+    mutation(
+        "a worker does not repeat a firing that another transaction stores",
+        "while an atomic recurring job runs, the loops of the workers of its queue stop and lose their leases",
+        "tasks/recurring.py",
+        "if not errors.is_lock_wait(error):",
+        "if True:",
+        f"{_RECURRING}::test_a_firing_that_an_open_transaction_stores_stops_no_worker",
+    ),
 )

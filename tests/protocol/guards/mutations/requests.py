@@ -142,4 +142,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "{NOW_MS} - %s FOR UPDATE",
         f"{_LATE}::test_a_sweep_waits_for_nobody",
     ),
+    mutation(
+        "a group with a parked retry may still reply",
+        "the requester gets RequestFailed hours before the reply",
+        "store/replies.py",
+        " AND s.invisible_until <> {ASIDE_AT}",
+        "",
+        f"{_FAILED}::test_a_group_with_a_parked_retry_may_still_reply",
+    ),
 )

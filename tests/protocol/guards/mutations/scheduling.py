@@ -144,4 +144,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "pass",
         f"{_ASIDE}::test_a_dead_letter_of_one_that_waited_long_begins_anew_when_it_is_redriven",
     ),
+    mutation(
+        "an id that was cancelled no longer counts as scheduled, whatever the snapshot shows",
+        "at REPEATABLE READ a message that is cancelled and scheduled again in one transaction is lost",
+        "store/log.py",
+        "if key in there or key not in doubtful",
+        "if True",
+        f"{_HELD}::test_an_id_that_was_cancelled_can_be_scheduled_again[this transaction-publish]",
+        f"{_HELD}::test_an_id_that_was_cancelled_can_be_scheduled_again[another one-publish_many]",
+    ),
 )
