@@ -290,6 +290,23 @@ def test_gently(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         assert response.status_code == 400
 
 
+def test_a_step_that_moves_too_many_delays_the_next(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step reads two dead letters at a time. One of each four is of another group, so it moves three."""
+    from django_mqueue.admin.dead_letters import operations
+
+    now = [1_000.0]
+    monkeypatch.setattr(operations, "time", SimpleNamespace(time=lambda: now[0]))
+    letters = give_up(*outgoing(12))
+    others = [letters[n].pk for n in (1, 5, 9)]
+    Message.objects.filter(pk__in=others).update(failed_group="shipping")
+    moved = []
+    for _ in steps(client, "redrive_matching", {"topic": TOPIC, "group": "billing", "rate": "2"}):
+        moved.append(12 - len(left()))
+        now[0] += 1
+    assert moved[-1] == 9
+    assert all(count <= 2 * number + 1 for number, count in enumerate(moved)), moved
+
+
 def test_what_another_has_in_hand_is_left_to_him(client: Client) -> None:
     letters = give_up(*outgoing(3))
     with transaction.atomic():

@@ -231,10 +231,8 @@ class Operation(QueueView):
             with through(ADMIN):
                 result = self.perform(data)
         except (Refused, MQueueError, ValueError) as problem:
-            done, refused = (
-                step.get("message", ""),
-                _("Refused: %(reason)s") % {"reason": problem_text(problem)},
-            )
+            done = step.get("message", "")
+            refused = _("Refused: %(reason)s") % {"reason": problem_text(problem)}
             self._log(entry, f"{done} {refused}" if done else refused)
             return self._refuse(form, problem, done)
         if result.more:

@@ -260,7 +260,7 @@ class Command(BaseCommand):
             raise
         except Exception:
             if self._hangs:
-                traceback.print_exc()  # Python has no time to do it.
+                traceback.print_exc()  # ``os._exit`` below leaves Python no time for it.
             raise
         finally:
             if self._hangs and isinstance(code, int | None):

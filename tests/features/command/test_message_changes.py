@@ -13,8 +13,10 @@ from django.test import override_settings
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.browse import operations
 from django_mqueue.inspect import messages
-from django_mqueue.models import Message
+from django_mqueue.models import DeliveryState, Message
 from django_mqueue.service.actions import recent
+from tests.features.request.asking import later
+from tests.support.processes import database_ms
 from tests.support.subscribers import QUICK, consume_rest, poll_until, settle
 from tests.support.transactions import HeldTransaction
 
@@ -70,6 +72,15 @@ def test_a_name_with_two_values_is_refused(mqueue: Run) -> None:
             mqueue("erase", name, first, name, second, "--yes")
     assert "Messages: 1" not in mqueue("peek", "orders", "--where", "customer.id=8")
     assert Message.objects.filter(topic="orders").count() == 1
+
+
+def test_a_delay_is_measured_by_the_databases_clock(mqueue: Run) -> None:
+    subscribe("orders", "billing")
+    publish("orders", 1)
+    with later(7_200):
+        mqueue("delay", "orders", "--group", "billing", "--all", "--for", "1h")
+    hours = (DeliveryState.objects.get().invisible_until - database_ms()) / 3_600_000
+    assert 2.5 < hours < 3.5
 
 
 def test_hold_delay_hurry_and_unhold(mqueue: Run, mqueue_json: Json) -> None:
