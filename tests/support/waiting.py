@@ -1,6 +1,7 @@
 """Wait for events that must happen.
 
-``PATIENCE`` is the only limit of such a wait. It decides when a test fails, and never whether a test passes.
+``PATIENCE`` and ``SPARK_PATIENCE`` are the only limits of such a wait. They decide when a test fails, and never
+whether a test passes.
 """
 
 from __future__ import annotations
