@@ -219,7 +219,14 @@ class Claiming:
         context.outdated = context.outdated or bool(found.mixed_up)
         # A message of ``handed`` may not have been claimed. No other message starts in its place.
         rows = sorted(found.rows, key=lambda row: _order(_message_of(row)))
-        claimed = [self._delivery(claim, row, int(row["offset"]) in found.handed) for row in rows]
+        try:
+            claimed = [self._delivery(claim, row, int(row["offset"]) in found.handed) for row in rows]
+        except BaseException:  # Ctrl-C: the caller gets none of these messages.
+            for row in rows:
+                context.in_flight.pop(int(row["offset"]), None)
+            undo(context, choice)
+            self._unsure = (claim.token, choice)
+            raise
         return [delivery for delivery in claimed if delivery]
 
     def _is_paused(self) -> bool:

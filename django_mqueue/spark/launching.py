@@ -64,6 +64,8 @@ def session(
     from pyspark.sql import SparkSession
 
     settings, variables = dict(config or {}), dict[str, str]()
+    if not os.environ.get("SPARK_REMOTE", "unset"):
+        del os.environ["SPARK_REMOTE"]  # PySpark would take it for an address.
     builder = SparkSession.builder.appName(name)
     if remote:
         check_client()

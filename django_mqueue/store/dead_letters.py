@@ -9,8 +9,9 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
+from . import garbage
 from .connection import session
-from .connection.dialect import NOW_MS, fresh, marks, upsert
+from .connection.dialect import NOW_MS, marks
 from .gates import locking_topic
 from .log import INSERT_COLUMNS, insert_values
 from .scheduling.parked_retries import without, without_retry
@@ -29,16 +30,12 @@ class Copied:
     metadata: str
 
 
-FAILED_COLUMNS = ("metadata", "failed_at", "failure_count", "last_error")
-"""The columns of a dead letter that describe the failure."""
-
-
 def copy(
     cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failures: int, error: str
 ) -> Copied | None:
     """Copy a message into the dead-letter topic. Return None if the log no longer has it.
 
-    If the group has a dead letter of the message already, this one gets the new failure.
+    If the group has a dead letter of the message already, the new one replaces it.
     """
     cursor.execute(
         "SELECT m.topic, m.partition_key, m.payload, m.metadata, COALESCE(m.original_id, m.id),"
@@ -52,19 +49,25 @@ def copy(
         return None
     topic, partition, payload, metadata, original_id, attempts, errors = row
     metadata = without_retry(metadata)
-    using = cursor.db.alias
     gate, gate_params = locking_topic(dead_topic)
-    cursor.execute(
+    insert = (
         "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
         " created_at, published_at, failed_at, failure_count, last_error, original_topic, failed_group, original_id)"
         f" VALUES ({gate}, %s, %s, '', %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s, %s, %s, %s, %s)"
-        # After a reset, a message can fail again.
-        f" {upsert(using)} {', '.join(f'{column} = {fresh(using, column)}' for column in FAILED_COLUMNS)}",
+        # For a duplicate, the server then reports two rows, and its offset.
+        " ON DUPLICATE KEY UPDATE available_at = available_at + 1, `offset` = LAST_INSERT_ID(`offset`)",
         [
             *gate_params, partition, f"{offset}:{group}", payload, with_failures(metadata, attempts, errors), failures,
             error, topic, group, original_id,
         ],
     )  # fmt: skip
+    cursor.execute(*insert)
+    if cursor.rowcount > 1:
+        # The message failed again after a reset. Offsets rise with the times of failures.
+        garbage.delete(
+            cursor, dead_topic, sorted(garbage.starts(cursor, dead_topic)), [int(cursor.lastrowid)]
+        )
+        cursor.execute(*insert)
     return Copied(original_id, str(metadata))
 
 

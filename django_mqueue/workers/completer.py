@@ -120,20 +120,17 @@ class Completer:
                     [d for d in free if d in starting],
                     share,
                 )
-            except StaleDelivery as stale:
-                logger.warning(
-                    "delivery was stale: %s: handled, but %s", self.handlers[subscriber].name, stale,
-                    extra=subscriber.context.log_fields("stale"),
-                )  # fmt: skip
-                gone = stale.stale
+            except StaleDelivery as error:
+                gone = error.stale
             return [delivery for delivery in free if delivery in gone or delivery.status.lost]
 
         locked: list[Delivery] = []
         if subscriber.careful:
-            locked, _ = subscriber.acknowledger.if_free([*deliveries, *starting], ack)
+            locked, stale = subscriber.acknowledger.if_free([*deliveries, *starting], ack)
             subscriber.careful = bool(locked)
         else:
-            ack([*deliveries, *starting])
+            stale = list(ack([*deliveries, *starting]))
+        self._log_stale(subscriber, [d for d in deliveries if d in stale], "ack")
         self._settled(acks, locked)
         self.counts["ack"] += sum(delivery.status.answer == "ack" for delivery in deliveries)
         return locked
@@ -150,12 +147,8 @@ class Completer:
                 else:
                     error = verdict.error if verdict.verb == "nack" else None
                     subscriber.acknowledger.put_back(free, verdict.delay, error)
-            except StaleDelivery as stale:
-                fields = subscriber.context.log_fields("stale")
-                logger.warning(
-                    "delivery was stale: %s: %s", self.handlers[subscriber].name, stale, extra=fields
-                )
-                return list(stale.stale)
+            except StaleDelivery as error:
+                return list(error.stale)
             return []
 
         locked: list[Delivery] = []
@@ -168,6 +161,7 @@ class Completer:
                 locked, stale = deliveries, []  # ``after_failure`` needs a row that the handler has locked.
         else:
             stale = settle(deliveries)
+        self._log_stale(subscriber, stale, verdict.verb)
         for delivery in deliveries:
             if delivery not in stale and delivery not in locked:
                 self._log(self.handlers[subscriber], delivery, verdict)
@@ -181,6 +175,13 @@ class Completer:
             self._locked.pop(id(outcome), None)
             if outcome.delivery in locked:
                 self._locked[id(outcome)] = time.monotonic() + LOCKED_FOR
+
+    def _log_stale(self, subscriber: Subscriber, stale: list[Delivery], verb: str) -> None:
+        if stale:
+            logger.warning(
+                "delivery was stale: %s: %s", self.handlers[subscriber].name, StaleDelivery(stale, verb),
+                extra=subscriber.context.log_fields("stale"),
+            )  # fmt: skip
 
     def _log(self, handler: Handler, delivery: Delivery, verdict: Verdict) -> None:
         """Count a failure, and log it unless it is postponed."""

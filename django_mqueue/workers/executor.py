@@ -50,7 +50,8 @@ def final_verdicts(job: Job) -> dict[Delivery, Verdict]:
     found = verdicts(job)
     if not connections.after_use():
         # The handler's writes are rolled back: an ack would lose them.
-        lost = [d for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread]
+        acked = {d: verdict for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread}
+        lost = [delivery for delivery in acked if delivery.status.answer != "ack"]
         found |= verdicts_on(job.handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
     return found
 

@@ -204,7 +204,8 @@ class Runner:
                 self._polling.soon()
                 wait = min(0.05 * 2 ** min(self._failures, 10), RECONNECT_MAX)
                 self._dispatcher.collect(wait * (0.5 + random.random() / 2))
-                self._stopping = self._stopping or time.monotonic() >= self._deadline
+                if time.monotonic() >= self._deadline:  # A signal may set it at any time.
+                    self._stopping = True
                 if self._stopping and (step != self._wind_up or self._is_too_late()):
                     return True
 

@@ -71,9 +71,14 @@ def _has_item(worklist: Worklist, message: Delivery, using: str) -> bool:
     }
     if items.filter(message_offset=message.offset).exists():
         return True
-    elsewhere = LogRow.objects.using(using).exclude(partition_key=message.status.receipt.partition)
-    offsets = items.filter(**same).values_list("message_offset", flat=True)
-    return any(not elsewhere.filter(offset=offset).exists() for offset in offsets)
+    offsets = list(items.filter(**same).values_list("message_offset", flat=True))
+    if not offsets:
+        return False
+    log, partition = LogRow.objects.using(using), message.status.receipt.partition
+    # The log may no longer have an item's message. Then it is this one only if this one is a copy of it.
+    is_copy = log.filter(offset=message.offset, original_id__isnull=False).exists()
+    there = dict(log.filter(offset__in=offsets).values_list("offset", "partition_key"))
+    return any(there.get(offset, partition if is_copy else None) == partition for offset in offsets)
 
 
 def _item(

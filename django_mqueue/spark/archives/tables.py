@@ -185,9 +185,10 @@ class Snapshot:
             if not self._storage.exists(entry.path):
                 raise ArchiveError(
                     f"{self._storage.uri}: a cleanup deleted {entry.path} while this run needed it, because its"
-                    " keep_hours is shorter than this run. The group was not moved, so the log still has the messages."
-                    " Clean with a longer keep_hours, and run this again. If it fails again, a table names the file:"
-                    " restore the file from a copy of the archive"
+                    " keep_hours is shorter than this run. A compaction or an erasure has not changed this table. An"
+                    " archive run has not moved its group, so the log still has the messages. Clean with a longer"
+                    " keep_hours, and run this again. If an archive run fails again, a table names the file: restore"
+                    " the file from a copy of the archive"
                 )
 
     def reloaded(self) -> Snapshot:

@@ -37,7 +37,7 @@ class Backfilled:
 
     topic: str
     group: str
-    stored: int  # Copies that this run has stored.
+    stored: int  # Copies that were stored during this run.
     upto: int  # The last offset of the past. The group gets all messages above it from the log.
     finished: bool  # False if this run was stopped.
     before: bool = False  # An earlier run has finished the backfill, and this run did nothing.
@@ -133,7 +133,8 @@ class _Backfill(GuardedSource):
         if not self.connection.run(partial(backfilling.stored_to_border, state=state)):
             past, before = replace(found, upto=state.upto), self.copied(state.run)
             is_stored = self.store(state.run, past, MessageFilter())
-            copies = self.copied(state.run) - before
+            # Another process that has ended the backfill has deleted the marks.
+            copies = max(0, self.copied(state.run) - before)
             if not is_stored:
                 return Backfilled(self.topic, self.group, copies, state.upto, False)
             self.connection.run(partial(backfilling.note_stored, state=state))

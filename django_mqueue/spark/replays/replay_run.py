@@ -39,7 +39,7 @@ class Replayed:
 
     name: str
     to: str
-    stored: int  # Messages that this run has stored.
+    stored: int  # Messages that were stored during this run.
     total: int  # Messages that all runs of this name have stored.
     finished: bool  # False if this run was stopped.
     before: bool = False  # An earlier run has finished the replay, and this run did nothing.

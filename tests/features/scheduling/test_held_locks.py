@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,8 @@ from django_mqueue import OutgoingMessage, cancel, publish, publish_many, resche
 from django_mqueue.models import Message
 from tests.support.fixtures import repeatable_read
 from tests.support.subscribers import in_log
-from tests.support.transactions import Background, HeldTransaction
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
+from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("repeatable_read")]
 
@@ -140,5 +142,29 @@ def test_an_id_that_was_cancelled_can_be_scheduled_again(topic: str, by: str, ve
         else:
             (found,) = publish_many(topic, [OutgoingMessage(2, key=KEY, id=ID, delay=60)])
         assert found.created
+    (left,) = Message.objects.filter(topic=f"{topic}_scheduled")
+    assert bytes(left.payload) == b"2"
+
+
+def test_an_id_that_an_open_transaction_schedules_again_is_not_there_yet(topic: str) -> None:
+    """The snapshot still shows the row that was cancelled since. If it counted, both would be lost."""
+    publish(topic, 1, key=KEY, id=ID, delay=60)
+    ready, go = threading.Event(), threading.Event()
+
+    def work() -> bool:
+        with transaction.atomic():
+            assert Message.objects.filter(topic=f"{topic}_scheduled").count() == 1
+            ready.set()
+            assert go.wait(PATIENCE)
+            return publish(topic, 2, key=KEY, id=ID, delay=60).created
+
+    with Background(work) as one:
+        assert ready.wait(PATIENCE)
+        assert cancel(topic, ID, key=KEY)
+        with HeldTransaction(lambda: publish(topic, 3, key=KEY, id=ID, delay=60)) as held:
+            go.set()
+            wait_for_lock_wait(one)
+            held.rollback()
+        assert one.result()
     (left,) = Message.objects.filter(topic=f"{topic}_scheduled")
     assert bytes(left.payload) == b"2"

@@ -281,11 +281,14 @@ def test_an_error_with_characters_that_utf8_cannot_hold_is_kept() -> None:
     assert "lone" in letter.last_error
 
 
-@pytest.mark.parametrize(
+by_worker_and_drain = pytest.mark.parametrize(
     "work",
     [lambda: run(threads=1), lambda: Background(drain).start().result()],
     ids=["by a worker", "by drain"],
 )
+
+
+@by_worker_and_drain
 @pytest.mark.parametrize(
     "leave_open", [lambda: transaction.set_autocommit(False), lambda: transaction.atomic().__enter__()]
 )
@@ -306,6 +309,22 @@ def test_a_transaction_that_a_handler_leaves_open_is_rolled_back_and_the_attempt
     assert list(Sale.objects.values_list("number", flat=True)) == [2]
     (letter,) = dead_letters("t")
     assert "left a transaction open" in letter.last_error
+
+
+@by_worker_and_drain
+def test_a_message_that_was_acknowledged_before_the_transaction_was_left_open_is_done(
+    work: Callable[[], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(message: Delivery) -> None:
+        message.ack()
+        transaction.set_autocommit(False)
+
+    publish("t", 1)
+    with registered("t", handle, max_attempts=1):
+        work()
+    assert DeliveryState.objects.get().acked
+    assert not dead_letters("t")
+    assert "stale" not in caplog.text
 
 
 def not_committed(alias: str) -> None:

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from django_mqueue import Message, publish, reset
+from django_mqueue.models import Message as Row
 from django_mqueue.testing import drain, published
 from django_mqueue.workers.registry import handlers
 from django_mqueue.worklists import WorkItem, Worklist, steps
@@ -51,6 +52,20 @@ def test_two_priorities_may_have_one_id(refunds: type[Worklist]) -> None:
     drain()
     assert WorkItem.objects.count() == 2
     reset(SOURCE, "worklist.refunds", to="earliest")
+    drain()
+    assert WorkItem.objects.count() == 2
+
+
+def test_the_second_of_two_priorities_may_be_handled_when_the_first_one_is_deleted(
+    refunds: type[Worklist],
+) -> None:
+    first = publish(SOURCE, {"amount": 0}, id="17")
+    drain()
+    second = publish(SOURCE, {"amount": 10}, id="17", priority=10)
+    log = Row.objects.filter(topic=SOURCE)
+    published_at = log.get(offset=first.offset).published_at
+    log.filter(offset=second.offset).update(published_at=published_at)
+    log.filter(offset=first.offset).delete()
     drain()
     assert WorkItem.objects.count() == 2
 

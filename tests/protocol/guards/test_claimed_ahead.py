@@ -11,6 +11,7 @@ from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publ
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers.completer import Completer
+from django_mqueue.workers.jobs import Outcome, Verdict
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.sharing import Plan, Share
 from tests.support.running import Seen, registered
@@ -99,6 +100,23 @@ def test_what_was_lost_is_not_started_after_a_lock_wait(changes: dict[str, Any])
         assert not engine.context.in_flight
         assert not engine.context.partitions["k"].in_flight
     assert not DeliveryState.objects.get().handed
+
+
+@pytest.mark.parametrize("verdict", [Verdict("ack"), Verdict("nack", 1, "no")], ids=lambda one: one.verb)
+def test_an_outcome_that_is_lost_is_logged_after_a_lock_wait(
+    verdict: Verdict, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish("errands", 1, key="k")
+    with registered("errands", Seen(), group="ahead"), Subscription("errands", "ahead") as subscription:
+        (handler,) = handlers(["errands:ahead"])
+        delivery, engine = claimed_ahead(subscription), engine_of(subscription)
+        DeliveryState.objects.update(delivery_token=F("delivery_token") + 1)
+        engine.careful = True
+        completer = Completer({engine: handler})
+        completer.finished.append(Outcome(delivery, verdict))
+        completer.give({}, lambda subscriber, acks, *_: subscriber.acknowledger.ack(acks), lambda lot: None)
+        assert not completer.finished
+    assert f"cannot {verdict.verb} errands@{delivery.offset}" in caplog.text
 
 
 def test_what_no_handler_was_given_has_used_no_attempt() -> None:

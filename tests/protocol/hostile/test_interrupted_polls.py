@@ -9,6 +9,7 @@ import pytest
 
 from django_mqueue import Subscription, publish
 from django_mqueue.protocol import claiming
+from django_mqueue.protocol.delivery import make_delivery
 from django_mqueue.store import delivery_state
 from django_mqueue.store.connection import session
 from tests.support.subscribers import poll_until
@@ -31,14 +32,27 @@ def after_the_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claiming, "session", SimpleNamespace(run=run))
 
 
-@pytest.mark.parametrize("interrupt", [before_the_commit, after_the_commit])
+def between_two_messages(patch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def make(*arguments: Any) -> Any:
+        if made:
+            raise KeyboardInterrupt
+        made.append(make_delivery(*arguments))
+        return made[0]
+
+    patch.setattr(claiming, "make_delivery", make)
+
+
+@pytest.mark.parametrize("interrupt", [before_the_commit, after_the_commit, between_two_messages])
 @pytest.mark.parametrize("strict", [True, False])
-def test_the_message_comes_with_the_next_poll(strict: bool, interrupt: Any) -> None:
-    publish("orders", 1, key="k")
+def test_the_messages_come_with_the_next_poll(strict: bool, interrupt: Any) -> None:
+    for number in range(2):
+        publish("orders", number, key=str(number))
     with Subscription("orders", "billing", strict=strict) as subscription:
         with pytest.MonkeyPatch.context() as patch:
             interrupt(patch)
             with pytest.raises(KeyboardInterrupt):
-                poll_until(subscription, 1)
-        (delivery,) = poll_until(subscription, 1)
-        assert delivery.attempt == 1
+                poll_until(subscription, 2)
+        found = poll_until(subscription, 2)
+        assert [delivery.attempt for delivery in found] == [1, 1]

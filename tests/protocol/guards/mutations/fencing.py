@@ -318,8 +318,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        except BaseException as error:  # Ctrl-C, too: before or after the COMMIT.\n",
         "        except (DatabaseError, StaleDelivery) as error:\n",
         "protocol/hostile/test_interrupted_polls.py"
-        "::test_the_message_comes_with_the_next_poll[True-before_the_commit]",
+        "::test_the_messages_come_with_the_next_poll[True-before_the_commit]",
         "protocol/hostile/test_interrupted_polls.py"
-        "::test_the_message_comes_with_the_next_poll[False-after_the_commit]",
+        "::test_the_messages_come_with_the_next_poll[False-after_the_commit]",
+    ),
+    mutation(
+        "a claim whose messages an exception of the caller leaves undecoded is undone",
+        "after Ctrl-C its messages are not delivered until the subscription is closed",
+        "protocol/claiming.py",
+        "        except BaseException:  # Ctrl-C: the caller gets none of these messages.\n",
+        "        except DatabaseError:\n",
+        "protocol/hostile/test_interrupted_polls.py"
+        "::test_the_messages_come_with_the_next_poll[True-between_two_messages]",
     ),
 )

@@ -229,11 +229,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_REGISTRATION}::test_a_group_that_was_unsubscribed_since_the_snapshot_is_registered_again",
     ),
     mutation(
-        "a message that fails again after a reset updates its dead letter",
+        "the dead letter of a message that fails again after a reset replaces its old one",
         "a purge of the dead letters of before the reset deletes the only record of the new failure",
         "store/dead_letters.py",
-        "{', '.join(f'{column} = {fresh(using, column)}' for column in FAILED_COLUMNS)}",
-        "available_at = queue_messages.available_at",
+        "if cursor.rowcount > 1:",
+        "if cursor.rowcount > 2:",
         "features/dead_letters/test_redrive.py::test_a_message_that_fails_again_after_a_reset_has_its_new_failure",
     ),
 )
