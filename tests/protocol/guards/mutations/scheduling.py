@@ -113,6 +113,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_BY_ID}::test_due_first_the_change_is_told_that_it_comes_too_late[replace]",
     ),
     mutation(
+        "at REPEATABLE READ, an id counts as there only with the offset that the snapshot shows",
+        "a message is lost if its id was cancelled, and an open transaction schedules it and rolls back",
+        "store/log.py",
+        "there.get(key) == at",
+        "key in there",
+        "features/scheduling/test_held_locks.py"
+        "::test_an_id_that_an_open_transaction_schedules_again_is_not_there_yet",
+    ),
+    mutation(
         "a parked retry belongs to its registration generation",
         "after a reset, a message is delivered twice: from the log and as a parked retry",
         "protocol/promoting.py",
