@@ -51,6 +51,7 @@ def test_a_server_that_does_not_answer_is_said_soon(monkeypatch: pytest.MonkeyPa
     assert str(caught.value) == f"{said} {'with' if ending else 'without'} TLS (;use_ssl=true)"
 
 
+@pytest.mark.spark
 def test_an_empty_address_of_the_environment_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """PySpark would take it for the address of a server, and refuse the master."""
     from pyspark.sql import SparkSession
