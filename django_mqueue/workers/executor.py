@@ -49,9 +49,12 @@ def final_verdicts(job: Job) -> dict[Delivery, Verdict]:
     """Return the verdicts after an end of the transaction that the handler may have left open."""
     found = verdicts(job)
     if not connections.after_use():
-        # The handler's writes are rolled back: an ack would lose them.
-        acked = {d: verdict for d, verdict in found.items() if verdict.verb == "ack" and not verdict.unread}
-        lost = [delivery for delivery in acked if delivery.status.answer != "ack"]
+        # The handler's writes are rolled back: an ack would lose them. An ack of its own is committed already.
+        lost = [
+            delivery
+            for delivery, verdict in found.items()
+            if verdict.verb == "ack" and not verdict.unread and delivery.status.answer != "ack"
+        ]
         found |= verdicts_on(job.handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
     return found
 
