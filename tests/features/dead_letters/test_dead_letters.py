@@ -157,7 +157,7 @@ def test_two_groups_that_fail_one_message_make_two_dead_letters() -> None:
     ]
 
 
-def test_a_second_copy_of_a_dead_letter_changes_the_first_one() -> None:
+def test_a_second_dead_letter_of_a_message_replaces_the_first_one() -> None:
     """It happens after a lost COMMIT, and if the message fails again after a reset."""
     offset = publish(TOPIC, 1, key="k").offset
     for count in (3, 4):
