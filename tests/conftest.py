@@ -145,6 +145,14 @@ def _runs_no_test(config: pytest.Config) -> bool:
     return bool(option.collectonly or option.help or option.version or option.markers or option.showfixtures)
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+    from tests.support.emptying import begin_at_first_offset
+
+    with django_db_blocker.unblock():
+        begin_at_first_offset(connections["default"])
+
+
 @pytest.fixture(autouse=True)
 def statements_that_lock_name_their_index() -> Iterator[None]:
     """Fail if a locking statement of the package named no index (see ``tests/support/lock_hygiene.py``)."""

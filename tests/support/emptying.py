@@ -19,6 +19,9 @@ KEPT = ("django_content_type", "auth_permission")
 
 MANY = 20_000
 
+FIRST_OFFSET = 10_000_001
+"""The first offset of each test database. So an offset has eight digits, whatever ran in this database before."""
+
 Made = tuple[tuple[int, int], ...]
 _flushed: dict[str, Made] = {}
 """The rows of those tables after a flush, by database."""
@@ -31,6 +34,11 @@ _flush = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
 def empty_quickly() -> None:
     """Replace the teardown of tests marked ``django_db(transaction=True)``. Other test cases still flush."""
     TransactionTestCase._fixture_teardown = _teardown  # type: ignore[attr-defined]
+
+
+def begin_at_first_offset(connection: BaseDatabaseWrapper) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE queue_messages AUTO_INCREMENT = {FIRST_OFFSET}")
 
 
 def _teardown(case: TransactionTestCase) -> None:
@@ -101,3 +109,4 @@ def _drop_many(connection: BaseDatabaseWrapper) -> None:
             return
         for table in ("queue_messages", "queue_delivery_state", "queue_partition_leases"):
             cursor.execute(f"TRUNCATE TABLE {table}")
+    begin_at_first_offset(connection)

@@ -11,6 +11,12 @@ from django.core.management import CommandError, call_command
 Run = Callable[..., str]
 
 
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each terminal the same width, because a table cuts payloads to the width that is left."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 @pytest.fixture
 def mqueue() -> Run:
     """Run a verb, and return its output."""
