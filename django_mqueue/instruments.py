@@ -181,23 +181,6 @@ def sending_to(receiver: Receiver) -> Iterator[None]:
             _receivers.remove(receiver)
 
 
-def flush(timeout: float = 5) -> None:
-    """Export the measurements that OpenTelemetry has kept for later, within ``timeout`` seconds.
-
-    For a process that ends without the functions of ``atexit``.
-    """
-    if _meter() is None:
-        return
-    try:
-        from opentelemetry import metrics
-
-        provider = metrics.get_meter_provider()
-        if hasattr(provider, "force_flush"):  # The provider of the API alone has no such method.
-            provider.force_flush(int(timeout * 1000))
-    except Exception:
-        logger.exception("the last measurements could not be exported")
-
-
 @functools.cache
 def _meter() -> _Meter | None:
     """Return the receiver for OpenTelemetry; None if it is not installed."""

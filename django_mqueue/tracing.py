@@ -47,11 +47,12 @@ _complained: set[str] = set()
 def _api() -> Any:
     """Return the parts of OpenTelemetry's API that this module uses; None if it is not installed."""
     try:
-        from opentelemetry import context, trace
+        from opentelemetry import context, metrics, trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         return SimpleNamespace(
             context=context,
+            metrics=metrics,
             trace=trace,
             propagator=TraceContextTextMapPropagator(),
             version=import_module("django_mqueue").__version__,
@@ -88,18 +89,20 @@ def carried(headers: Any) -> dict[str, str]:
     return {name: value for name, value in carrier.items() if name in HEADERS and isinstance(value, str)}
 
 
-def flush(timeout: float = 5) -> None:
-    """Export the spans that the tracer has kept for later, within ``timeout`` seconds.
+def flush() -> None:
+    """Export the spans and measurements that OpenTelemetry has kept for later, within five seconds each.
 
-    For a process that ends without the functions of ``atexit``, by which the tracer would export them.
+    For a process that ends without the functions of ``atexit``, by which OpenTelemetry would export them.
     """
     api = _api()
     if api is None:
         return
-    with _logging_once("the last spans could not be exported"):
-        provider = api.trace.get_tracer_provider()
-        if hasattr(provider, "force_flush"):  # The provider of the API alone has no such method.
-            provider.force_flush(int(timeout * 1000))
+    providers = {"spans": api.trace.get_tracer_provider, "measurements": api.metrics.get_meter_provider}
+    for what, provider_of in providers.items():
+        with _logging_once(f"the last {what} could not be exported"):
+            provider = provider_of()
+            if hasattr(provider, "force_flush"):  # The provider of the API alone has no such method.
+                provider.force_flush(5_000)
 
 
 def context_of(message: Message) -> Context | None:

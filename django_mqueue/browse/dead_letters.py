@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 from ..policy.batching import batches, batches_by_weight
@@ -318,16 +319,11 @@ def _filter_by_payload(
 ) -> list[DeadLetterSummary]:
     if query.test is None:
         return summaries
-    parts = batches_by_weight(summaries, attrgetter("size"), BYTES_AT_ONCE)
-    return [summary for part in parts for summary in _with_matching_payload(using, query, part)]
-
-
-def _with_matching_payload(
-    using: str, query: DeadLetterQuery, summaries: list[DeadLetterSummary]
-) -> list[DeadLetterSummary]:
-    offsets = [summary.offset for summary in summaries]
-    rows = session.single(using, lambda cursor: dead_letters.read(cursor, offsets))
-    matching = {
-        int(row["offset"]) for row in rows if query.fits(DeadLetterRow(row, query.dead_topic).message)
-    }
-    return [summary for summary in summaries if summary.offset in matching]
+    found: list[DeadLetterSummary] = []
+    for part in batches_by_weight(summaries, attrgetter("size"), BYTES_AT_ONCE):
+        rows = session.single(using, partial(dead_letters.read, offsets=[one.offset for one in part]))
+        matching = {
+            int(row["offset"]) for row in rows if query.fits(DeadLetterRow(row, query.dead_topic).message)
+        }
+        found += [summary for summary in part if summary.offset in matching]
+    return found

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
 from ..policy.filters import PAYLOAD
 from ..policy.message_query import DEAD, SCHEDULED, Inspected, MessageQuery, message_query
-from ..policy.names import scheduled_topic
 from ..service.actions import Author, BulkRecord
 from ..service.registration import topic_limit
 from ..stats import topic_list
@@ -20,6 +19,7 @@ from ..store import delivery_state, garbage, offsets
 from ..store.connection import session
 from ..store.queries.partition_walk import Found
 from .message_search import CHUNK, Search
+from .sources import stored_in
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,6 @@ class ErasedTopic:
     deleted: int = 0
     in_flight: int = 0
     left: int = 0
-
-
-class _Part(NamedTuple):
-    """A topic where messages are stored, and the search for them."""
-
-    stored_in: str
-    query: MessageQuery
 
 
 def erase(
@@ -85,40 +78,28 @@ def erase(
     with session.migration_errors(alias):
         topics = sorted(topic_list.known_topics(alias)) if topic is None else [topic]
         queries = [message_query(one, filters, topic_limit=topic_limit()) for one in topics]
-        parts = {part.stored_in: part for query in queries for part in _parts(query)}.values()
-        done = [_erase_part(alias, part, author, dry_run=dry_run) for part in parts]
+        every = [replace(query, status=status) for query in queries for status in (None, SCHEDULED, DEAD)]
+        # A dead-letter topic with groups is also a topic of its own. Its later entry searches all its rows, not only
+        # dead letters.
+        parts = {stored_in(query): query for query in every}
+        done = [_erase_part(alias, *part, author, dry_run=dry_run) for part in parts.items()]
         if not dry_run:  # A message may have moved to a part that was erased before.
-            left = [sum(map(len, _batches(alias, part.query))) for part in parts]
+            left = [sum(map(len, _batches(alias, query))) for query in parts.values()]
             done = [replace(one, left=count) for one, count in zip(done, left, strict=True)]
     return [one for one in done if one.found or one.left]
 
 
-def _parts(query: MessageQuery) -> Iterator[_Part]:
-    """Yield the topics in which messages of the query's topic are stored.
-
-    A dead-letter topic with groups is also a topic of its own. ``erase`` then searches all its rows, not only dead
-    letters.
-    """
-    topic = query.topic
-    for status, stored_in in (
-        (None, topic), (SCHEDULED, scheduled_topic(topic)), (DEAD, conf.dead_letter_topic(topic)),
-    ):  # fmt: skip
-        yield _Part(stored_in, replace(query, status=status))
-
-
-def _erase_part(using: str, part: _Part, author: Author, *, dry_run: bool) -> ErasedTopic:
+def _erase_part(using: str, topic: str, query: MessageQuery, author: Author, *, dry_run: bool) -> ErasedTopic:
     found = deleted = in_flight = 0
-    bulk = BulkRecord(author, "erase", part.query.topic, stored_in=part.stored_in)
+    bulk = BulkRecord(author, "erase", query.topic, stored_in=topic)
     with bulk.total(using):
-        for batch in _batches(using, part.query):
+        for batch in _batches(using, query):
             found += len(batch)
             if not dry_run:
-                gone, running = session.run(
-                    using, partial(_erase_batch, topic=part.stored_in, batch=batch, bulk=bulk)
-                )
+                gone, running = session.run(using, partial(_erase_batch, topic=topic, batch=batch, bulk=bulk))
                 bulk.committed(gone)
                 deleted, in_flight = deleted + gone, in_flight + running
-    return ErasedTopic(part.stored_in, found, deleted, in_flight)
+    return ErasedTopic(topic, found, deleted, in_flight)
 
 
 def _batches(using: str, query: MessageQuery) -> Iterator[list[Found]]:

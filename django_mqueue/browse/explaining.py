@@ -54,10 +54,6 @@ class Explanation:
     remedy: str | None = None
     first: int | None = None
 
-    @property
-    def text(self) -> str:
-        return " ".join([*self.state, *self.reasons])
-
 
 def status_text(state: GroupView) -> str:
     """Return a sentence about the message's status for the group, without times, or ""."""

@@ -77,7 +77,7 @@ def page(
             end = None  # Where the next page continues.
             for found, _, message in search.read(step):
                 messages.append(message)
-                size += search.returned_size(message)
+                size += message.size if payload_limit is None else min(message.size, payload_limit)
                 if len(messages) == limit or size >= PAGE_BYTES:
                     end = found.position
                     break
@@ -114,10 +114,6 @@ class Search:
     def has_read_enough(self) -> bool:
         """True after ``READ_BYTES`` bytes of payloads: the page ends, although it may not be full."""
         return self._bytes >= READ_BYTES
-
-    def returned_size(self, message: Inspected) -> int:
-        """Return the number of bytes of a message's payload that the search returns."""
-        return message.size if self.payload_limit is None else min(message.size, self.payload_limit)
 
     def read(self, step: Chunk, *, payloads: bool = True) -> Iterator[tuple[Found, Row, Inspected]]:
         """Yield the rows of a step that match the query.

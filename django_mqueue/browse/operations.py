@@ -11,12 +11,10 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from .. import conf
 from ..exceptions import NotRegistered
 from ..policy.batching import batches_by_weight
 from ..policy.ids import new_token, uuid7
 from ..policy.message_query import DEAD, DONE, PENDING, SCHEDULED, WAITING, MessageQuery
-from ..policy.names import scheduled_topic
 from ..policy.outcomes import HELD_UNTIL
 from ..protocol.waking import commits
 from ..service.actions import BulkRecord
@@ -28,6 +26,7 @@ from ..store.queries import message_pages
 from ..store.queries.partition_walk import Found
 from ..store.scheduling.parked_retries import without_retry
 from .message_search import BYTES_AT_ONCE, CHUNK, Search
+from .sources import stored_in
 
 MOVABLE = (WAITING, PENDING, SCHEDULED)
 """The statuses of messages that are not done, and not in flight.
@@ -255,18 +254,11 @@ class _Move:
         else:
             locked = _lock(cursor, batch)
             if locked:
-                self.operation.others(cursor, self.query.group, self._topic, locked)
+                self.operation.others(cursor, self.query.group, stored_in(self.query), locked)
             changed = len(locked)
         if self.record is not None:
             self.record.batch(cursor, changed)
         return changed
-
-    @property
-    def _topic(self) -> str:
-        """The topic in which the messages are stored."""
-        topic = self.query.topic
-        topics = {SCHEDULED: scheduled_topic(topic), DEAD: conf.dead_letter_topic(topic)}
-        return topics.get(str(self.query.status), topic)
 
     def _change_of_group(self, cursor: CursorWrapper, batch: Batch) -> int:
         """Change messages of one group. Its registration is locked, so that no worker claims them meanwhile."""

@@ -18,7 +18,7 @@ from ..policy.message_query import (
     Position,
     check_position,
 )
-from ..policy.names import SCHEDULED_SUFFIX
+from ..policy.names import scheduled_topic
 from ..service.registration import last_before, newest_before
 from ..store import dead_letters, log
 from ..store.queries import message_pages, partition_progress
@@ -46,6 +46,12 @@ class Source:
     by_time: str | None = None
 
 
+def stored_in(query: MessageQuery) -> str:
+    """Return the topic in which the messages with the query's status are stored."""
+    topics = {SCHEDULED: scheduled_topic(query.topic), DEAD: conf.dead_letter_topic(query.topic)}
+    return topics.get(query.status or "", query.topic)
+
+
 def source_of(using: str, query: MessageQuery, start: int, *, newest_first: bool) -> Source:
     """Return the cheapest source for the messages of a query.
 
@@ -55,18 +61,13 @@ def source_of(using: str, query: MessageQuery, start: int, *, newest_first: bool
     topic, status = query.topic, query.status
     walks = _Walks(using, query, start, newest_first)
     order = "newest" if newest_first else "oldest"
+    stored, location = stored_in(query), status if status in (SCHEDULED, DEAD) else "log"
     if query.offset is not None:
-        topics = {SCHEDULED: topic + SCHEDULED_SUFFIX, DEAD: conf.dead_letter_topic(topic)}
-        walk = walks.through(topics.get(status or "", topic), query.offset)
-        return Source("offset", str(status) if status in topics else "log", walk)
-    if status == SCHEDULED:
-        scheduled = topic + SCHEDULED_SUFFIX
-        return Source(f"scheduled-{order}", SCHEDULED, walks.through(scheduled), by_time=scheduled)
-    if status == DEAD:
-        dead = conf.dead_letter_topic(topic)
-        if query.id is not None:
-            return Source("dead-id", DEAD, walks.dead_letters_by_id)
-        return Source(f"dead-{order}", DEAD, walks.through(dead), by_time=dead)
+        return Source("offset", location, walks.through(stored, query.offset))
+    if status == DEAD and query.id is not None:
+        return Source("dead-id", DEAD, walks.dead_letters_by_id)
+    if status in (SCHEDULED, DEAD):
+        return Source(f"{status}-{order}", location, walks.through(stored), by_time=stored)
     if query.id is not None:
         return Source("id", "log", walks.by_id)
     if status in (IN_FLIGHT, WAITING):

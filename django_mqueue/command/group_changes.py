@@ -120,16 +120,10 @@ def _stretch(effect: str, stretch: Stretch) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def pause(options: Options, output: Output) -> None:
-    _set_paused(options, output, paused=True)
-
-
-def resume(options: Options, output: Output) -> None:
-    _set_paused(options, output, paused=False)
-
-
-def _set_paused(options: Options, output: Output, *, paused: bool) -> None:
+def set_paused(options: Options, output: Output) -> None:
+    """Pause or resume a group, or all groups of a topic: the name of the verb says which."""
     topic, group, using = options["topic"], options["group"], options["database"]
+    paused = options["part"] == "pause"
     if options["dry_run"]:
         alias = conf.database(using)
         if group is not None:
@@ -176,7 +170,7 @@ VERBS = [
     Verb("subscribe", "register a group for a topic", subscribe, _add_subscribe, changes=True),
     Verb("unsubscribe", "remove a group from a topic", unsubscribe, _add_group, changes=True, deletes=True),
     Verb("reset", "move a group to another position", reset, _add_reset, changes=True, deletes=True),
-    Verb("pause", "deliver nothing more to a group, until resume", pause, _add_groups, changes=True),
-    Verb("resume", "end a pause", resume, _add_groups, changes=True),
+    Verb("pause", "deliver nothing more to a group, until resume", set_paused, _add_groups, changes=True),
+    Verb("resume", "end a pause", set_paused, _add_groups, changes=True),
     Verb("release", "release leases as if they had expired", release, _add_release, changes=True),
 ]

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from django.db import Error
 
 from .. import conf
-from ..stats.heartbeats import last_heartbeats
+from ..store.connection import session
+from ..store.queries import group_positions
 from .output import Output
 from .verbs import Options, Verb, duration
 
@@ -72,20 +73,19 @@ def _of_file(path: str, most: float) -> Check:
 
 def _of_database(using: str, names: list[str], most: float) -> Iterator[Check]:
     try:
-        heartbeats = {name: last_heartbeats(using, name) for name in names}
-        if not names:
-            last_heartbeats(using, "")  # Any statement shows that the database answers.
+        with session.migration_errors(using):
+            # Without names, any statement shows that the database answers.
+            ages = {name: group_positions.last_heartbeat(using, name) for name in names or [""]}
     except Error as error:
         yield Check(f"database {using}", f"does not answer: {error}")
         return
     yield Check(f"database {using}")
-    for name, found in heartbeats.items():
-        if not found:
+    for name in dict.fromkeys(names):
+        if (ms := ages[name]) is None:
             yield Check(f"worker {name}", "has no heartbeat. It has not started, or has left its groups")
-            continue
-        # One loop sends the heartbeats of all groups. The newest counts: an old one may be of a removed handler.
-        age = min(found.values()).total_seconds()
-        yield Check(f"worker {name}", _too_old("heartbeat", age, most), age)
+        else:
+            age = max(ms, 0) / 1000
+            yield Check(f"worker {name}", _too_old("heartbeat", age, most), age)
 
 
 def _too_old(what: str, age: float, most: float) -> str:

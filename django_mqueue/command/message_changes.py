@@ -159,16 +159,10 @@ def _add_redrive(parser: ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, help="maximum number of messages a second (default: no limit)")
 
 
-def redrive(options: Options, output: Output) -> None:
-    _redrive_or_purge(options, output, "redrive", rate=options["rate"])
-
-
-def purge(options: Options, output: Output) -> None:
-    _redrive_or_purge(options, output, "purge")
-
-
-def _redrive_or_purge(options: Options, output: Output, verb: str, rate: float | None = None) -> None:
-    topic, group, ids, limit = options["topic"], options["group"], options["id"], options["limit"]
+def redrive_or_purge(options: Options, output: Output) -> None:
+    """Redrive or purge dead letters: the name of the verb says which."""
+    verb, topic, group = options["part"], options["topic"], options["group"]
+    ids, limit = options["id"], options["limit"]
     names = ("error", "failed_after", "failed_before")
     filters = {name: options[name] for name in names if options[name] is not None}
     paths = payload_filters(options)
@@ -186,7 +180,7 @@ def _redrive_or_purge(options: Options, output: Output, verb: str, rate: float |
             Author(options["by"], options["why"]), verb, topic, group or "", limit=limit, id=ids,
             filters={**{name: str(given) for name, given in filters.items()}, **dict.fromkeys(paths, "…")} or None,
         )  # fmt: skip
-        total = selection.run(ids, limit, dry_run=False, rate=rate)
+        total = selection.run(ids, limit, dry_run=False, rate=options.get("rate"))
     output.values(topic=topic, dead_letters=total)
     if not total:
         check_known(options, output)
@@ -213,6 +207,6 @@ VERBS = [
         _changes(inspect.remove, "removed"), _add, changes=True, deletes=True,
     ),
     Verb("erase", "delete messages from all topics", erase, _add_erase, changes=True, deletes=True),
-    Verb("redrive", "send dead letters back to their groups", redrive, _add_redrive, changes=True),
-    Verb("purge", "delete dead letters", purge, _add_dead_letters, changes=True, deletes=True),
+    Verb("redrive", "send dead letters back to their groups", redrive_or_purge, _add_redrive, changes=True),
+    Verb("purge", "delete dead letters", redrive_or_purge, _add_dead_letters, changes=True, deletes=True),
 ]  # fmt: skip

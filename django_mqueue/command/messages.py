@@ -110,12 +110,9 @@ def _row(message: Inspected, *, whole: bool) -> dict[str, Any]:
     if message.errors:
         row["last_error"] = message.errors[-1].error.partition("\n")[0]
     if whole:
-        return {**row, "headers": message.headers, "payload": _json_payload(message)}
+        payload = payload_texts.on_a_line(message) if payload_texts.stored(message) else message.payload
+        return {**row, "headers": message.headers, "payload": payload}
     return {**row, "payload": payload_texts.on_a_line(message)}
-
-
-def _json_payload(message: Inspected) -> Any:
-    return payload_texts.on_a_line(message) if payload_texts.stored(message) else message.payload
 
 
 def _add_find(parser: ArgumentParser) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from .. import conf
-from ..stats import settled_lag, topic_list, triage
 from ..stats import topic_figures as of_topics
+from ..stats import topic_list, triage
 from ..stats.caching import cached
 from ..stats.groups import group_figures as of_groups
 from ..stats.results import GroupFigures, Hold, KnownTopic, TopicFigures
 from ..stats.retention_blockers import holds
+from ..stats.summaries import over_retention
 
 TOPICS_MAX = GROUPS_MAX = 200
 """The maximum number of topics, and of pairs of topic and group, with metrics."""
@@ -54,24 +54,17 @@ def _read(using: str) -> Snapshot:
     chosen = known[:TOPICS_MAX]
     pairs = [(one.topic, group) for one in chosen for group in one.groups][:GROUPS_MAX]
     figures = of_topics.topic_figures(using, [one.topic for one in chosen])
-    overdue = {topic: _overdue(one) for topic, one in figures.items()}
+    overdue = {topic: max(over_retention(one), NOTHING) for topic, one in figures.items()}
     return Snapshot(
         list(figures.values()),
         list(of_groups.group_figures(using, pairs).values()),
         {one.topic: len(one.groups) for one in chosen},
-        settled_lag.settled_lag(using, [one.topic for one in chosen if one.groups]),
+        of_topics.settled_lag(using, [one.topic for one in chosen if one.groups]),
         overdue,
         _blockers(using, chosen, overdue),
         len(known) - len(chosen),
         number - len(pairs),
     )
-
-
-def _overdue(figures: TopicFigures) -> timedelta:
-    if figures.oldest_published_at is None:
-        return NOTHING
-    kept = timedelta(milliseconds=conf.retention_ms(figures.topic))
-    return max(figures.at - figures.oldest_published_at - kept, NOTHING)
 
 
 def _blockers(using: str, topics: Sequence[KnownTopic], overdue: Mapping[str, timedelta]) -> list[Hold]:

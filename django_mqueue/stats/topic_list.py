@@ -51,15 +51,11 @@ def known_topics(using: str) -> dict[str, KnownTopic]:
     }
 
 
-def names(using: str) -> set[str]:
-    """Return the names of all topics that hold messages or have groups, also of derived topics."""
-    with session.migration_errors(using):
-        return {name for name in (*topic_index.in_log(using), *topic_index.in_offsets(using)) if name}
-
-
 def similar_to_missing(using: str, name: str) -> list[str] | None:
     """Return names similar to ``name``, the most similar first, if no such topic exists. Otherwise return None."""
-    existing = with_originals(names(using))
+    with session.migration_errors(using):
+        stored = {*topic_index.in_log(using), *topic_index.in_offsets(using)} - {""}
+    existing = with_originals(stored)
     return None if name in existing else get_close_matches(name, sorted(existing), ALIKE)
 
 

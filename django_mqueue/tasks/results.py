@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from dataclasses import replace
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -149,16 +149,14 @@ def running_result(message: Message, worker: str) -> TaskResult[Any]:
         raise ValueError("the message is no job: enqueue jobs with a task, and do not publish to this topic")
     now = timezone.now()
     task = task_of(message.kind, priority=id.priority, queue_name=id.queue, backend=message.headers[BACKEND])
-    return _new(
-        task,
-        id,
-        message.payload["args"],
-        message.payload["kwargs"],
+    return replace(
+        new_result(task, id, message.payload["args"], message.payload["kwargs"]),
         status=TaskResultStatus.RUNNING,
         enqueued_at=message.published_at,
         started_at=now,
-        workers=[*[""] * (message.attempt - 1), worker],
+        last_attempted_at=now,
         errors=[_error(message.last_error)] if message.last_error else [],
+        worker_ids=[*[""] * (message.attempt - 1), worker],
     )
 
 
@@ -166,34 +164,19 @@ def new_result(
     task: Task[..., Any], id: JobId, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> TaskResult[Any]:
     """Return the result of a job that was enqueued now."""
-    return _new(task, id, args, kwargs, status=TaskResultStatus.READY, enqueued_at=timezone.now())
-
-
-def _new(
-    task: Task[..., Any],
-    id: JobId,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    status: TaskResultStatus,
-    enqueued_at: datetime,
-    started_at: datetime | None = None,
-    workers: Sequence[str] = (),
-    errors: Sequence[TaskError] = (),
-) -> TaskResult[Any]:
     return TaskResult(
         task=task,
         id=str(id),
-        status=status,
-        enqueued_at=enqueued_at,
-        started_at=started_at,
+        status=TaskResultStatus.READY,
+        enqueued_at=timezone.now(),
+        started_at=None,
         finished_at=None,
-        last_attempted_at=started_at,
+        last_attempted_at=None,
         args=list(args),
         kwargs=dict(kwargs),
         backend=task.backend,
-        errors=list(errors),
-        worker_ids=list(workers),
+        errors=[],
+        worker_ids=[],
     )
 
 

@@ -60,11 +60,8 @@ def assert_published(
         lines = [
             f"  payload={one.payload!r}, key={one.key!r}, id={one.id!r}, kind={one.kind!r}" for one in there
         ]
-        raise AssertionError(
-            "\n".join(
-                [f"{len(found)} messages of {topic!r} have {wanted}, not {count}. Published were:", *lines]
-            )
-        )
+        first = f"{len(found)} messages of {topic!r} have {wanted}, not {count}. Published were:"
+        raise AssertionError("\n".join([first, *lines]))
     return found
 
 
@@ -93,11 +90,8 @@ def assert_enqueued(task: Task[..., Any], *args: Any, count: int = 1, **kwargs: 
             _check_backend(task)
         shown = "any arguments" if not (args or kwargs) else _call(wanted)
         lines = [f"  {_call(message.payload)}" for message in there]
-        raise AssertionError(
-            "\n".join(
-                [f"{len(found)} jobs of {task.module_path} have {shown}, not {count}. Enqueued were:", *lines]
-            )
-        )
+        first = f"{len(found)} jobs of {task.module_path} have {shown}, not {count}. Enqueued were:"
+        raise AssertionError("\n".join([first, *lines]))
     return [task_backends[message.headers[BACKEND]].get_result(message.id) for message in found]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate, pre_delete
 from django.utils.module_loading import autodiscover_modules
@@ -21,6 +19,7 @@ class WorklistsConfig(AppConfig):
 
         from . import checks  # noqa: F401
         from .models import unassign_items_of
+        from .preparing import prepare
 
         autodiscover_modules("worklists")
         # Django sends the signal with the class that is deleted, which may be a proxy.
@@ -28,14 +27,4 @@ class WorklistsConfig(AppConfig):
             if model._meta.concrete_model is get_user_model():
                 uid = f"mqueue_worklists.users.{model._meta.label}"
                 pre_delete.connect(unassign_items_of, sender=model, dispatch_uid=uid)
-        post_migrate.connect(_prepare, sender=self, dispatch_uid="mqueue_worklists.prepare")
-
-
-def _prepare(*, using: str, **kwargs: Any) -> None:
-    """Create the permissions of the declared worklists, and register their groups.
-
-    From then on, no message of a source is deleted before it is an item or a dead letter.
-    """
-    from .preparing import prepare
-
-    prepare(using)
+        post_migrate.connect(prepare, sender=self, dispatch_uid="mqueue_worklists.prepare")

@@ -12,14 +12,17 @@ from django.conf import settings
 from django.contrib.contenttypes.fields import GenericForeignKey
 from django.contrib.contenttypes.models import ContentType
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import connections, models
+from django.db import connections, models, transaction
 from django.utils.translation import gettext_lazy as _
 
 from .. import conf
 from ..models import BINARY, key_column
+from ..policy.durations import moment
 from ..store.connection.snapshots import latest_rows
+from ..store.queries.group_rows import now_ms
 from . import registry, states, steps
 from .fields import MomentField
+from .rights import has
 
 if TYPE_CHECKING:
     from .registry import Worklist
@@ -129,7 +132,8 @@ class WorkItem(models.Model):
 
     def take(self, *, by: Any, comment: str = "") -> None:
         """Assign the item to ``by``. Needs the permission ``take``."""
-        steps.take(self, by, comment)
+        steps.check(self, states.TAKE, by)
+        steps.change(self, "taken", by, comment, state=states.ASSIGNED, assignee=by, delayed_until=None)
 
     def assign(self, *, to: Any, by: Any = None, comment: str = "") -> None:
         """Assign the item to a user, or to a group of users: it is then unassigned, among the group's items.
@@ -137,15 +141,33 @@ class WorkItem(models.Model):
         In a declared state, a user gets the item in that state. Needs the permission ``assign``. Raises ``TypeError``
         if ``to`` is neither, and ``ValueError`` for a user who may not take items of the worklist.
         """
-        steps.assign(self, to, by, comment)
+        steps.check(self, states.ASSIGN, by)
+        values: dict[str, Any] = {"delayed_until": None}
+        if isinstance(to, steps.related(self, "assignee")):
+            if not (to.is_active and has(to, self.rules, "take")):
+                raise ValueError(
+                    f"{to.get_username()} may not take items of {self.worklist}, or is not active"
+                )
+            values["assignee"] = to
+            if self.state in states.BUILT_IN or self.state not in self.rules.options.states:
+                values["state"] = states.ASSIGNED  # Otherwise it keeps its declared state.
+        elif isinstance(to, steps.related(self, "team")):
+            values |= {"assignee": None, "team": to, "state": states.UNASSIGNED}
+        else:
+            raise TypeError(f"to must be a user or a group of users, not {type(to).__name__}")
+        steps.change(self, "assigned", by, comment, **values)
 
     def unassign(self, *, by: Any = None, comment: str = "") -> None:
         """Take the item from its assignee, or from the handler. Needs the permission ``assign``."""
-        steps.unassign(self, by, comment)
+        steps.check(self, states.UNASSIGN, by)
+        steps.change(
+            self, "unassigned", by, comment, state=states.UNASSIGNED, assignee=None, delayed_until=None
+        )
 
     def hand_back(self, *, by: Any, comment: str = "") -> None:
         """Give the item back, so that others can take it. Only the assignee may do so."""
-        steps.hand_back(self, by, comment)
+        steps.check(self, states.HAND_BACK, by)
+        steps.change(self, "handed_back", by, comment, state=states.UNASSIGNED, assignee=None)
 
     def finish(self, *, by: Any = None, result: Any = None, comment: str = "") -> None:
         """Do the item's ``work`` and finish it, in one transaction.
@@ -160,30 +182,70 @@ class WorkItem(models.Model):
 
         Then it is assigned or unassigned again, as before. Raises ``ValueError`` if ``until`` is not in the future.
         """
-        steps.delay(self, until, by, comment)
+        steps.check(self, states.DELAY, by)
+        at = steps.in_future(self, "until", until)
+        steps.change(
+            self, "delayed", by, comment, then=lambda: steps.send(self, steps.RETURN, at=at),
+            state=states.DELAYED, delayed_until=at,
+        )  # fmt: skip
 
     def move(self, state: str, *, by: Any = None, comment: str = "") -> None:
         """Move the item into another state that the worklist's declarations allow."""
-        steps.move(self, state, by, comment)
+        steps.check(self, states.MOVE, by)
+        possible = states.moves(self.rules.options.states, self.state)
+        if state not in possible:
+            raise states.TransitionNotAllowed(
+                f"item {self.pk} is {self.state}: it cannot move to {state!r}; allowed are {', '.join(possible)}"
+            )
+        values: dict[str, Any] = {"state": state}
+        if state == states.UNASSIGNED:
+            values["assignee"] = None
+        elif state == states.ASSIGNED and self.assignee_id is None:
+            values["state"] = states.UNASSIGNED
+        steps.change(self, "moved", by, comment, **values)
 
     def automate(self, *, by: Any = None, comment: str = "") -> None:
         """Give the item to the handler, which does its ``work``. Needs the permission ``assign``."""
-        steps.automate(self, by, comment)
+        steps.check(self, states.AUTOMATE, by)
+        steps.change(
+            self, "automated", by, comment, then=lambda: steps.send(self, steps.WORK), state=states.AUTOMATED,
+            assignee=None, delayed_until=None, error="",
+        )  # fmt: skip
 
     def set_due(self, *, at: datetime | timedelta | float | None, by: Any = None, comment: str = "") -> None:
         """Change the due date, with its reminder and escalation: as ``until`` of ``delay``, or None for no due date.
 
         Needs the permission ``assign``. Raises ``ValueError`` if ``at`` is not in the future.
         """
-        steps.set_due(self, at, by, comment)
+        steps.check(self, states.SET_DUE, by)
+        due = None if at is None else steps.in_future(self, "at", at)
+
+        def then() -> None:
+            steps.send_due(self)
+            if self.state == states.AUTOMATED:  # The earlier message has another version.
+                steps.send(self, steps.WORK)
+            elif self.state == states.DELAYED:
+                steps.send(self, steps.RETURN, at=self.delayed_until)
+
+        steps.change(self, "due_changed", by, comment, then=then, due_at=due)
 
     def cancel(self, *, by: Any = None, comment: str = "") -> None:
         """End the item without its work. Needs the permission ``assign``."""
-        steps.cancel(self, by, comment)
+        steps.check(self, states.CANCEL, by)
+        end = moment(now_ms(self.using))
+        steps.change(
+            self, "cancelled", by, comment, state=states.CANCELLED, delayed_until=None, is_open=False, ended_at=end
+        )  # fmt: skip
 
     def comment(self, text: str, *, by: Any = None) -> None:
-        """Add a comment to the item's history. Needs the permission ``view``."""
-        steps.comment(self, text, by)
+        """Add a comment to the item's history. It conflicts with no other step. Needs the permission ``view``."""
+        steps.check(self, states.COMMENT, by)
+        if not text.strip():
+            raise ValueError("text must not be empty")
+        with transaction.atomic(using=self.using):
+            # Locked first: the row of the history would lock the item for reading, and a step after it could deadlock.
+            current = steps.locked(self)
+            steps.record(current, "commented", by, text, current.state)
 
 
 class WorkAttribute(models.Model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from django.contrib.auth.models import Permission
 from django.contrib.contenttypes.models import ContentType
@@ -17,8 +18,10 @@ from .registry import PERMISSIONS, worklists
 logger = logging.getLogger("django_mqueue")
 
 
-def prepare(using: str) -> None:
+def prepare(using: str, **kwargs: Any) -> None:
     """Create permissions and register groups. Do nothing on a database that is not the queue's.
+
+    From then on, no message of a source is deleted before it is an item or a dead letter.
 
     Log the names of worklists that have items but are no longer declared. Their items cannot be changed.
     """

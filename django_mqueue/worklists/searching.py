@@ -8,13 +8,16 @@ from typing import Any
 
 from django.contrib.contenttypes.models import ContentType
 from django.db import models
+from django.db.models.expressions import RawSQL
 
 from .. import conf
 from ..policy.durations import moment, to_ms
+from ..store.connection.dialect import NOW_MS
 from ..store.queries.group_rows import now_ms
 from .intake import checked_attributes
 from .models import WorkAttribute, WorkItem
 from .registry import worklist_of
+from .rights import visible
 from .states import BUILT_IN, WorklistError
 
 
@@ -77,6 +80,18 @@ def find(
         type_ = ContentType.objects.db_manager(alias).get_for_model(linked)
         found = found.filter(linked_type=type_, linked_id=str(linked.pk))
     return found if attributes is None else _with_attributes(found, worklist, attributes, alias)
+
+
+def visible_to(user: Any) -> models.QuerySet[WorkItem]:
+    """Return the items of the worklists that the user may view. ``now_ms``: the time of the database.
+
+    Large columns are read on access only.
+    """
+    names = [worklist.name for worklist in visible(user)]
+    rows = WorkItem.objects.using(conf.database()).filter(worklist__in=names)
+    now = RawSQL(NOW_MS, (), output_field=models.BigIntegerField())
+    found: models.QuerySet[WorkItem] = rows.select_related("assignee", "team").annotate(now_ms=now)
+    return found.defer("payload", "headers", "result", "error")
 
 
 def first_due(items: models.QuerySet[WorkItem], limit: int) -> list[int]:

@@ -18,29 +18,8 @@ from ..store.connection.errors import is_retriable
 from ..store.connection.snapshots import latest_rows
 from ..store.queries.group_rows import now_ms
 from . import states
-from .rights import has, refusal, verbs_for
-from .states import (
-    ASSIGN,
-    ASSIGNED,
-    AUTOMATE,
-    AUTOMATED,
-    BUILT_IN,
-    CANCEL,
-    CANCELLED,
-    COMMENT,
-    DELAY,
-    DELAYED,
-    FINISH,
-    FINISHED,
-    HAND_BACK,
-    MOVE,
-    SET_DUE,
-    TAKE,
-    UNASSIGN,
-    UNASSIGNED,
-    ItemChanged,
-    TransitionNotAllowed,
-)
+from .rights import refusal, verbs_for
+from .states import ASSIGNED, FINISH, FINISHED, HAND_BACK, TAKE, ItemChanged, TransitionNotAllowed
 
 if TYPE_CHECKING:
     from .models import WorkItem
@@ -54,109 +33,11 @@ RETURN, DUE, REMIND, WORK = TIMERS = "return", "due", "remind", "work"
 """Kinds of the messages that the worklist sends to itself."""
 
 
-def take(item: WorkItem, by: Any, comment: str) -> None:
-    _check(item, TAKE, by)
-    _change(item, "taken", by, comment, state=ASSIGNED, assignee=by, delayed_until=None)
-
-
-def assign(item: WorkItem, to: Any, by: Any, comment: str) -> None:
-    """Assign an item to a user, or put it among the unassigned items of a group of users."""
-    _check(item, ASSIGN, by)
-    values: dict[str, Any] = {"delayed_until": None}
-    if isinstance(to, _related(item, "assignee")):
-        if not (to.is_active and has(to, item.rules, "take")):
-            raise ValueError(f"{to.get_username()} may not take items of {item.worklist}, or is not active")
-        values["assignee"] = to
-        if item.state in BUILT_IN or item.state not in item.rules.options.states:
-            values["state"] = ASSIGNED  # Otherwise it keeps its declared state.
-    elif isinstance(to, _related(item, "team")):
-        values |= {"assignee": None, "team": to, "state": UNASSIGNED}
-    else:
-        raise TypeError(f"to must be a user or a group of users, not {type(to).__name__}")
-    _change(item, "assigned", by, comment, **values)
-
-
-def unassign(item: WorkItem, by: Any, comment: str) -> None:
-    _check(item, UNASSIGN, by)
-    _change(item, "unassigned", by, comment, state=UNASSIGNED, assignee=None, delayed_until=None)
-
-
-def hand_back(item: WorkItem, by: Any, comment: str) -> None:
-    _check(item, HAND_BACK, by)
-    _change(item, "handed_back", by, comment, state=UNASSIGNED, assignee=None)
-
-
-def delay(item: WorkItem, until: datetime | timedelta | float, by: Any, comment: str) -> None:
-    _check(item, DELAY, by)
-    at = _in_future(item, "until", until)
-    _change(
-        item, "delayed", by, comment, then=lambda: send(item, RETURN, at=at), state=DELAYED, delayed_until=at
-    )
-
-
-def move(item: WorkItem, state: str, by: Any, comment: str) -> None:
-    _check(item, MOVE, by)
-    possible = states.moves(item.rules.options.states, item.state)
-    if state not in possible:
-        raise TransitionNotAllowed(
-            f"item {item.pk} is {item.state}: it cannot move to {state!r}; allowed are {', '.join(possible)}"
-        )
-    values: dict[str, Any] = {"state": state}
-    if state == UNASSIGNED:
-        values["assignee"] = None
-    elif state == ASSIGNED and item.assignee_id is None:
-        values["state"] = UNASSIGNED
-    _change(item, "moved", by, comment, **values)
-
-
-def automate(item: WorkItem, by: Any, comment: str) -> None:
-    """Give an item to the handler."""
-    _check(item, AUTOMATE, by)
-    _change(
-        item, "automated", by, comment, then=lambda: send(item, WORK), state=AUTOMATED, assignee=None,
-        delayed_until=None, error="",
-    )  # fmt: skip
-
-
-def set_due(item: WorkItem, at: datetime | timedelta | float | None, by: Any, comment: str) -> None:
-    _check(item, SET_DUE, by)
-    due = None if at is None else _in_future(item, "at", at)
-
-    def then() -> None:
-        send_due(item)
-        if item.state == AUTOMATED:  # The earlier message has another version.
-            send(item, WORK)
-        elif item.state == DELAYED:
-            send(item, RETURN, at=item.delayed_until)
-
-    _change(item, "due_changed", by, comment, then=then, due_at=due)
-
-
-def cancel(item: WorkItem, by: Any, comment: str) -> None:
-    _check(item, CANCEL, by)
-    end = moment(now_ms(item.using))
-    _change(item, "cancelled", by, comment, state=CANCELLED, delayed_until=None, is_open=False, ended_at=end)
-
-
-def comment(item: WorkItem, text: str, by: Any) -> None:
-    """Add a comment to the item as it is now. It changes nothing else, so it conflicts with no other step.
-
-    Raises ``ItemChanged`` if the item was deleted.
-    """
-    _check(item, COMMENT, by)
-    if not text.strip():
-        raise ValueError("text must not be empty")
-    with transaction.atomic(using=item.using):
-        # Locked first: the row of the history would lock the item for reading, and a step after it could deadlock.
-        current = _locked(item)
-        record(current, "commented", by, text, current.state)
-
-
 def system_change(item: WorkItem, step: str, *, error: str = "", **values: Any) -> None:
     """Take a step as the program, without a check of state or permissions. ``error``: the text of a failure."""
     if error:
         values["error"] = error[:ERROR_MAX]
-    _change(item, step, None, "", {"error": values["error"]} if error else None, **values)
+    change(item, step, None, "", {"error": values["error"]} if error else None, **values)
 
 
 def record(
@@ -245,12 +126,12 @@ def check_json(argument: str, value: Any) -> None:
         raise TypeError(f"{argument} must be a JSON value: {error}") from error
 
 
-def _related(item: WorkItem, field: str) -> Any:
+def related(item: WorkItem, field: str) -> Any:
     """Return the model of users or of their groups."""
     return item._meta.get_field(field).related_model
 
 
-def _in_future(item: WorkItem, argument: str, given: datetime | timedelta | float) -> datetime:
+def in_future(item: WorkItem, argument: str, given: datetime | timedelta | float) -> datetime:
     now = now_ms(item.using)
     at = moment_ms(argument, given) if isinstance(given, datetime) else now + to_ms(argument, given)
     if at <= now:
@@ -258,11 +139,11 @@ def _in_future(item: WorkItem, argument: str, given: datetime | timedelta | floa
     return moment(at)
 
 
-def _check(item: WorkItem, verb: str, by: Any) -> None:
+def check(item: WorkItem, verb: str, by: Any) -> None:
     """Raise ``TransitionNotAllowed`` if the state, or the permissions of ``by``, do not allow the verb."""
     if by is None and verb in (TAKE, HAND_BACK):
         raise TypeError("by must be the user who does this")
-    if by is not None and not isinstance(by, _related(item, "assignee")):
+    if by is not None and not isinstance(by, related(item, "assignee")):
         raise TypeError(f"by must be a user, not {type(by).__name__}")
     declared = item.rules.options.states
     if not states.is_allowed(declared, verb, item.state):
@@ -294,7 +175,7 @@ def finish(item: WorkItem, by: Any, result: Any, comment: str, *, is_automated: 
     ``is_automated``: the handler does this, which needs no permission.
     """
     if not is_automated:
-        _check(item, FINISH, by)
+        check(item, FINISH, by)
     check_json("result", result)
     end = moment(now_ms(item.using))
     seconds = round((end - item.created_at).total_seconds(), 3)
@@ -307,13 +188,13 @@ def finish(item: WorkItem, by: Any, result: Any, comment: str, *, is_automated: 
             _rows(item).filter(pk=item.pk).update(result=found)
             item.result = data["result"] = found
 
-    _change(
+    change(
         item, "finished", by, comment, data, first=work, state=FINISHED, is_automated=is_automated, error="",
         is_open=False, ended_at=end, result=result,
     )  # fmt: skip
 
 
-def _change(
+def change(
     item: WorkItem,
     step: str,
     by: Any,
@@ -351,7 +232,7 @@ def _compare_and_set(item: WorkItem, **values: Any) -> None:
         same = _rows(item).filter(pk=item.pk, version=item.version)
         if same.update(version=item.version + 1, **values):
             return
-    current = _locked(item)
+    current = locked(item)
     assignee = current.assignee if current.state == ASSIGNED else None
     owner = f" to {assignee.get_username()}" if assignee is not None else ""
     raise ItemChanged(
@@ -359,7 +240,7 @@ def _compare_and_set(item: WorkItem, **values: Any) -> None:
     )
 
 
-def _locked(item: WorkItem) -> WorkItem:
+def locked(item: WorkItem) -> WorkItem:
     """Lock the item's row, and return its newest state, also at REPEATABLE READ."""
     with latest_rows(connections[item.using]):
         found = _rows(item).select_for_update().filter(pk=item.pk).first()

@@ -16,14 +16,9 @@ NAMES_MAX_AGE = 10
 """Seconds for which the names stay in Django's cache."""
 LISTS = {"topic": "mqueue-topics", "consumer_group": "mqueue-groups"}
 """The id of the list of names for each column."""
-
-
-def topic_input(size: int = 18) -> forms.TextInput:
-    return forms.TextInput({"size": size, "list": LISTS["topic"]})
-
-
-def group_input(size: int = 14) -> forms.TextInput:
-    return forms.TextInput({"size": size, "list": LISTS["consumer_group"]})
+TOPIC_INPUT = forms.TextInput({"size": 18, "list": LISTS["topic"]})
+GROUP_INPUT = forms.TextInput({"size": 14, "list": LISTS["consumer_group"]})
+"""Widgets that offer the names. Each field copies its widget."""
 
 
 def names() -> tuple[list[str], list[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils import timezone
+from django.utils.functional import lazy
 from django.utils.translation import gettext as _
 
 from ...policy import names
@@ -47,12 +48,18 @@ def partition_field(**kwargs: Any) -> forms.CharField:
     return forms.CharField(strip=False, validators=[_validator(names.check_partition)], **kwargs)
 
 
+def _in_zone() -> str:
+    return _("In the time zone %(zone)s.") % {"zone": timezone.get_current_timezone_name()}
+
+
+IN_ZONE = lazy(_in_zone, str)()
+"""A help text for ``Moment``: the time zone in which the page reads it."""
+
+
 class Moment(forms.DateTimeField):
     """An aware date and time of the current time zone, to the second, also in projects without ``USE_TZ``."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        widget = forms.DateTimeInput({"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
-        super().__init__(widget=widget, **kwargs)
+    widget = forms.DateTimeInput({"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
 
     def prepare_value(self, value: Any) -> Any:
         """Return a datetime in ISO 8601, with its time zone."""

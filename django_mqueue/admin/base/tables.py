@@ -190,7 +190,7 @@ class ReadOnlyAdmin(ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:  # type: ignore[override]
         if self.list_view is None:
             return super().changelist_view(request, extra_context)
-        return self.list_view.as_view(model_admin=self)(request)
+        return self._with_problem_page(self.list_view.as_view(model_admin=self))(request)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
@@ -231,7 +231,7 @@ class ReadOnlyAdmin(ModelAdmin):
         """Add ``views``. They run without ``ATOMIC_REQUESTS``: the service layer commits its own transactions."""
         found = []
         for one in self.views:
-            view = one.as_view(model_admin=self)
+            view = self._with_problem_page(one.as_view(model_admin=self))
             for alias in settings.DATABASES:
                 view = transaction.non_atomic_requests(using=alias)(view)
             name = f"{APP}_{one.url_name}"
@@ -242,7 +242,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return [*found, *own]
 
     def _with_problem_page(self, view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-        """Wrap a view of Django: show the queue's own page for a missing row or a missing permission."""
+        """Wrap a view: show the queue's own page for a missing row or a missing permission."""
 
         @wraps(view)
         def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.contrib.auth.mixins import PermissionRequiredMixin
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext
@@ -56,14 +54,6 @@ class QueueView(PermissionRequiredMixin, TemplateView):
 
     def has_permission(self) -> bool:
         return may_open(self.request, self.url_name)
-
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        try:
-            return super().dispatch(request, *args, **kwargs)
-        except PermissionDenied:
-            return forbidden(request, self.model_admin)
-        except Http404 as problem:
-            return not_found(request, self.model_admin, str(problem))
 
     def handle_no_permission(self) -> HttpResponse:  # type: ignore[override]
         return forbidden(self.request, self.model_admin, PERMISSIONS[self.url_name])

@@ -90,7 +90,11 @@ def do_step(delivery: Delivery, *, is_last_attempt: bool) -> None:
             run.position = None
             operation.record(author, run, data).end(using)
         else:
-            run.add(_step(using, operation, data, run, author))
+            step = bulk_redrive.step(
+                using, query_of(data), run.position or 0, run.up_to, redrives=operation.redrives,
+                limit=min(AT_ONCE, data.get("rate") or AT_ONCE), record=operation.record(author, run, data),
+            )  # fmt: skip
+            run.add(step)
             text = operation.message(run, data)
             if run.position is not None:
                 text = _("Under way: %(message)s") % {"message": text}
@@ -125,16 +129,6 @@ def _opened(work: Work) -> tuple[DeadLetterOperation, Data]:
     if not form.is_valid():
         raise ValueError(f"the form of the operation is not valid: {form.errors.as_json()}")
     return operation, form.cleaned_data
-
-
-def _step(
-    using: str, operation: DeadLetterOperation, data: Data, run: Run, author: Author
-) -> bulk_redrive.Progress:
-    limit = min(AT_ONCE, data.get("rate") or AT_ONCE)
-    return bulk_redrive.step(
-        using, query_of(data), run.position or 0, run.up_to, redrives=operation.redrives, limit=limit,
-        record=operation.record(author, run, data),
-    )  # fmt: skip
 
 
 def _write(work: Work) -> None:

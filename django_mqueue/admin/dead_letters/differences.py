@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
@@ -13,23 +12,17 @@ from ...policy.message_query import Inspected
 from ...service.redrive import DeadLetterRow
 from ..messages import payload_text, payloads
 
-Lines = list[tuple[str, str]]
+Difference = tuple[str, list[tuple[str, str]] | None]
+"""The title of one part of the content, and its lines as ``payload_text.diff`` returns them."""
 LOGGED_CHARACTERS = 20_000
 """Maximum characters of a difference in the log of actions."""
-
-
-class Difference(NamedTuple):
-    """One part of the content. ``lines``: as ``payload_text.diff`` returns them."""
-
-    title: str
-    lines: Lines | None
 
 
 def shown(before: tuple[str, str], after: tuple[str, str]) -> list[Difference]:
     """Return the parts that differ. ``before`` and ``after``: payload and headers as text."""
     titles = (_("Payload"), _("Headers"))
     return [
-        Difference(title, payload_text.diff(old, new))
+        (title, payload_text.diff(old, new))
         for title, old, new in zip(titles, before, after, strict=True)
         if old != new
     ]
@@ -56,14 +49,9 @@ def logged(dead_letter: DeadLetterRow, edited: Edited) -> str:
     return text if len(text) <= LOGGED_CHARACTERS else text[:LOGGED_CHARACTERS] + "…"
 
 
-def headers_text(headers: Any) -> str:
-    """Return headers as a user edits them."""
-    return payloads.pretty(headers)
-
-
 def _texts(message: Inspected) -> tuple[str, str]:
     """Return payload and headers as text."""
-    payload, headers = message.payload, headers_text(dict(message.headers))
+    payload, headers = message.payload, payloads.pretty(dict(message.headers))
     if isinstance(payload, masking.Withheld):
         return str(payload), headers
     if isinstance(payload, bytes):

@@ -21,8 +21,7 @@ from ...service.redrive import DeadLetterRow
 from ..base.forms import parse_offset
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url, page_url
-from ..messages import payload_text
-from ..messages.payloads import BODY_BYTES
+from ..messages import payload_text, payloads
 from . import differences, visible
 from .run import successor
 
@@ -99,12 +98,12 @@ class EditDeadLetter(Operation):
         try:
             dead_letter = self._read(parse_offset(request.GET.get("offset", "")))
             size = len(dead_letter.row["payload"])
-            if size > BODY_BYTES:
+            if size > payloads.BODY_BYTES:
                 text = _(
                     "The payload is %(size)s bytes; the admin can edit up to %(limit)s bytes. Edit it in Python"
                     " instead."
                 )
-                raise Refused(text % {"size": f"{size:,}", "limit": f"{BODY_BYTES:,}"})
+                raise Refused(text % {"size": f"{size:,}", "limit": f"{payloads.BODY_BYTES:,}"})
         except Refused as problem:
             empty = forms.Form({})
             empty.is_valid()
@@ -115,7 +114,7 @@ class EditDeadLetter(Operation):
             "seen": bulk_redrive.fingerprint(dead_letter),
             "how": how,
             "payload": text,
-            "headers": differences.headers_text(_headers(dead_letter)),
+            "headers": payloads.pretty(_headers(dead_letter)),
         }
         return self._show_form(EditForm(initial=initial))
 
@@ -128,7 +127,7 @@ class EditDeadLetter(Operation):
             text = _("Group %(group)s is no longer registered: no group would receive the message.")
             raise Refused(text % {"group": group})
         headers = (_headers(dead_letter), data["headers"])
-        old, new = (differences.headers_text(one) for one in headers)
+        old, new = (payloads.pretty(one) for one in headers)
         found = differences.shown((before[1], old), (after[1], new))
         what = _("Redrive dead letter %(id)s of topic %(topic)s to group %(group)s with this content?")
         if before == after and headers[0] == headers[1]:

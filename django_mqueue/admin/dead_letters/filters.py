@@ -51,7 +51,7 @@ class DeadLetterFilter(DeadLettersForm):
     """
 
     group = name_field(
-        "group", names.GROUP_MAX, required=False, label=gettext_lazy("Group"), widget=choices.group_input()
+        "group", names.GROUP_MAX, required=False, label=gettext_lazy("Group"), widget=choices.GROUP_INPUT
     )
     error = forms.CharField(
         required=False, max_length=200, label=gettext_lazy("Error class"), help_text=_CLASS

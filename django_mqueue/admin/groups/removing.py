@@ -6,7 +6,6 @@ from typing import Any
 
 from django import forms
 from django.contrib.admin.models import DELETION
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -15,7 +14,7 @@ from ...policy import names
 from ...policy.message_query import PENDING, SCHEDULED, WAITING
 from ...stats.results import AT_LEAST, Figure, total
 from ..base.display import listed, local_time, number
-from ..base.forms import GroupForm, Moment, name_field
+from ..base.forms import IN_ZONE, GroupForm, Moment, name_field
 from ..base.operations import Data, Plan, Result
 from ..messages.search_form import TITLES
 from .pausing import GroupOperation
@@ -40,14 +39,8 @@ class RemoveForm(GroupForm):
     )  # fmt: skip
     key = name_field("key", names.KEY_MAX, required=False, label=gettext_lazy("Key"))
     kind = forms.CharField(required=False, strip=False, max_length=names.KIND_MAX, label=gettext_lazy("Kind"))
-    before = Moment(required=False, label=gettext_lazy("Published before"))
-    seen = Moment(required=False)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["seen"].widget = forms.HiddenInput()
-        zone = timezone.get_current_timezone_name()
-        self.fields["before"].help_text = _("In the time zone %(zone)s.") % {"zone": zone}
+    before = Moment(required=False, label=gettext_lazy("Published before"), help_text=IN_ZONE)
+    seen = Moment(required=False, widget=forms.HiddenInput)
 
 
 def _arguments(data: Data, status: str | None) -> dict[str, Any]:

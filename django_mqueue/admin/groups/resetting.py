@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, cast
 
 from django import forms
-from django.utils import timezone
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -18,7 +17,7 @@ from ...service.registration import Start
 from ...stats.groups.group_states import ResetPreview
 from ...stats.groups.reset_preview import preview_reset
 from ..base.display import listed, local_time, number
-from ..base.forms import OFFSET_MAX, GroupForm, Moment
+from ..base.forms import IN_ZONE, OFFSET_MAX, GroupForm, Moment
 from ..base.operations import Data, Plan, Refused, Result
 from .pausing import GroupOperation
 
@@ -39,7 +38,7 @@ class ResetForm(GroupForm):
         choices=POSITIONS,
         widget=forms.RadioSelect(attrs={"class": "radiolist"}),
     )
-    at = Moment(label=gettext_lazy("Time"), required=False)
+    at = Moment(label=gettext_lazy("Time"), required=False, help_text=IN_ZONE)
     offset = forms.IntegerField(
         label=gettext_lazy("Offset"), required=False, min_value=0, max_value=OFFSET_MAX
     )
@@ -51,11 +50,6 @@ class ResetForm(GroupForm):
         ),
     )
     generation = forms.IntegerField(required=False, widget=forms.HiddenInput)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        zone = timezone.get_current_timezone_name()
-        self.fields["at"].help_text = _("In the time zone %(zone)s.") % {"zone": zone}
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}

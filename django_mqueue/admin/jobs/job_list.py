@@ -172,12 +172,8 @@ class Jobs(QueueView):
             return [(_("Retry"), url)]
         if job.status == DONE:
             return []
-        tools = [
-            (
-                _("Stop") if job.status == IN_FLIGHT else _("Cancel"),
-                allowed_url(request, "stop_job", id=job.id),
-            )
-        ]
+        title = _("Stop") if job.status == IN_FLIGHT else _("Cancel")
+        tools = [(title, allowed_url(request, "stop_job", id=job.id))]
         if job.status in (SCHEDULED, WAITING):
             where = {"topic": topic, "group": job.group or job.target}
             tools.append((_("Run now"), allowed_url(request, "hurry_message", **where, offset=job.offset)))

@@ -29,7 +29,18 @@ class HurryForm(forms.Form):
     offset = forms.IntegerField(min_value=1, max_value=OFFSET_MAX, widget=forms.HiddenInput)
 
 
-class HurryMessage(Operation):
+class MessageOperation(Operation):
+    """An operation on one message. It leads back to the page of the message."""
+
+    def subject(self, data: Data) -> Subject:
+        return Subject(Message, str(data["offset"]), f"{data['topic']}@{data['offset']}")
+
+    def back(self, data: Data | None) -> str | None:
+        page = ("message_changelist",) if data is None else ("message_change", data["offset"])
+        return allowed_url(self.request, *page)
+
+
+class HurryMessage(MessageOperation):
     """Deliver a message now: a scheduled message becomes due, any other becomes the next message of its key."""
 
     route, url_name = "hurry", "hurry_message"
@@ -75,13 +86,6 @@ class HurryMessage(Operation):
         if status == SCHEDULED:
             text = _("Message %(offset)s of topic %(topic)s is due now.")
         return Result(text % data)
-
-    def subject(self, data: Data) -> Subject:
-        return Subject(Message, str(data["offset"]), f"{data['topic']}@{data['offset']}")
-
-    def back(self, data: Data | None) -> str | None:
-        page = ("message_changelist",) if data is None else ("message_change", data["offset"])
-        return allowed_url(self.request, *page)
 
 
 def _found(data: Data) -> Inspected:

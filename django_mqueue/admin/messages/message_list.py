@@ -89,14 +89,9 @@ class MessagesPage(QueueView):
                 form.add_error(None, problem)
         listed = {} if found is None else self._listed(form, found)
         topic = form.cleaned_data.get("topic") or ""
-        search = {
-            "form": form,
-            "topic": topic,
-            "found": found,
-            "partial": self.partial,
-            "is_cut": self.is_cut,
-        }
-        return super().get_context_data(**{**search, **listed, **kwargs})
+        return super().get_context_data(
+            form=form, topic=topic, found=found, partial=self.partial, is_cut=self.is_cut, **listed, **kwargs
+        )
 
     def _lacks_topic(self, form: SearchForm, found: Page | None) -> bool:
         """Return whether the search found nothing because the topic does not exist. The form then has an error."""

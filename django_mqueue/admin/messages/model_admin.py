@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from ..base.tables import ReadOnlyAdmin
 from .hurrying import HurryMessage
@@ -21,6 +22,7 @@ class MessageAdmin(ReadOnlyAdmin):
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    ) -> HttpResponseBase:  # type: ignore[override]
         """Show the queue's page of a message, at the URL of Django's page."""
-        return MessagePage.as_view(model_admin=self)(request, object_id=object_id)
+        view = self._with_problem_page(MessagePage.as_view(model_admin=self))
+        return view(request, object_id=object_id)

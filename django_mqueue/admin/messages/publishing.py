@@ -251,10 +251,8 @@ class PublishMessage(Operation):
 
     def back(self, data: Data | None) -> str | None:
         if self.published is not None:
-            url = allowed_url(self.request, "message_change", self.published)
-        else:
-            url = allowed_url(self.request, "message_changelist", topic=data["topic"] if data else None)
-        return url
+            return allowed_url(self.request, "message_change", self.published)
+        return allowed_url(self.request, "message_changelist", topic=data["topic"] if data else None)
 
     def _mark(self, data: Data) -> str:
         """Return the mark of this message in the session. A form without an id publishes another message each time."""

@@ -20,7 +20,7 @@ from ...policy.message_query import SCHEDULED
 from ...service.actions import Author
 from ...service.scheduling import change_row
 from ..base.display import local_time
-from ..base.forms import OFFSET_MAX, Moment
+from ..base.forms import IN_ZONE, OFFSET_MAX, Moment
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url
 
@@ -32,12 +32,7 @@ class ScheduledForm(forms.Form):
 
 
 class RescheduleForm(ScheduledForm):
-    at = Moment(label=gettext_lazy("New time"))
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        zone = timezone.get_current_timezone_name()
-        self.fields["at"].help_text = _("In the time zone %(zone)s.") % {"zone": zone}
+    at = Moment(label=gettext_lazy("New time"), help_text=IN_ZONE)
 
 
 class _ScheduledOperation(Operation):

@@ -55,10 +55,10 @@ class SearchForm(forms.Form):
 
     find = _text(gettext_lazy("Id, key or offset"), 22, {"type": "search"}, max_length=names.KEY_MAX)
     topic = name_field(
-        "topic", topic_limit(), required=False, label=gettext_lazy("Topic"), widget=choices.topic_input()
+        "topic", topic_limit(), required=False, label=gettext_lazy("Topic"), widget=choices.TOPIC_INPUT
     )
     group = name_field(
-        "group", names.GROUP_MAX, required=False, label=gettext_lazy("Group"), widget=choices.group_input()
+        "group", names.GROUP_MAX, required=False, label=gettext_lazy("Group"), widget=choices.GROUP_INPUT
     )
     status = forms.ChoiceField(
         choices=[("", gettext_lazy("All")), *TITLES.items()], required=False, label=gettext_lazy("Status")

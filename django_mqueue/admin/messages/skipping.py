@@ -8,18 +8,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf, inspect
-from ...models import Message
 from ...policy.message_query import PENDING, WAITING
 from ..base.forms import OFFSET_MAX, GroupForm
-from ..base.operations import Data, Operation, Plan, Refused, Result, Subject, notice_time
-from ..base.urls import allowed_url
+from ..base.operations import Data, Plan, Refused, Result, notice_time
+from .hurrying import MessageOperation
 
 
 class SkipForm(GroupForm):
     offset = forms.IntegerField(min_value=1, max_value=OFFSET_MAX, widget=forms.HiddenInput)
 
 
-class SkipMessage(Operation):
+class SkipMessage(MessageOperation):
     """Skip a message that a group has not handled yet. For other groups, nothing changes."""
 
     route, url_name = "skip", "skip_message"
@@ -46,13 +45,6 @@ class SkipMessage(Operation):
         if not removed:
             raise Refused(_gone())
         return Result(_("Message %(offset)s of topic %(topic)s is skipped for group %(group)s.") % data)
-
-    def subject(self, data: Data) -> Subject:
-        return Subject(Message, str(data["offset"]), f"{data['topic']}@{data['offset']}")
-
-    def back(self, data: Data | None) -> str | None:
-        page = ("message_changelist",) if data is None else ("message_change", data["offset"])
-        return allowed_url(self.request, *page)
 
 
 def _check(data: Data) -> str:

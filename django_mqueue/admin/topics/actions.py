@@ -22,7 +22,6 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ...service import actions
@@ -30,7 +29,7 @@ from ...service.actions import Action
 from ..base import row_ids
 from ..base.display import Text, done_by, printable
 from ..base.forms import parse_offset
-from ..base.operations import group_title
+from ..base.operations import group_title, with_reason
 from ..base.urls import APP, NAVIGATION, allowed_url, may, may_open, page_url
 from ..base.views import QueueView
 
@@ -179,9 +178,7 @@ def text_of(action: Action) -> str:
     """Return the action with its details and its reason, for the page of all actions."""
     details = ", ".join(f"{name}: {value}" for name, value in action.details.items())
     text = f"{_done(action)} ({details})." if details else f"{_done(action)}."
-    if action.why:
-        text = _("%(message)s Reason: %(reason)s") % {"message": text, "reason": action.why}
-    return text
+    return with_reason(text, action.why)
 
 
 def _done(action: Action) -> Text:

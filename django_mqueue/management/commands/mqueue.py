@@ -12,9 +12,28 @@ from django.db import Error, connections
 from django.utils import translation
 
 from ... import conf
-from ...command.all_verbs import VERBS
+from ...command import (
+    collecting,
+    group_changes,
+    health,
+    leases,
+    message_changes,
+    messages,
+    publishing,
+    server,
+    status,
+    topics,
+    why,
+)
 from ...command.output import Output, Refused
+from ...command.verbs import Verb
 from ...exceptions import MQueueError
+
+_READING = (status, topics, messages, why, leases, health, server)
+_CHANGING = (publishing, message_changes, group_changes, collecting)
+
+VERBS: dict[str, Verb] = {verb.name: verb for subject in _READING + _CHANGING for verb in subject.VERBS}
+"""All verbs, by name."""
 
 
 class Command(BaseCommand):

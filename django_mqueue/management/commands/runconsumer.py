@@ -21,7 +21,7 @@ from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 
-from ... import conf, instruments, tracing
+from ... import conf, tracing
 from ...checks import READ_ONLY, server_problems
 from ...command.verbs import count
 from ...exceptions import MQueueError
@@ -128,11 +128,14 @@ class Command(BaseCommand):
         if not options["reload"]:
             self._run(options)
             return
-        for name in NOT_WITH_RELOAD:
-            if options[name]:
-                raise CommandError(_excluded(name))
+        excluded = [name for name in NOT_WITH_RELOAD if options[name]]
         if options["processes"] > 1:
-            raise CommandError(_excluded("processes"))
+            excluded.append("processes")
+        if excluded:
+            raise CommandError(
+                f"--reload and --{excluded[0].replace('_', '-')} exclude each other: --reload runs one worker until you"
+                " stop it. Leave out one of them"
+            )
         run_with_reload(partial(self._run_reloaded, options), self._stop)
 
     def _run(self, options: dict[str, Any]) -> None:
@@ -265,7 +268,6 @@ class Command(BaseCommand):
         finally:
             if self._hangs and isinstance(code, int | None):
                 tracing.flush()
-                instruments.flush()
                 logging.shutdown()
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -343,10 +345,3 @@ def _runner(
         return Supervisor(chosen, run_options, options["processes"], recycling, beside)
     except ValueError as error:
         raise CommandError(f"--name: {error}") from error
-
-
-def _excluded(name: str) -> str:
-    return (
-        f"--reload and --{name.replace('_', '-')} exclude each other: --reload runs one worker until you stop it. Leave"
-        " out one of them"
-    )

@@ -9,14 +9,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ... import conf
-from ...exceptions import NotRegistered
 from ...policy import names
 from ...policy.durations import moment
 from ...policy.names import check_partition, key_of
 from ...service import message_views
-from ...service.registration import check_names
+from ...service.registration import check_names, registration_of
 from ...service.subscription import check_count
-from ...store import leases, offsets
+from ...store import leases
 from ...store.connection import session
 from ...store.queries import group_rows, message_pages, partition_progress
 from ...store.queries.partition_progress import Above, PartitionState
@@ -59,9 +58,7 @@ def partitions(
     check_count("limit", limit, PAGE_MAX)
     alias = conf.database(using)
     with session.migration_errors(alias):
-        registration = offsets.registration(alias, group, topic)
-        if registration is None:
-            raise NotRegistered(topic, group)
+        registration = registration_of(alias, topic, group)
         if partition is not None:
             found = [partition]
         elif expired:

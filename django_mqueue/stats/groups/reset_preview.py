@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ... import conf
-from ...exceptions import NotRegistered
 from ...policy.durations import moment
 from ...policy.message_query import DONE
-from ...service.registration import Start, check_names, check_start, start_above
+from ...service.registration import Start, check_names, check_start, registration_of, start_above
 from ...store import heartbeats, log, offsets
 from ...store.connection import session
 from ...store.queries import bounded_counts, group_rows, partition_progress
@@ -38,9 +37,7 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
     check_start(to)
     alias = conf.database(using)
     with session.migration_errors(alias):
-        registration = offsets.registration(alias, group, topic)
-        if registration is None:
-            raise NotRegistered(topic, group)
+        registration = registration_of(alias, topic, group)
         above, known = start_above(alias, topic, to, SETTLE_FOR)
         start = min(above, max(known, offsets.settled(alias, topic)))
         now, ends = group_rows.now_ms(alias), bounded_counts.ends(alias, [topic]).get(topic)
@@ -53,20 +50,16 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
         first = log.published_at(alias, topic, start, 1)
         in_flight, waiting = partition_progress.open_counts(alias, group, topic, LEASES, LEASES)
         (leased,) = partition_progress.leased(alias, [(topic, group)], LEASES + 1)
-        is_more = in_flight + waiting >= LEASES or len(leased) > LEASES
+        how = AT_LEAST if in_flight + waiting >= LEASES or len(leased) > LEASES else EXACT
         pair = (conf.dead_letter_topic(topic), group)
         dead = bounded_counts.dead_letters(alias, [pair], CAP + 1).get(pair, 0)
         running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
         return ResetPreview(
             topic, group, moment(now), start, moment(first[0][1]) if first else None,
             ends.last if ends is not None else None, after.stretch(_is_done), skipped, after.stretch(_is_open),
-            _open_figure(in_flight, is_more=is_more), _open_figure(waiting, is_more=is_more),
+            Figure(in_flight, how), Figure(waiting, how),
             capped(dead, CAP), tuple(running), registration.paused, registration.generation,
         )  # fmt: skip
-
-
-def _open_figure(value: int, *, is_more: bool) -> Figure:
-    return Figure(value, AT_LEAST if is_more else EXACT)
 
 
 def _is_done(row: Row) -> bool:

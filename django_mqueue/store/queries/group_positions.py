@@ -1,6 +1,6 @@
 """Registrations, leases and members of groups.
 
-Each statement reads a limited number of rows by index. ``last_heartbeats`` reads the whole, short heartbeat table.
+Each statement reads a limited number of rows by index. ``last_heartbeat`` reads the whole, short heartbeat table.
 """
 
 from __future__ import annotations
@@ -51,15 +51,18 @@ def settled(using: str, topics: Sequence[str]) -> dict[str, int]:
     return {str(topic): int(offset) for topic, offset in rows}
 
 
-def last_heartbeats(using: str, name: str) -> list[tuple[str, str, int]]:
-    """Return (topic, group, milliseconds since the last heartbeat) for each group of a subscriber that has not left."""
-    rows = session.fetch(
+def last_heartbeat(using: str, name: str) -> int | None:
+    """Return the milliseconds since a subscriber's newest heartbeat; None if there is none, or it has left its groups.
+
+    One loop sends the heartbeats of all groups: an older one may be of a removed handler.
+    """
+    ((age,),) = session.fetch(
         using,
-        f"SELECT topic, consumer_group, {NOW_MS} - heartbeat_at FROM queue_subscriber_heartbeats"
-        " WHERE subscriber_name = %s AND deregistered_at IS NULL ORDER BY topic, consumer_group",
+        f"SELECT MIN({NOW_MS} - heartbeat_at) FROM queue_subscriber_heartbeats"
+        " WHERE subscriber_name = %s AND deregistered_at IS NULL",
         [name],
     )
-    return [(str(topic), str(group), int(age)) for topic, group, age in rows]
+    return None if age is None else int(age)
 
 
 def holders(using: str, group: str, topic: str, limit: int) -> dict[str, int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Literal
 
-from ... import instruments, tracing
+from ... import tracing
 from ...exceptions import MQueueError, TooManyHanging
 from ...store.connection import session
 from ..registry import Handler
@@ -110,7 +110,6 @@ def run(
     watch.start()
     report = _report(runner, watch, asked, recycling)
     tracing.flush()
-    instruments.flush()
     if report is not None:
         with suppress(OSError):  # The supervisor may have ended.
             reports.send(report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import admin
 from django.contrib.admin import AdminSite
 from django.contrib.auth import get_permission_codename
 from django.http import HttpRequest
@@ -69,10 +70,12 @@ def state_text(state: str) -> Text:
     return states.STATE_TEXTS.get(state) or state.replace("_", " ")
 
 
+@admin.display(description=gettext_lazy("state"))
 def state_badge(item: WorkItem) -> SafeString:
     return badge(KINDS.get(item.state, "waiting"), state_text(item.state))
 
 
+@admin.display(description=gettext_lazy("due"))
 def due(item: Any) -> str:
     """Return the due date, with a badge if it has passed by the database's clock (``now_ms``)."""
     if item.due_at is None:
@@ -83,11 +86,17 @@ def due(item: Any) -> str:
     return format_html("{} {}", shown, badge("bad", _("overdue")))
 
 
+@admin.display(description=gettext_lazy("assigned to"))
 def assignee(item: WorkItem) -> str:
     """Return the user, or the team, that has the item."""
     if (user := item.assignee) is not None:
         return name(getattr(user, "get_full_name", user.get_username)() or user.get_username())
     return name(_("team %(name)s") % {"name": item.team.name}) if item.team is not None else EMPTY
+
+
+@admin.display(description=gettext_lazy("created"))
+def created(item: WorkItem) -> str:
+    return moment(item.created_at, short=True)
 
 
 def linked(request: HttpRequest, site: AdminSite, item: WorkItem) -> str:

@@ -20,7 +20,7 @@ from .display import state_text
 
 
 class StepForm(forms.Form):
-    """A step without further input. ``arguments``: what the verb of ``WorkItem`` takes in addition."""
+    """A step: a comment, and what the verb of ``WorkItem`` takes in addition."""
 
     comment = forms.CharField(
         required=False,
@@ -28,19 +28,19 @@ class StepForm(forms.Form):
         label=gettext_lazy("Comment"),
         widget=forms.Textarea({"rows": 3}),
     )
+    field_order = ("user", "team", "until", "at", "result", "state")  # The comment is last.
 
     def __init__(self, data: Any, worklist: Worklist, items: list[WorkItem]) -> None:
         super().__init__(data)
-        self.worklist, self.items = worklist, items
 
     def arguments(self) -> dict[str, Any]:
-        return {}
+        """Return the arguments of the verb, without the comment. An empty field is None."""
+        return {name: value or None for name, value in self.cleaned_data.items() if name != "comment"}
 
 
 class AssignForm(StepForm):
     user: Any = forms.ModelChoiceField(None, required=False, label=gettext_lazy("User"))
     team: Any = forms.ModelChoiceField(None, required=False, label=gettext_lazy("Team"))
-    field_order = ("user", "team", "comment")
 
     def __init__(self, data: Any, worklist: Worklist, items: list[WorkItem]) -> None:
         super().__init__(data, worklist, items)
@@ -65,18 +65,10 @@ class AssignForm(StepForm):
 
 class DelayForm(StepForm):
     until = Moment(label=gettext_lazy("Until"))
-    field_order = ("until", "comment")
-
-    def arguments(self) -> dict[str, Any]:
-        return {"until": self.cleaned_data["until"]}
 
 
 class DueForm(StepForm):
     at = Moment(required=False, label=gettext_lazy("Due"), help_text=gettext_lazy("Empty: no due date."))
-    field_order = ("at", "comment")
-
-    def arguments(self) -> dict[str, Any]:
-        return {"at": self.cleaned_data["at"]}
 
 
 class FinishForm(StepForm):
@@ -86,24 +78,16 @@ class FinishForm(StepForm):
         label=gettext_lazy("Result"),
         help_text=gettext_lazy("Empty: the result of the worklist's own work."),
     )
-    field_order = ("result", "comment")
-
-    def arguments(self) -> dict[str, Any]:
-        return {"result": self.cleaned_data["result"] or None}
 
 
 class MoveForm(StepForm):
     state = forms.ChoiceField(label=gettext_lazy("State"))
-    field_order = ("state", "comment")
 
     def __init__(self, data: Any, worklist: Worklist, items: list[WorkItem]) -> None:
         super().__init__(data, worklist, items)
         declared = worklist.options.states
         possible = {name: None for item in items for name in states.moves(declared, item.state)}
         self.fields["state"].choices = [(name, state_text(name)) for name in possible]  # type: ignore[attr-defined]
-
-    def arguments(self) -> dict[str, Any]:
-        return {"state": self.cleaned_data["state"]}
 
 
 class CommentForm(StepForm):

@@ -9,25 +9,21 @@ from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.contenttypes.models import ContentType
 from django.db import transaction
-from django.db.models import BigIntegerField, QuerySet
-from django.db.models.expressions import RawSQL
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ... import conf
-from ...admin.base.display import moment
 from ...admin.base.forms import parse_offset
 from ...admin.base.tables import LIMIT, BoundedPaginator, Found, PagedChangeList
 from ...admin.messages.masking import sees_all
-from ...store.connection.dialect import NOW_MS
 from .. import states
 from ..figures import overdue
 from ..models import WorkAttribute, WorkItem
 from ..rights import ALL_MAY, has, visible
-from ..searching import first_due
+from ..searching import first_due, visible_to
 from . import display
 from .filters import OVERDUE, ViewFilter, WorklistFilter
 from .pages import ITEMS_MAX, FiguresPage, ItemPage, StepPage, counted
@@ -65,7 +61,7 @@ def _action(verb: str) -> Callable[..., HttpResponse | None]:
 class WorkItemAdmin(ModelAdmin):
     """Work items: people change them by steps only. The list's cost does not depend on the number of items."""
 
-    list_display = ("title", "shown_state", "kind", "shown_assignee", "shown_due", "shown_created")
+    list_display = ("title", display.state_badge, "kind", display.assignee, display.due, display.created)
     list_filter = (WorklistFilter, ViewFilter)
     actions = [_action(verb) for verb in states.VERBS]
     search_fields = ("pk",)
@@ -78,22 +74,6 @@ class WorkItemAdmin(ModelAdmin):
     show_facets = admin.ShowFacets.NEVER
     sortable_by = ()
     change_list_template = "admin/mqueue_worklists/workitem/change_list.html"
-
-    @admin.display(description=gettext_lazy("state"))
-    def shown_state(self, item: WorkItem) -> str:
-        return display.state_badge(item)
-
-    @admin.display(description=gettext_lazy("assigned to"))
-    def shown_assignee(self, item: WorkItem) -> str:
-        return display.assignee(item)
-
-    @admin.display(description=gettext_lazy("due"))
-    def shown_due(self, item: WorkItem) -> str:
-        return display.due(item)
-
-    @admin.display(description=gettext_lazy("created"))
-    def shown_created(self, item: WorkItem) -> str:
-        return moment(item.created_at, short=True)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return bool(visible(request.user))
@@ -113,17 +93,8 @@ class WorkItemAdmin(ModelAdmin):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkItem]:
-        """Return the items of the worklists that the user may view, without an order: the view's filter sets it.
-
-        ``now_ms``: the time of the database. Large columns are read for the page of one item only.
-        """
-        seen = [worklist.name for worklist in visible(request.user)]
-        rows = WorkItem.objects.using(conf.database()).filter(worklist__in=seen)
-        now = RawSQL(NOW_MS, (), output_field=BigIntegerField())
-        found: QuerySet[WorkItem] = rows.select_related("assignee", "team", "linked_type").annotate(
-            now_ms=now
-        )
-        return found.defer("payload", "headers", "result", "error")
+        """Return the items that the user may view, without an order: the view's filter sets it."""
+        return visible_to(request.user).select_related("linked_type")
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         """Refuse all other lookups: they could find what a mask hides, and no index serves them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -60,14 +60,6 @@ class WorklistView(TemplateView):
         return super().get_context_data(**{**site.each_context(self.request), **own})
 
 
-class Change(NamedTuple):
-    """A step of the history, as the page shows it."""
-
-    step: WorkStep
-    text: Text
-    details: list[tuple[str, str]]
-
-
 class ItemPage(WorklistView):
     """One item: its message, its linked object, its history, and the steps that the user may take now."""
 
@@ -92,7 +84,10 @@ class ItemPage(WorklistView):
             error=message.errors[-1].error if message.errors else "",
             attributes=_shown_attributes(item, message, sees_message),
             history=[self._change(step, sees_message) for step in item.history.reverse()],
-            buttons=self._buttons(item),
+            buttons=[
+                (verb, display.VERB_TEXTS[verb], self.model_admin.step_url(verb), verb in ONE_CLICK)
+                for verb in verbs_for(item, self.request.user)
+            ],
             list_url=self.model_admin.list_url(item.worklist),
             **kwargs,
         )
@@ -101,7 +96,8 @@ class ItemPage(WorklistView):
         seen = sees_message and sees_all(self.request, item.topic)
         return payloads.document(item.result) if seen else _("masked")
 
-    def _change(self, step: WorkStep, sees_message: bool) -> Change:
+    def _change(self, step: WorkStep, sees_message: bool) -> tuple[WorkStep, Text, list[tuple[str, str]]]:
+        """Return a step of the history, its name, and (label, value) of its details."""
         details = []
         if step.before and step.before != step.after:
             details.append((_("State"), str(display.state_text(step.after))))
@@ -111,18 +107,7 @@ class ItemPage(WorklistView):
             details.append((_("Team"), step.data["team"]))
         if step.data.get("error"):
             details.append((_("Error"), step.data["error"] if sees_message else _("masked")))
-        return Change(step, display.STEP_TEXTS.get(step.step, step.step), details)
-
-    def _buttons(self, item: WorkItem) -> list[dict[str, Any]]:
-        return [
-            {
-                "verb": verb,
-                "text": display.VERB_TEXTS[verb],
-                "url": self.model_admin.step_url(verb),
-                "at_once": verb in ONE_CLICK,
-            }
-            for verb in verbs_for(item, self.request.user)
-        ]
+        return step, display.STEP_TEXTS.get(step.step, step.step), details
 
 
 def _message(item: WorkItem) -> Inspected:

@@ -43,7 +43,7 @@ def test_commands_have_these_arguments(command: str) -> None:
 
 
 def test_verbs_that_are_named_exist() -> None:
-    from django_mqueue.command.all_verbs import VERBS
+    from django_mqueue.management.commands.mqueue import VERBS
 
     named = {
         (name_of(document), verb)

@@ -16,8 +16,8 @@ import django_mqueue
 import django_mqueue.spark
 from django_mqueue import checks, conf, exceptions, models, signals
 from django_mqueue import inspect as inspecting
-from django_mqueue.command.all_verbs import VERBS as VERBS_OF_MQUEUE
 from django_mqueue.doctor import routes, servers, variables
+from django_mqueue.management.commands.mqueue import VERBS as VERBS_OF_MQUEUE
 from django_mqueue.messages import Message
 from django_mqueue.spark.cli.arguments import add_connection, add_launching
 from django_mqueue.spark.cli.verbs import VERBS

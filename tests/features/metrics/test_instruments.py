@@ -252,10 +252,10 @@ def test_where_the_packages_are_not_installed_the_queue_works_and_the_error_name
     from django.conf import settings
     settings.configure(INSTALLED_APPS=["django_mqueue"], DEFAULT_AUTO_FIELD="django.db.models.AutoField")
     django.setup()
-    from django_mqueue import instruments, metrics
+    from django_mqueue import instruments, metrics, tracing
     assert not instruments.is_recording()
     instruments.record(instruments.FINISHED, 1, "orders", "reports")
-    instruments.flush()
+    tracing.flush()
     for name in ("view", "DatabaseCollector"):
         try:
             getattr(metrics, name)

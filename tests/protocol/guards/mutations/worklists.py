@@ -59,9 +59,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a comment has the state of the item when it is written",
         "an item that has ended seems open again to those who read its steps",
-        "worklists/steps.py",
-        '        record(current, "commented", by, text, current.state)',
-        '        record(item, "commented", by, text, item.state)',
+        "worklists/models.py",
+        '            steps.record(current, "commented", by, text, current.state)',
+        '            steps.record(self, "commented", by, text, self.state)',
         f"{_STEPS}::TestOther::test_a_comment_has_the_state_of_the_item_now",
     ),
 )
