@@ -24,7 +24,7 @@ from ..store.dead_letters import Redriven
 from ..store.moving import PendingMessage
 from ..store.queries import message_pages
 from ..store.queries.partition_walk import Found
-from ..store.scheduling.parked_retries import without_retry
+from ..store.scheduling.parked_retries import without
 from .message_search import BYTES_AT_ONCE, CHUNK, Search
 from .sources import stored_in
 
@@ -125,7 +125,7 @@ def _append_copies(cursor: CursorWrapper, group: str | None, topic: str, batch: 
                 group,
                 row["original_id"],
                 bytes(row["payload"]),
-                without_retry(row["metadata"]),
+                without("retry", row["metadata"]),
             )
             for row in dead_letters.read(cursor, [offset for offset, _ in part])
         ]

@@ -26,7 +26,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from ..instruments import sending_to
 from .database import DatabaseCollector
-from .workers import WorkerCounts, WorkersCollector
+from .workers import WorkerCounts
 
 BACKLOG = 128
 REQUESTS_MAX = 32
@@ -77,7 +77,7 @@ class Endpoint:
 
     def _application(self) -> Callable[..., Any]:
         registry = CollectorRegistry()
-        registry.register(WorkersCollector(self.directory))
+        MultiProcessCollector(registry, str(self.directory))
         if WRITES_FILES in os.environ:
             MultiProcessCollector(registry)
         else:

@@ -10,14 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from prometheus_client import Metric
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
-from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from ..instruments import INSTRUMENTS, PUBLISHED, Instrument
@@ -129,17 +126,3 @@ def _keys(instrument: Instrument, labels: Labels) -> list[str]:
         ),
         mmap_key(name, f"{name}_sum", names, list(labels), instrument.help),
     ]
-
-
-class WorkersCollector(Collector):
-    """Collects the measurements of all workers that write to a directory, also of those that have ended."""
-
-    def __init__(self, directory: Path) -> None:
-        self._collector = MultiProcessCollector(None, str(directory))
-
-    def describe(self) -> Iterable[Metric]:
-        return []
-
-    def collect(self) -> Iterable[Metric]:
-        found: Iterable[Metric] = self._collector.collect()
-        return found

@@ -102,7 +102,7 @@ class Watermarks:
                 if place != _remembered(partitions[name])
             ]
             if moved and not advance.went_back:
-                watermarks.advance(context.using, cursor, context.group, context.topic, moved)
+                watermarks.advance(cursor, context.group, context.topic, moved)
             return advance
 
         advance = session.run(context.using, work)

@@ -25,8 +25,9 @@ from ..protocol import events
 from ..protocol.waking import commits
 from ..store import dead_letters, garbage, log, offsets
 from ..store.connection import session
-from ..store.dead_letters import DeadLetterSearch, Redriven
+from ..store.dead_letters import Redriven
 from ..store.message_rows import message_fields
+from ..store.scheduling.parked_retries import without
 from . import message_views
 from .actions import BulkRecord
 from .registration import check_group, topic_limit
@@ -177,7 +178,7 @@ class DeadLetterSelection:
             if dry_run:
                 rate = None
             at_once = AT_ONCE if rate is None else int(min(AT_ONCE, max(rate, 1)))
-            for page in self._pages(DeadLetterSearch(self.dead_topic, sorted(groups), ids), at_once):
+            for page in self._pages(sorted(groups), ids or (), at_once):
                 if rate is not None:
                     time.sleep(max(begun + total / rate - time.monotonic(), 0))
                 left = None if limit is None else limit - total
@@ -198,10 +199,10 @@ class DeadLetterSelection:
                 commits.after_commit(self.using, self.topic)
         return batch
 
-    def _pages(self, search: DeadLetterSearch, at_once: int) -> Iterator[list[int]]:
+    def _pages(self, groups: Sequence[str], ids: Sequence[str], at_once: int) -> Iterator[list[int]]:
         """Yield lists of offsets. Each list is small enough for one transaction."""
         position, last = 0, log.newest(self.using, self.dead_topic)
-        while found := dead_letters.sizes(self.using, search, position, last, at_once):
+        while found := dead_letters.sizes(self.using, self.dead_topic, groups, ids, position, last, at_once):
             for page in batches_by_weight(found, itemgetter(1), BYTES_AT_ONCE):
                 yield [offset for offset, _ in page]
             position = found[-1][0]
@@ -237,7 +238,7 @@ class DeadLetterSelection:
 
     def _redriven(self, dead_letter: DeadLetterRow) -> Redriven:
         row = dead_letter.row
-        payload, metadata = bytes(row["payload"]), dead_letters.without_failures(row["metadata"])
+        payload, metadata = bytes(row["payload"]), without(dead_letters.FAILURES, row["metadata"])
         if self.edit is not None:
             limit = conf.get("MAX_PAYLOAD_BYTES", self.topic)
             content = dead_letter.encode(self.edit(dead_letter.message), limit)

@@ -116,10 +116,7 @@ def change_row(
     alias = conf.database(using)
 
     def work(cursor: CursorWrapper) -> bool:
-        if due is None:
-            changed = schedule.delete(cursor, topic, message_key)
-        else:
-            changed = schedule.move(cursor, topic, message_key, due)
+        changed = schedule.change(cursor, topic, message_key, due)
         if changed and author is not None:
             action = "cancel" if due is None else "reschedule"
             record(cursor, author, action, topic, message_key[2], id=message_key[1])

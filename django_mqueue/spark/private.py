@@ -13,17 +13,9 @@ FILE, FOLDER = 0o600, 0o700
 """Modes of new files and folders. An existing file or folder keeps its own mode."""
 
 
-def create(path: Path) -> int:
-    """Create a file and return its descriptor. Raises ``FileExistsError`` if anything is there, even a link."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)
-
-
-def overwrite(path: str | os.PathLike[str], flags: int = 0) -> int:
-    """Open a file for writing from its beginning, or create it. This is an ``opener`` for ``open``.
-
-    Raises ``OSError`` for a symbolic link.
-    """
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, FILE)
+def opener(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a file for ``open``. A new file is for this account only. Raises ``OSError`` for a symbolic link."""
+    return os.open(path, flags | os.O_NOFOLLOW, FILE)
 
 
 def refuse_links(top: Path, path: str) -> None:

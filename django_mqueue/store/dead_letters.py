@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
+from ..policy.requests import Box, box_in
 from . import garbage
 from .connection import session
 from .connection.dialect import NOW_MS, marks
 from .gates import locking_topic
 from .log import INSERT_COLUMNS, insert_values
-from .scheduling.parked_retries import without, without_retry
+from .scheduling.parked_retries import without
 
 COLUMNS = (
     "offset", "partition", "id", "original_id", "payload", "metadata", "published_at", "failed_at",
@@ -22,18 +23,10 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Copied:
-    """The original id and the metadata of a new dead letter."""
-
-    original_id: str
-    metadata: str
-
-
 def copy(
     cursor: CursorWrapper, offset: int, group: str, dead_topic: str, failures: int, error: str
-) -> Copied | None:
-    """Copy a message into the dead-letter topic. Return None if the log no longer has it.
+) -> Box | None:
+    """Copy a message into the dead-letter topic, if the log still has it. Return the box of a request, or None.
 
     If the group has a dead letter of the message already, the new one replaces it.
     """
@@ -48,7 +41,7 @@ def copy(
     if row is None:
         return None
     topic, partition, payload, metadata, original_id, attempts, errors = row
-    metadata = without_retry(metadata)
+    metadata = without("retry", metadata)
     gate, gate_params = locking_topic(dead_topic)
     insert = (
         "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
@@ -68,7 +61,7 @@ def copy(
             cursor, dead_topic, sorted(garbage.starts(cursor, dead_topic)), [int(cursor.lastrowid)]
         )
         cursor.execute(*insert)
-    return Copied(original_id, str(metadata))
+    return box_in(str(metadata), topic, original_id)
 
 
 FAILURES = "failed"
@@ -83,38 +76,21 @@ def with_failures(metadata: str, attempts: int | None, errors: str | None) -> st
     return json.dumps(content, ensure_ascii=False)
 
 
-def without_failures(metadata: str) -> str:
-    """Return the metadata that a dead letter had before it became one."""
-    return without(FAILURES, metadata)
+def sizes(
+    using: str, topic: str, groups: Sequence[str], ids: Sequence[str], above: int, last: int, limit: int
+) -> list[tuple[int, int]]:
+    """Return (offset, bytes of payload and metadata) of the next dead letters up to ``last``, in offset order.
 
-
-@dataclass(frozen=True)
-class DeadLetterSearch:
-    """A query of dead letters: the dead-letter topic, the groups that failed, and the original ids (None for all)."""
-
-    topic: str
-    groups: Collection[str]
-    ids: Collection[str] | None = None
-
-    @property
-    def sql(self) -> str:
-        with_ids = f" AND original_id IN ({marks(list(self.ids))})" if self.ids else ""
-        return f"topic = %s AND failed_group IN ({marks(list(self.groups))}){with_ids}"
-
-    @property
-    def params(self) -> list[str]:
-        return [self.topic, *self.groups, *(self.ids or ())]
-
-
-def sizes(using: str, search: DeadLetterSearch, above: int, last: int, limit: int) -> list[tuple[int, int]]:
-    """Return (offset, bytes of payload and metadata) of the next dead letters up to ``last``, in offset order."""
-    few_ids = search.ids and len(search.ids) * len(search.groups) <= limit
-    index = "queue_messages_due" if few_ids else "queue_messages_tail"
+    ``groups``: the groups that failed. ``ids``: the original ids; empty: all.
+    """
+    with_ids = f" AND original_id IN ({marks(ids)})" if ids else ""
+    index = "queue_messages_due" if ids and len(ids) * len(groups) <= limit else "queue_messages_tail"
     rows = session.fetch(
         using,
         f"SELECT `offset`, LENGTH(payload) + LENGTH(metadata) FROM queue_messages FORCE INDEX ({index})"
-        f" WHERE {search.sql} AND `offset` > %s AND `offset` <= %s ORDER BY `offset` LIMIT {limit:d}",
-        [*search.params, above, last],
+        f" WHERE topic = %s AND failed_group IN ({marks(groups)}){with_ids}"
+        f" AND `offset` > %s AND `offset` <= %s ORDER BY `offset` LIMIT {limit:d}",
+        [topic, *groups, *ids, above, last],
     )
     return [(int(offset), int(size)) for offset, size in rows]
 

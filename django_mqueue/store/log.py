@@ -252,17 +252,6 @@ def first_rows(
     return [(p, int(o)) for p, o in session.fetch(using, union(branch, len(positions)), params)]
 
 
-def published_at(using: str, topic: str, above: int, limit: int) -> list[tuple[int, int]]:
-    """Return (offset, publication time) of a topic's next ``limit`` rows, for finding an offset by time."""
-    rows = session.fetch(
-        using,
-        "SELECT `offset`, published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
-        f" WHERE topic = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}",
-        [topic, above],
-    )
-    return [(int(offset), int(at)) for offset, at in rows]
-
-
 def times_near(using: str, topic: str, offset: int, upto: int, limit: int) -> tuple[int, int] | None:
     """Return the least and the greatest ``published_at`` of the rows next to an offset; None if there are none.
 

@@ -181,12 +181,18 @@ def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
     )
 
 
-def lock_registration(cursor: CursorWrapper, group: str, topic: str) -> Registration | None:
-    """Lock a group's registration, and return it; None if there is none. While the topic is locked, none is added."""
+def lock_registration(
+    cursor: CursorWrapper, group: str, topic: str, *, shared: bool = False
+) -> Registration | None:
+    """Lock a group's registration, and return it; None if there is none. While the topic is locked, none is added.
+
+    ``shared``: lock it in share mode.
+    """
+    lock = "LOCK IN SHARE MODE" if shared else "FOR UPDATE"
     cursor.execute(
         "SELECT id, offset_acked, paused, updated_at, scan_offset"
         " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        " WHERE consumer_group = %s AND topic = %s AND partition_key = '' FOR UPDATE",
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' {lock}",
         [group, topic],
     )
     row = cursor.fetchone()

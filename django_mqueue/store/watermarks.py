@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .connection.dialect import NOW_MS, flat, fresh, marks, union, upsert
+from .connection.dialect import NOW_MS, flat, is_mariadb, marks, union
 from .offsets import COLUMNS, Position, position
 
 _OPEN = (
@@ -77,15 +77,14 @@ def _params(group: str, topic: str, above: Sequence[tuple[str, int]], settled: i
     return flat([group, topic, partition, offset, settled, group] for partition, offset in above)
 
 
-def advance(
-    using: str, cursor: CursorWrapper, group: str, topic: str, positions: Sequence[tuple[str, Position]]
-) -> None:
+def advance(cursor: CursorWrapper, group: str, topic: str, positions: Sequence[tuple[str, Position]]) -> None:
     """Move positions forward, never back."""
     rows = ", ".join([f"(%s, %s, %s, %s, %s, 0, {NOW_MS})"] * len(positions))
+    alias, new = ("", "VALUES({})") if is_mariadb(cursor.db.alias) else (" AS fresh", "fresh.{}")
     cursor.execute(
-        f"INSERT INTO queue_offsets {COLUMNS} VALUES {rows} {upsert(using)}"
-        f" offset_acked = GREATEST(queue_offsets.offset_acked, {fresh(using, 'offset_acked')}),"
-        f" scan_offset = GREATEST(queue_offsets.scan_offset, {fresh(using, 'scan_offset')}),"
-        f" updated_at = {fresh(using, 'updated_at')}",
+        f"INSERT INTO queue_offsets {COLUMNS} VALUES {rows}{alias} ON DUPLICATE KEY UPDATE"
+        f" offset_acked = GREATEST(queue_offsets.offset_acked, {new.format('offset_acked')}),"
+        f" scan_offset = GREATEST(queue_offsets.scan_offset, {new.format('scan_offset')}),"
+        f" updated_at = {new.format('updated_at')}",
         flat([group, topic, partition, one.acked, one.scanned] for partition, one in sorted(positions)),
     )

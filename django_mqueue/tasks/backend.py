@@ -297,7 +297,9 @@ class MQueueBackend(BaseTaskBackend):
         """Delete a scheduled message. Return whether it was still scheduled."""
         with session.migration_errors(self.using):
             return session.single(
-                self.using, lambda cursor: schedule.delete(cursor, id.topic, id.message_key), latest=True
+                self.using,
+                lambda cursor: schedule.change(cursor, id.topic, id.message_key, None),
+                latest=True,
             )
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from django_mqueue import reset, subscribe, unsubscribe
 from django_mqueue.models import Message, Offset
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import offsets
+from django_mqueue.store.leases import Holder
 from tests.support.processes import wait_until
 from tests.support.waiting import SPARK_PATIENCE
 
@@ -22,6 +25,23 @@ def stands_at(group: str, topic: str = "orders") -> int:
 def eventually(condition: Callable[[], object], what: str) -> None:
     """Wait for the condition with a long timeout. Spark's processes start one by one."""
     wait_until(lambda: bool(condition()), what, seconds=SPARK_PATIENCE)
+
+
+@contextmanager
+def reading(group: str, topic: str = "orders") -> Iterator[Holder]:
+    """Read a topic for the group, with heartbeats, as an archive run does."""
+    from django_mqueue.spark.connecting import ConnectionParameters
+    from django_mqueue.spark.database import following
+    from django_mqueue.spark.database.heartbeating import Heartbeats
+
+    incarnation, heartbeats = uuid.uuid4().hex, Heartbeats(ConnectionParameters())
+    reader = Holder(group, topic, f"{following.READER_PREFIX}{incarnation[:12]}", incarnation)
+    following.join_all([reader], using="default")
+    heartbeats.add([reader])
+    try:
+        yield reader
+    finally:
+        heartbeats.stop()
 
 
 def settle(topic: str) -> int:

@@ -281,7 +281,7 @@ def test_the_commands(
 
     for arguments, code, text in (
         ((*source, "--as-of", version, *connection), 2, "leave out the live log"),
-        ((*source, "--no-live", "--as-of", "yesterday"), 2, "must be a date, or a time like"),
+        ((*source, "--no-live", "--as-of", "yesterday"), 2, "must be an ISO 8601 time such as"),
         ((*source, "--no-live", "--as-of", "99"), 1, "99"),
         ((*ways, *connection, "--as-of", version, "--live"), 2, "leave out the live log"),
         ((*ways, *connection, "--as-of", "-3"), 2, "--as-of"),

@@ -361,32 +361,21 @@ def test_a_commit_without_an_answer_is_looked_up(
     assert (checked.problems, checked.rows) == ([], 9)
 
 
-class Unseen:
-    """Stands for the membership of a run on a copy of the database: no other run sees it."""
-
-    def __init__(self, how: Any, group: str) -> None:
-        self._group = group
-
-    def __enter__(self) -> Unseen:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def join(self, line: Any, topic: str) -> Holder:
-        return Holder(self._group, topic, "spark-copy", "copy")
-
-
 def archive_from_a_copy(run: Run, topic: str) -> None:
     """Archive a topic as a run on a copy of the database does that has taken the original's place."""
     from django_mqueue.spark.archives import archive_run
+    from django_mqueue.spark.database import following
+
+    def join(ours: Any, topic: str) -> None:
+        """Join unseen by runs on the original."""
+        ours._readers[topic] = Holder(GROUP, topic, "spark-copy", "copy")
 
     here = installation.identify("default")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(installation, "identify", lambda using: Installation(here.id, "another/server"))
-        patch.setattr(archive_run, "Membership", Unseen)
+        patch.setattr(archive_run.Run, "_join", join)
         patch.setattr(archive_run, "move", lambda *_, **_more: None)
-        patch.setattr(archive_run.Run, "_check_reader", lambda *_: None)
+        patch.setattr(following, "check_reader", lambda *_, **_more: None)
         run(topic, moved=True)
 
 
@@ -554,16 +543,12 @@ def _after_one() -> threading.Event:
 def test_another_run_of_the_group_is_refused_while_it_lives(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from django_mqueue.spark.archives.membership import Membership
-    from django_mqueue.spark.connecting import ConnectionParameters, RetryingConnection
     from django_mqueue.spark.database import following, heartbeating
 
     monkeypatch.setattr(following, "ALIVE_MS", 600_000)
     monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
     publish("orders", 1)
-    how = ConnectionParameters()
-    with Membership(how, GROUP) as other:
-        other.join(RetryingConnection(how), "orders")
+    with streams.reading(GROUP):
         with pytest.raises(GroupTaken, match="is alive"):
             run()
         assert not place.exists() or not any(place.iterdir())

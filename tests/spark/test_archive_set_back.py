@@ -15,7 +15,6 @@ from django_mqueue.spark.archives.topic_state import (
     catch_up_group,
     check,
     check_last,
-    check_log,
     move,
 )
 from django_mqueue.spark.database import following
@@ -53,9 +52,7 @@ def standing() -> TopicState:
 
 
 def look(standing: TopicState) -> None:
-    place = following.position("orders", GROUP, using="default")
-    check(standing, place)
-    check_log(standing, place, "default")
+    check(standing, "default")
 
 
 def set_back(standing: TopicState, group: int, settled: int) -> None:

@@ -8,6 +8,7 @@ import os
 import secrets
 import subprocess
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from django.test import override_settings
 from django_mqueue import publish
 from django_mqueue.spark.cli import ending, program
 from django_mqueue.spark.cli.arguments import parser_of
+from django_mqueue.spark.cli.output import Output
 from django_mqueue.spark.cli.verb import BadArguments, Job
 from django_mqueue.spark.cli.verbs import VERBS
 from django_mqueue.spark.cli.verbs.doctor import check_process
@@ -216,14 +218,14 @@ ERASE = ("erase", "--topic", "orders")
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ((*ARCHIVE, "--to", "x", "--batch-rows", "0"), "--batch-rows: must be a whole number, at least 1, not '0'"),
+        ((*ARCHIVE, "--to", "x", "--batch-rows", "0"), "--batch-rows: must be a whole number of at least 1, not '0'"),
         ((*ARCHIVE, "--to", "x", "--group", ""), "group must not be empty"),
         ((*ARCHIVE, "--to", "x", "--history-after", "-1"), "history_after is -1.0, but must be seconds"),
         ((*ARCHIVE, "--to", ""), "the location is empty"),
         ((*ARCHIVE, "--to", f"s3://me:{SECRET}@bucket/x"), "the location must not contain keys"),
         ((*ARCHIVE, "--topic", "", "--to", "x"), "'' cannot be a topic"),
         (("archive", "--pattern", "(", "--to", "x"), "must be a Python regular expression"),
-        (("compact", "--to", "x", "--mib", "0"), "--mib: must be a whole number, at least 1"),
+        (("compact", "--to", "x", "--mib", "0"), "--mib: must be a whole number of at least 1"),
         (("compact", "--to", ""), "the location is empty"),
         (("verify", "--to", f"s3://me:{SECRET}@bucket/x"), "the location must not contain keys"),
         ((*ERASE, "--to", "", "--key", "ada"), "the location is empty"),
@@ -422,7 +424,7 @@ def test_a_job_needs_no_command() -> None:
         asked.append("started")
         return "a session"
 
-    job = Job(Namespace(), {}, start)
+    job = Job(Namespace(), {}, start, Output(), threading.Event())
     assert asked == []
     assert job.spark == job.spark == "a session"
     assert asked == ["started"]

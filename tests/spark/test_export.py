@@ -384,7 +384,7 @@ def test_long_ranges_become_several_files(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(export_run, "read", read)
     wanted = export_request({"topic": "orders"}, ["offset"], "none")
     range_of_three: Any = object()
-    found = export_run.writing(str(tmp_path), "mine", wanted)(range_of_three)
+    found = export_run.write_range(str(tmp_path), "mine", wanted, range_of_three)
     assert [one.rows for one in found] == [1, 1, 1]
     assert [one.path.rpartition("/")[2] for one in found] == ["0.parquet", "1.parquet", "2.parquet"]
     for one in found:

@@ -57,7 +57,7 @@ ORDERS = ("--topic", "orders", "--to", "there")
         pytest.param((*ORDERS, "--columns", ""), "has no column ''", marks=_SPARK),
         ((*ORDERS, "--table", "letters"), "invalid choice"),
         ((*ORDERS, "--compression", "zip"), "invalid choice"),
-        ((*ORDERS, "--since", "yesterday"), "must be a date, or a time like"),
+        ((*ORDERS, "--since", "yesterday"), "must be an ISO 8601 time such as"),
         ((*ORDERS, "--since", "2026-03-02", "--until", "2026-03-01"), "would end before it begins"),
         (("--topic", "orders", "--to", ""), "location is empty"),
         (("--topic", "orders", "--to", "s3://id:key@bucket/there"), "must not contain keys"),
@@ -86,7 +86,7 @@ def test_without_pyspark_it_is_one_line(
 def job(spark: Any, options: dict[str, str], *words: str, stopping: threading.Event | None = None) -> Job:
     parser = ArgumentParser()
     VERB.arguments(parser)
-    return Job(parser.parse_args(words), options, lambda: spark, Output(), stopping)
+    return Job(parser.parse_args(words), options, lambda: spark, Output(), stopping or threading.Event())
 
 
 @pytest.mark.spark

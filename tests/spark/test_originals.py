@@ -121,14 +121,14 @@ def test_a_gap_is_an_error_though_the_connection_is_lost_while_it_is_looked_for(
 ) -> None:
     """The retry finds that the group that holds back deletion is already registered."""
     unsubscribe("orders", "archive")
-    check, looked = topic_state.check_held, count()
+    check, looked = topic_state.gap_above, count()
 
-    def losing(*given: Any) -> None:
+    def losing(*given: Any) -> Any:
         if next(looked) == 0:
             raise OperationalError(2013, "Lost connection to server during query")
-        check(*given)
+        return check(*given)
 
-    monkeypatch.setattr(topic_state, "check_held", losing)
+    monkeypatch.setattr(topic_state, "gap_above", losing)
     source = GuardedSource(SPARK, "orders", archived.folder, options, "guard")
     with closing(source.connection), pytest.raises(LogGap, match="its group 'archive' is not registered"):
         source.connection.run(partial(source.hold_back_deletion, gap_is_error=True, begun=False))

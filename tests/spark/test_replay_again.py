@@ -159,14 +159,14 @@ def test_a_gap_between_archive_and_log_is_an_error(
     fill(range(6))
     kept(spark, options, place)
     unsubscribe("orders", "archive")
-    check, looked = topic_state.check_held, count()
+    check, looked = topic_state.gap_above, count()
 
-    def losing(*given: Any) -> None:
+    def losing(*given: Any) -> Any:
         if next(looked) == 0 and lost:
             raise OperationalError(2013, "Lost connection to server during query")
-        check(*given)
+        return check(*given)
 
-    monkeypatch.setattr(topic_state, "check_held", losing)
+    monkeypatch.setattr(topic_state, "gap_above", losing)
     ways: dict[str, Any] = {
         "source": place,
         "live": True,

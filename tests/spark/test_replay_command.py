@@ -128,4 +128,4 @@ def test_what_cannot_be_is_a_bad_argument(
     for more in (["--since", "yesterday"], ["--rate", "0"], ["--rate", "many"]):
         with pytest.raises(SystemExit):
             run(spark, options, REPLAY, *words, *more)
-    assert "must be a date, or a time like" in capsys.readouterr().err
+    assert "must be an ISO 8601 time such as" in capsys.readouterr().err

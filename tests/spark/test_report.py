@@ -344,6 +344,7 @@ def test_names_that_are_attacks_are_data_everywhere(
         options,
         lambda: spark,
         Output(out, err),
+        threading.Event(),
     )
     assert VERB.run(job) == 0
     told = out.getvalue()
@@ -367,6 +368,7 @@ def test_names_that_are_attacks_are_data_everywhere(
         options,
         lambda: spark,
         Output(out := io.StringIO(), err),
+        threading.Event(),
     )
     assert VERB.run(json_alone) == 0
     assert json.loads(out.getvalue())["topics"][0]["published"] == 1
@@ -396,6 +398,6 @@ def test_what_was_counted_is_not_lost_for_a_form_that_cannot_be_written(
     given = parser.parse_args(["--topic", "orders", "--csv", str(tmp_path / "csv"), "--html", str(page)])
     err = io.StringIO()
     with pytest.raises(OSError, match=r"csv cannot be written: .*Is a directory"):
-        VERB.run(Job(given, options, lambda: spark, Output(io.StringIO(), err)))
+        VERB.run(Job(given, options, lambda: spark, Output(io.StringIO(), err), threading.Event()))
     assert "report.html is written" in err.getvalue()
     assert "orders" in page.read_text()

@@ -35,7 +35,7 @@ def main(*arguments: str) -> int:
         (("--pattern", "("), "is not a Python regular expression"),
         (("--topic", "a", "--no-live"), "nothing to read"),
         (("--topic", "a", "--since", "2026-03-02", "--until", "2026-03-01"), "must be before until"),
-        (("--topic", "a", "--since", "yesterday"), "must be a date"),
+        (("--topic", "a", "--since", "yesterday"), "must be an ISO 8601 time"),
         (("--topic", "a", "--by", "week"), "invalid choice"),
         (("--topic", "a", "--top", "0"), "from 1 to 1000"),
         (("--topic", "a", "--top", "many"), "invalid int"),

@@ -143,9 +143,9 @@ def new(id: str, partition: str = "k") -> NewRow:
 @pytest.mark.django_db(transaction=True)
 def test_what_is_there_is_not_stored_again_and_the_rest_is_in_order() -> None:
     publish("orders", "here", key="k", id="b")
-    assert append("default", "orders", [new("a"), new("b"), new("c"), new("a")]) == 2
-    assert append("default", "orders", [new("a"), new("b"), new("c")]) == 0
-    assert append("default", "orders", [new("d"), new("e")]) == 2
+    append("default", "orders", [new("a"), new("b"), new("c"), new("a")])
+    append("default", "orders", [new("a"), new("b"), new("c")])
+    append("default", "orders", [new("d"), new("e")])
     stored = Message.objects.filter(topic="orders").order_by("offset")
     assert [row.message_id for row in stored] == ["b", "a", "c", "d", "e"]
 
@@ -159,7 +159,7 @@ def test_a_group_that_is_not_registered_is_given_nothing() -> None:
     with pytest.raises(NotRegistered, match="group 'mail' is not registered"):
         append("default", "orders", rows)
     assert not Message.objects.filter(topic="orders").exists()
-    assert append("default", "orders", rows[:1]) == 1
+    append("default", "orders", rows[:1])
     with pytest.raises(NotRegistered, match="group 'mail' is not registered"):
         append("default", "orders", rows)
 
@@ -177,7 +177,7 @@ def test_a_message_waits_for_the_gate_like_any_other() -> None:
     with HeldTransaction(lock_gate) as gate, publisher:
         assert publisher.is_blocked
         gate.rollback()
-        assert publisher.result() == 1
+        publisher.result()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -20,9 +20,9 @@ class MessageAdmin(ReadOnlyAdmin):
     views = (PublishMessage, HurryMessage, RescheduleMessage, CancelMessage, SkipMessage)
     list_view = MessagesPage
 
-    def change_view(
+    def change_view(  # type: ignore[override]
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponseBase:  # type: ignore[override]
+    ) -> HttpResponseBase:
         """Show the queue's page of a message, at the URL of Django's page."""
         view = self._with_problem_page(MessagePage.as_view(model_admin=self))
         return view(request, object_id=object_id)

@@ -261,10 +261,10 @@ class Acknowledger:
         done = mine.finish(cursor, text, token, counted=counted)
         if done:
             dead_topic = conf.dead_letter_topic(context.topic)
-            copied = dead_letters.copy(cursor, offset, context.group, dead_topic, failures, text)
+            box = dead_letters.copy(cursor, offset, context.group, dead_topic, failures, text)
             commits.after_commit(context.using, dead_topic)
-            if copied is not None:
-                report_failure(cursor, context.topic, offset, copied, context.group, text)
+            if box is not None:
+                report_failure(cursor, box, offset, context.group, text)
         return done
 
     def _settle(

@@ -11,8 +11,8 @@ from django.db.backends.utils import CursorWrapper
 from ... import conf
 from ...exceptions import NotARequest
 from ...policy.encoding import encode
-from ...policy.requests import box_in, check_headers
-from ...store import dead_letters, replies
+from ...policy.requests import Box, check_headers
+from ...store import replies
 from ...store.connection import session
 from ...store.connection.second_connection import outside_snapshot
 from ...store.failures import clip
@@ -68,13 +68,8 @@ def _is_open(found: replies.Content | None) -> bool:
     return found is not None and found.failures is None and found.left_ms > 0
 
 
-def report_failure(
-    cursor: CursorWrapper, topic: str, offset: int, letter: dead_letters.Copied, group: str, error: str
-) -> None:
+def report_failure(cursor: CursorWrapper, box: Box, offset: int, group: str, error: str) -> None:
     """Report a dead-lettered request to its requester, if no other group can still reply. Never waits."""
-    box = box_in(letter.metadata, topic, letter.original_id)
-    if box is None or not replies.is_last_replier(cursor, offset, group):
-        return
-    if replies.lock_open(cursor, box):
+    if replies.is_last_replier(cursor, offset, group) and replies.lock_open(cursor, box):
         replies.fill(cursor, box, encode(None, "", {"group": group}, max_bytes=64), clip(error))
         commits.reply_after_commit(cursor.db.alias, box.id)

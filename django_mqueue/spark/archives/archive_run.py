@@ -9,9 +9,10 @@ killed run did not.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,15 +21,15 @@ from ...exceptions import LogGap
 from ...store.leases import Holder
 from ..connecting import RetryingConnection
 from ..database import following
+from ..database.heartbeating import Heartbeats
 from ..errors import ArchiveError
 from ..reader.options import Table
 from ..reader.planning import some_topics
 from ..sql import installation
 from ..sql.installation import Installation
-from .batches import Planner, Task, writing
+from .batches import Planner, Task, write_task
 from .catalog import SERVER, Archive
 from .jobs import parallelism, spread
-from .membership import Membership
 from .opening import check_writable, create_archive, open_to_write
 from .parquet import FileEntry
 from .requests import BATCH_ROWS, HISTORY_AFTER, TABLES, ArchiveRequest, Progress, archive_request, quiet
@@ -40,7 +41,6 @@ from .topic_state import (
     check,
     check_group_unchanged,
     check_last,
-    check_log,
     move,
     read_state,
 )
@@ -120,6 +120,7 @@ class Run:
         self._states: dict[str, TopicState] = {}
         self._done: dict[str, Archived] = {}
         self._readers: dict[str, Holder] = {}
+        self._incarnation, self._heartbeats = uuid.uuid4().hex, Heartbeats(request.options.connecting)
 
     def run(self, stopping: threading.Event, progress: Progress) -> list[Archived]:
         database = self._connection.run(installation.identify)
@@ -129,9 +130,10 @@ class Run:
             self._read_state(archive, topic)
         self._connection.run(partial(self._planner.set_goals, topics=topics))
         check_writable(self._spark, self._storage, is_new=archive is None)
-        with Membership(self._request.options.connecting, self._group) as membership:
+        with ExitStack() as stack:
+            stack.callback(self._heartbeats.stop)
             for topic in topics:
-                self._readers[topic] = membership.join(self._connection, topic)
+                self._join(topic)
             archive = self._open(database)  # Another run may have changed it meanwhile.
             for topic in topics:  # Check all topics before the group holds back any deletion.
                 self._states[topic] = self._read_state(archive, topic)
@@ -152,13 +154,18 @@ class Run:
     def _open(self, database: Installation) -> Archive | None:
         return open_to_write(self._storage, database, self._group, moved=self._request.moved)
 
+    def _join(self, topic: str) -> None:
+        """Become the group's only reader of a topic until the run ends. Raises ``GroupTaken`` if another is alive."""
+        name = f"{following.READER_PREFIX}{self._incarnation[:12]}"
+        reader = self._readers[topic] = Holder(self._group, topic, name, self._incarnation)
+        self._connection.run(lambda using: following.join_all([reader], using=using))
+        self._heartbeats.add([reader])
+
     def _read_state(self, archive: Archive | None, topic: str) -> TopicState:
         """Return the state of a topic. Raises ``LogGap`` if the archive and the group do not fit together."""
         state = read_state(archive, topic, self._group)
         if self._strict:
-            found = self._connection.run(lambda using: following.position(topic, self._group, using=using))
-            check(state, found)
-            self._connection.run(partial(check_log, state, found))
+            self._connection.run(partial(check, state))
         return state
 
     def _check_free(self, topic: str, using: str) -> None:
@@ -193,20 +200,18 @@ class Run:
         for after in next_states:
             plan = partial(self._planner.tasks, before=self._states[after.topic], after=after)
             tasks += self._connection.run(plan)
-        written = spread(self._spark, writing(self._storage.uri, self._options), tasks, FileEntry)
+        work = partial(write_task, self._storage.uri, self._options)
+        written = spread(self._spark, work, tasks, FileEntry)
         files: dict[tuple[str, Table], list[FileEntry]] = defaultdict(list)
         for task, entries in zip(tasks, written, strict=True):
             files[task.topic, task.table] += entries
         for after in next_states:
-            self._connection.run(partial(self._check_reader, after.topic))
             self._add(after, {table: files[after.topic, table] for table in TABLES})
-
-    def _check_reader(self, topic: str, using: str) -> None:
-        following.check_reader(self._readers[topic], using=using)
 
     def _add(self, after: TopicState, files: Mapping[Table, Sequence[FileEntry]]) -> None:
         """Commit the tables, then move the group."""
-        before = self._states[after.topic]
+        before, reader = self._states[after.topic], self._readers[after.topic]
+        self._connection.run(lambda using: following.check_reader(reader, using=using))
         after = replace(after, generation=self._check_group_unchanged(before, after))
         for table in TABLES:
             if table == "messages" or before.upto[table] < after.upto[table]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from ...exceptions import LogGap
-from ...store.queries import unfinished
-from ..database.finished import finished_upto
+from ...service.registration import last_before
+from ...store.queries import group_rows, unfinished
 from ..reader.options import ReadOptions, Table
 from ..reader.planning import ends, ranges
 from ..reader.ranges import Range
@@ -110,21 +110,17 @@ class Planner:
         return [found[topic] for topic, _, _ in spans]
 
 
-def writing(to: str, options: Mapping[Table, ReadOptions]) -> Callable[[Task], list[FileEntry]]:
-    """Return a function for executors, which writes the files of a task, reads them back, and returns them.
+def write_task(to: str, options: Mapping[Table, ReadOptions], task: Task) -> list[FileEntry]:
+    """Write the files of a task, on an executor, read them back, and return them.
 
-    It raises ``LogGap`` if messages were deleted after the task was planned.
+    Raises ``LogGap`` if messages were deleted after the task was planned.
     """
-
-    def written(task: Task) -> list[FileEntry]:
-        with files_of(storage_at(to), task.table, task.topic, arrow_schema(task.table)) as files:
-            for batch in rows(task, options[task.table]):
-                # Dead letters have another topic. Tools disagree about a column that differs from its Delta partition.
-                topics = pa.array([task.topic] * batch.num_rows, pa.string())
-                files.add(batch.set_column(batch.schema.get_field_index("topic"), "topic", topics))
-        return files.entries
-
-    return written
+    with files_of(storage_at(to), task.table, task.topic, arrow_schema(task.table)) as files:
+        for batch in rows(task, options[task.table]):
+            # Dead letters have another topic. Tools disagree about a column that differs from its Delta partition.
+            topics = pa.array([task.topic] * batch.num_rows, pa.string())
+            files.add(batch.set_column(batch.schema.get_field_index("topic"), "topic", topics))
+    return files.entries
 
 
 def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
@@ -144,3 +140,19 @@ def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
             f" to {piece.upto} were deleted during the run, although the archive's group was not done with them. Run"
             " it again: the next run reports what is missing"
         )
+
+
+def finished_upto(using: str, topic: str, above: int, upto: int, age_ms: int) -> int:
+    """Return the offset up to which all registered groups are done with the messages above ``above``.
+
+    ``upto`` must be settled. The result lies between ``above`` and ``upto``. A message that is older than ``age_ms``
+    milliseconds counts as done. Groups that read the log themselves do not count: nothing is delivered to them.
+    """
+    groups = unfinished.groups(using, topic)
+    if not groups or above >= upto:
+        return max(above, upto)
+    old = max(above, last_before(using, topic, group_rows.now_ms(using) - age_ms, upto))
+    for group, start in groups.items():
+        first = unfinished.first(using, topic, group, max(old, start), upto)
+        upto = upto if first is None else first - 1
+    return max(old, upto)

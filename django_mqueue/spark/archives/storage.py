@@ -98,7 +98,7 @@ class LocalStorage:
         private.refuse_links(self._folder, path)
         target = self._folder / path
         _create_folder(target.parent)
-        with os.fdopen(private.create(target), "wb") as file:
+        with open(target, "xb", opener=private.opener) as file:
             yield Output(file)
             file.flush()
             os.fsync(file.fileno())

@@ -54,8 +54,12 @@ def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:
     )  # fmt: skip
 
 
-def check(state: TopicState, found: ReaderPosition | None) -> None:
-    """Raise ``LogGap`` if messages above the archive's end may be gone. ``found``: the group's position in the log."""
+def check(state: TopicState, using: str) -> None:
+    """Raise ``LogGap`` if messages above the archive's end may be gone, or if the database was set back.
+
+    A database that was set back gives archived offsets to new messages, which no run would archive.
+    """
+    found = following.position(state.topic, state.group, using=using)
     topic, group = state.topic, state.group
     if not state.begun:
         if found is not None and found.above > 0:
@@ -76,43 +80,27 @@ def check(state: TopicState, found: ReaderPosition | None) -> None:
             f" offset {state.position}: the archive is an older copy, or the group also writes another archive."
             f" Messages between these offsets may be deleted. {HOW_TO_CONTINUE}"
         )
-
-
-def check_log(state: TopicState, found: ReaderPosition | None, using: str) -> None:
-    """Raise ``LogGap`` if the database was set back to an earlier state since the topic was archived.
-
-    Such a database gives archived offsets to new messages, which no run would archive. ``found``: see ``check``.
-    """
     if gap := _find_restore(state, found, using):
         raise LogGap(". ".join(gap))
 
 
 def _find_restore(state: TopicState, found: ReaderPosition | None, using: str) -> tuple[str, str] | None:
     """Return what shows that the database was set back, and what to do; None if nothing shows it."""
-    if not state.begun:
-        return None
-    end, known = state.upto["messages"], offsets.settled(using, state.topic)
+    end, known, last = state.upto["messages"], offsets.settled(using, state.topic), state.last
     if known < end:  # A run stores the settled offset before it archives, and nothing lowers it.
         known = max(known, log.newest(using, state.topic))
+    row = None if last is None else bulk.name_at(using, last.offset)
     if known < end:
-        return _describe_restore(state, f"this database has never settled an offset above {known}")
-    if found is not None and found.above < state.lowest:
-        return _describe_restore(
-            state, f"group {state.group!r} is at offset {found.above}, but was at {state.lowest} before"
+        why = f"this database has never settled an offset above {known}"
+    elif found is not None and found.above < state.lowest:
+        why = f"group {state.group!r} is at offset {found.above}, but was at {state.lowest} before"
+    elif last is not None and row is not None and row != (state.topic, last.id):
+        why = (
+            f"offset {last.offset} belonged to id {last.id!r} when it was archived, but now belongs to id {row[1]!r}"
+            f" in topic {row[0]!r}"
         )
-    if state.last is not None:
-        row = bulk.name_at(using, state.last.offset)
-        if row is not None and row != (state.topic, state.last.id):
-            return _describe_restore(
-                state,
-                f"offset {state.last.offset} belonged to id {state.last.id!r} when it was archived, but now"
-                f" belongs to id {row[1]!r} in topic {row[0]!r}",
-            )
-    return None
-
-
-def _describe_restore(state: TopicState, why: str) -> tuple[str, str]:
-    end = state.upto["messages"]
+    else:
+        return None
     return (
         f"topic {state.topic!r} has changed since it was archived up to offset {end}: {why}",
         "The database was restored to an earlier state (from a backup, or by a failover to a server that was behind)."
@@ -169,12 +157,6 @@ def move(state: TopicState, using: str, reader: Holder | None = None) -> None:
             f"group {state.group!r} was unsubscribed from topic {state.topic!r}, or reset, while the topic was"
             f" archived. The batch itself is complete, up to offset {state.upto['messages']}"
         ) from error
-
-
-def check_held(using: str, archive: Archive, topic: str, upto: int) -> None:
-    """Raise ``LogGap`` if messages above ``upto`` may be gone, because the group did not hold back deletion."""
-    if gap := gap_above(using, archive, topic, upto):
-        raise LogGap(". ".join(gap))
 
 
 def gap_above(using: str, archive: Archive, topic: str, upto: int) -> tuple[str, str] | None:

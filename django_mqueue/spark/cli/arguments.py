@@ -7,9 +7,10 @@ import re
 from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ...command.verbs import moment
 from ...store.connection.dialect import SSL_MODES
 from ..connecting import CONNECTION_OPTIONS, connecting
 from ..errors import OptionError
@@ -171,10 +172,8 @@ def add_topics(parser: ArgumentParser) -> None:
 
 
 def add_times(parser: ArgumentParser, since: str, until: str) -> None:
-    parser.add_argument(
-        "--since", type=_moment, metavar="TIME", help=f"{since}; ISO 8601, by default in UTC."
-    )
-    parser.add_argument("--until", type=_moment, metavar="TIME", help=f"{until}.")
+    parser.add_argument("--since", type=moment, metavar="TIME", help=f"{since}; ISO 8601, by default in UTC.")
+    parser.add_argument("--until", type=moment, metavar="TIME", help=f"{until}.")
 
 
 def add_as_of(parser: ArgumentParser) -> None:
@@ -192,25 +191,8 @@ def add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="Print the result as JSON.")
 
 
-def whole(text: str) -> int:
-    """Return the number in an argument that counts something."""
-    if not re.fullmatch("[0-9]{1,15}", text) or int(text) < 1:
-        raise ArgumentTypeError(f"must be a whole number, at least 1, not {text!r}")
-    return int(text)
-
-
 def _state(text: str) -> int | datetime:
-    return int(text) if re.fullmatch("[0-9]{1,15}", text) else _moment(text)
-
-
-def _moment(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError(
-            f"must be a date, or a time like 2026-05-03T12:00 or 2026-05-03T12:00+02:00, not {text!r}"
-        ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return int(text) if re.fullmatch("[0-9]{1,15}", text) else moment(text)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...exceptions import MQueueError
@@ -42,22 +43,16 @@ class Job:
         arguments: Namespace,
         options: dict[str, str],
         start: Callable[[], SparkSession],
-        output: Output | None = None,
-        stopping: threading.Event | None = None,
+        output: Output,
+        stopping: threading.Event,
     ) -> None:
-        self.arguments, self.options = arguments, dict(options)
-        self.stopping = threading.Event() if stopping is None else stopping
-        self._start = start
-        self._spark: SparkSession | None = None
-        output = Output() if output is None else output
+        self.arguments, self.options, self.stopping, self._start = arguments, options, stopping, start
         self.tell, self.say, self.progress = output.tell, output.say, output.progress
 
-    @property
+    @cached_property
     def spark(self) -> SparkSession:
         """Return the session. The first call starts it. Raises ``NoSpark`` or ``Stopped``."""
-        if self._spark is None:
-            self._spark = self._start()
-        return self._spark
+        return self._start()
 
     def answer(self, found: Any, lines: Iterable[str]) -> None:
         """Print the result: with ``--json`` the dataclass or the dataclasses, otherwise the lines."""

@@ -146,10 +146,10 @@ def check_group(cursor: CursorWrapper, run: CopyRun, *, exclusive: bool = False)
     Neither can change until this transaction ends. ``exclusive``: lock the registration exclusively, so that callers
     continue one after the other. Raises ``NotRegistered`` or ``Superseded``.
     """
-    found = sql.lock_registration(cursor, run.group, run.topic, exclusive=exclusive)
+    found = offsets.lock_registration(cursor, run.group, run.topic, shared=not exclusive)
     if found is None:
         raise NotRegistered(run.topic, run.group)
-    if found != (run.generation, True):
+    if (found.generation, found.paused) != (run.generation, True):
         raise Superseded(
             f"group {run.group!r} on topic {run.topic!r} was resumed, reset or registered again while its past was"
             " being stored: pause it and run this again; or unsubscribe it, and start again"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -134,7 +135,7 @@ class Run:
             )
 
     def _write(self, ranges: Sequence[Range | None]) -> list[FileEntry]:
-        work = writing(self._storage.uri, self._folder, self._request)
+        work = partial(write_range, self._storage.uri, self._folder, self._request)
         done, entries = 0, list[FileEntry]()
         self._progress(0, len(ranges))
         for some in batches(ranges, TASKS_PER_CORE * parallelism(self._spark)):
@@ -217,16 +218,12 @@ class Run:
             raise ExportError(f"{self._storage.uri} cannot be written: {error}") from error
 
 
-def writing(to: str, folder: str, request: ExportRequest) -> Callable[[Range | None], list[FileEntry]]:
-    """Return a function for executors, which writes a range into files below ``folder`` and returns them by offset."""
-
-    def written(task_range: Range | None) -> list[FileEntry]:
-        schema = to_arrow_schema(request.schema, timezone="UTC")
-        path = f"{folder}/{uuid.uuid4().hex}/{{number}}.parquet"
-        with Files(storage_at(to), path, schema, compression=request.compression) as files:
-            files.put("", schema.empty_table())  # Without rows, write one file with the columns.
-            for rows in () if task_range is None else read(task_range, request.schema, request.options):
-                files.put("", rows)
-        return files.entries
-
-    return written
+def write_range(to: str, folder: str, request: ExportRequest, task_range: Range | None) -> list[FileEntry]:
+    """Write a range into files below ``folder``, on an executor. Return the files by offset."""
+    schema = to_arrow_schema(request.schema, timezone="UTC")
+    path = f"{folder}/{uuid.uuid4().hex}/{{number}}.parquet"
+    with Files(storage_at(to), path, schema, compression=request.compression) as files:
+        files.put("", schema.empty_table())  # Without rows, write one file with the columns.
+        for rows in () if task_range is None else read(task_range, request.schema, request.options):
+            files.put("", rows)
+    return files.entries

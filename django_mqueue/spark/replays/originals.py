@@ -45,7 +45,6 @@ class Originals:
     archive: Archive | None
     archived: int  # 0 if the topic is not archived.
     upto: int
-    live: bool  # True if the log is read at all.
     generation: int = 0  # The registration generation of the group that holds back deletion.
     settled: int = 0  # The settled offset of the log. The archive may reach above it.
 
@@ -54,7 +53,7 @@ class Originals:
         found = None
         if self.archive is not None:
             found = self.archive.frame(spark, self.topic).where(f"`offset` <= {self.upto:d}")
-        if self.live and self.upto > self.archived:
+        if found is None or self.upto > self.archived:
             log_options = {
                 "topic": self.topic,
                 "startingOffsets": str(self.archived + 1),
@@ -64,10 +63,6 @@ class Originals:
             }
             rest = spark.read.format("mqueue").options(**options, **log_options).load()
             found = rest if found is None else found.unionByName(rest)
-        if found is None:
-            from ..archives.parquet import schema
-
-            return spark.createDataFrame([], schema("messages"))
         return found
 
 
@@ -107,7 +102,7 @@ class GuardedSource:
         if archive and not archived:
             archive.select_topics(topic)  # Perhaps mistyped: raise an error before any registration.
         if not live:
-            return Originals(topic, archive, archived, archived, live)
+            return Originals(topic, archive, archived, archived)
         if not archived:
             topics_of(using, read_options({**self.options, "topic": topic}))
         found = self.settled(using)
@@ -119,7 +114,7 @@ class GuardedSource:
                 f" above {known}: the archive belongs to another database, or this database was restored to an earlier"
                 " state. Give an archive of this database as it is now"
             )
-        return Originals(topic, archive, archived, max(archived, found), live, settled=found)
+        return Originals(topic, archive, archived, max(archived, found), settled=found)
 
     def hold_back_deletion(self, using: str, *, begun: bool, gap_is_error: bool) -> Originals:
         """Register the guard, so that the log keeps all messages above the archive. Return where all messages are.
@@ -140,14 +135,12 @@ class GuardedSource:
         archive = open_archive(self.source)
         archived = archive.upto(topic) if archive else 0
         if archive and not begun and gap_is_error:
-            from ..archives.topic_state import check_held
+            from ..archives.topic_state import gap_above
 
-            try:
-                check_held(using, archive, topic, archived)
-            except LogGap:
+            if gap := gap_above(using, archive, topic, archived):
                 self.release(using)
-                raise
-        return Originals(topic, archive, archived, max(first.upto, archived), True, generation)
+                raise LogGap(". ".join(gap))
+        return Originals(topic, archive, archived, max(first.upto, archived), generation)
 
     def release(self, using: str) -> None:
         """Unsubscribe the guard, so that the messages may be deleted."""

@@ -47,10 +47,6 @@ class Counted:
     items: Rows
 
 
-PARTS = 7
-"""The number of tables that are counted."""
-
-
 def counted(spark: SparkSession, read: Read, request: ReportRequest, step: Callable[[], None]) -> Counted:
     """Return all counts. Raises ``OptionError`` if a table has too many rows."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 SHUFFLES = "spark.sql.shuffle.partitions"
 ROWS_IN_PART = 50_000
 
-PARTS = len(TABLES) + counting.PARTS
+PARTS = len(TABLES) + len(fields(counting.Counted))
 """The number of tables that are read, plus the number of tables that are counted."""
 
 _EVERYWHERE = ("finished", "dead", "removed", "failures", "attempts", "retried")

@@ -81,7 +81,7 @@ class Report:
                 newline="",
                 encoding="utf-8",
                 errors="backslashreplace",
-                opener=private.overwrite,
+                opener=private.opener,
             ) as file:
                 writer = csv.writer(file)
                 writer.writerow(_columns(kind))

@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.util import find_spec
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from ...drawing.printing import for_terminal
 from ...drawing.scales import count, duration
-from ..errors import NoSpark
 from .figures import StepFigures, Times
 
 if TYPE_CHECKING:
@@ -41,8 +39,6 @@ class Section:
 
 def text(report: Report, width: int) -> str:
     """Return the report for a terminal with ``width`` columns. Tables without rows are left out."""
-    if find_spec("rich") is None:
-        raise NoSpark("rich is not installed: install this package with its extra spark")
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -114,20 +114,6 @@ def reserve(cursor: CursorWrapper, topic: str, name: str, duration_us: int) -> i
     return begins - now
 
 
-def lock_registration(
-    cursor: CursorWrapper, group: str, topic: str, *, exclusive: bool = False
-) -> tuple[int, bool] | None:
-    """Lock a group's registration, exclusively if ``exclusive``. Return (generation, paused); None if unregistered."""
-    lock = "FOR UPDATE" if exclusive else "LOCK IN SHARE MODE"
-    cursor.execute(
-        f"SELECT id, paused FROM queue_offsets {_INDEX}"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' {lock}",
-        [group, topic],
-    )
-    row = cursor.fetchone()
-    return (int(row[0]), bool(row[1])) if row else None
-
-
 def insert(cursor: CursorWrapper, topic: str, copies: Sequence[Copy]) -> int:
     """Append copies to the log, as ``log.insert`` does. Return the first copy's offset; the others follow it."""
     rows = [(f"{copy.row.sql}, %s", [*copy.row.params(topic), copy.original_id]) for copy in copies]

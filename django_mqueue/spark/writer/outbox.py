@@ -54,26 +54,22 @@ class Outbox:
         self._connection.run(lambda using: append(using, topic, rows))
 
 
-def append(using: str, topic: str, rows: Sequence[NewRow]) -> int:
-    """Store the rows that the topic does not hold yet, in their order, in one transaction. Return how many it stored.
+def append(using: str, topic: str, rows: Sequence[NewRow]) -> None:
+    """Store the rows that the topic does not hold yet, in their order, in one transaction.
 
     The first try inserts all rows with one statement. If an id exists already, a second try stores the other rows.
 
     Raises ``NotRegistered`` if a row is for one group only, and this group is not registered.
     """
 
-    def store(cursor: CursorWrapper) -> int:
+    def store(cursor: CursorWrapper) -> None:
         with naming_unknown_group(cursor, topic, rows):
             log.insert(cursor, topic, rows)
-        return len(rows)
-
-    def store_missing(cursor: CursorWrapper) -> int:
-        found = store_many(cursor, topic, rows, [None] * len(rows), [True] * len(rows))
-        return sum(published.created for published in found)
 
     try:
-        return session.run(using, store)
+        session.run(using, store)
+        return
     except IntegrityError as error:
         if not errors.is_duplicate(error):
             raise
-    return session.run(using, store_missing)
+    session.run(using, lambda cursor: store_many(cursor, topic, rows, [None] * len(rows), [True] * len(rows)))

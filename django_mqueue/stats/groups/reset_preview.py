@@ -8,7 +8,7 @@ from ... import conf
 from ...policy.durations import moment
 from ...policy.message_query import DONE
 from ...service.registration import Start, check_names, check_start, registration_of, start_above
-from ...store import heartbeats, log, offsets
+from ...store import heartbeats, offsets
 from ...store.connection import session
 from ...store.queries import bounded_counts, group_rows, partition_progress
 from ...store.queries.group_rows import Range, Row
@@ -47,7 +47,6 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
         low = 0 if is_partial else oldest
         if low is not None and low <= start:
             skipped = _Side(alias, Range(topic, group, registration.start, low, start + 1)).stretch(_is_open)
-        first = log.published_at(alias, topic, start, 1)
         in_flight, waiting = partition_progress.open_counts(alias, group, topic, LEASES, LEASES)
         (leased,) = partition_progress.leased(alias, [(topic, group)], LEASES + 1)
         how = AT_LEAST if in_flight + waiting >= LEASES or len(leased) > LEASES else EXACT
@@ -55,7 +54,7 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
         dead = bounded_counts.dead_letters(alias, [pair], CAP + 1).get(pair, 0)
         running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
         return ResetPreview(
-            topic, group, moment(now), start, moment(first[0][1]) if first else None,
+            topic, group, moment(now), start, moment(after.rows[0].published_at) if after.rows else None,
             ends.last if ends is not None else None, after.stretch(_is_done), skipped, after.stretch(_is_open),
             Figure(in_flight, how), Figure(waiting, how),
             capped(dead, CAP), tuple(running), registration.paused, registration.generation,

@@ -27,16 +27,6 @@ def sharing(using: str) -> str:
     return "LOCK IN SHARE MODE SKIP LOCKED" if is_mariadb(using) else "FOR SHARE SKIP LOCKED"
 
 
-def upsert(using: str) -> str:
-    """Return the SQL between VALUES and the assignments of an upsert that uses ``fresh``."""
-    return "ON DUPLICATE KEY UPDATE" if is_mariadb(using) else "AS fresh ON DUPLICATE KEY UPDATE"
-
-
-def fresh(using: str, column: str) -> str:
-    """Return the SQL for the new row's value of a column in an upsert."""
-    return f"VALUES({column})" if is_mariadb(using) else f"fresh.{column}"
-
-
 def marks(values: Sequence[Any]) -> str:
     """Return placeholders for an IN list. Raises ``ValueError`` for an empty list, which the server would refuse."""
     if not values:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.db import DatabaseError, InterfaceError
 
 DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED = 1213, 1205, 1020
@@ -9,24 +11,8 @@ RETRIABLE = frozenset({DEADLOCK, LOCK_WAIT_TIMEOUT, RECORD_CHANGED})
 """Errors that roll back the statement or transaction, which may succeed when it is repeated. 1020: with snapshot
 isolation, MariaDB found a row that has changed since the snapshot."""
 
-LOCKED = frozenset({LOCK_WAIT_TIMEOUT, 3572})
-"""Errors of a NOWAIT statement at a row that another transaction has locked: MariaDB's and MySQL's."""
-
-DUPLICATE_ENTRY, NULL, NO_SUCH_SAVEPOINT = 1062, 1048, 1305
-NO_TABLE, NO_COLUMN, NO_INDEX = 1146, 1054, 1176
-ACCESS_DENIED, NO_DATABASE = frozenset({1045}), frozenset({1044, 1049})
-NO_PRIVILEGE = frozenset({1142, 1143, 1227})
-"""The account lacks a privilege: on a table, on a column, or a global one."""
-
-NO_GATE = frozenset({NULL, 3819, 4025})
-"""Errors of an INSERT whose gate row is missing: the topic is NULL, or the check constraint fails (MySQL, MariaDB)."""
-
 PERHAPS_MISTAKEN = frozenset({2005, 2026})
 """Unknown host, no TLS. While a container or proxy restarts, they are temporary. With wrong settings, they are not."""
-
-VALUE_REFUSED = frozenset({1264, 1366, 1406, 3140, 3157, 4025})
-"""Errors of an INSERT with a value that its column does not take: out of range, too long, a wrong character, no JSON,
-JSON that is nested too deeply."""
 
 LOST = PERHAPS_MISTAKEN | {1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 3032, 4031}
 """Errors of a lost connection, or of a server that is gone or has not started. 3032: MySQL is offline and has closed
@@ -40,8 +26,7 @@ _FULL = {3, 28, 1021, 1026, 1030, 1114, 1467, 1878}
 """1467: there is no space to store the next AUTO_INCREMENT value."""
 _READ_ONLY = {1290, 1792, 1836}
 _TOO_MANY = {1037, 1038, 1040, 1041, 1135, 1203, 1206, 1226, 1637}
-INTERRUPTED, NO_SUCH_THREAD = 1317, 1094
-_ENDED = {INTERRUPTED, 1969, 3024}
+_ENDED = {1317, 1969, 3024}
 REFUSED = NOT_REPLICATED | _FULL | _READ_ONLY | _TOO_MANY | _ENDED
 """Errors of a server that cannot run the statement now, and has changed nothing. Its disk is full, it is read-only (a
 failover), or it has too many connections or too few resources. Or the statement was killed, or the COMMIT was not
@@ -54,6 +39,47 @@ def _code(error: BaseException) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _has(*codes: int) -> Callable[[BaseException], bool]:
+    """Return a function that returns whether an error has one of these numbers."""
+    return lambda error: _code(error) in codes
+
+
+is_retriable = _has(*RETRIABLE)
+"""Repeated work may succeed: after a deadlock, a lock wait timeout, or a changed row."""
+is_perhaps_mistaken = _has(*PERHAPS_MISTAKEN)
+"""Wrong settings may have caused a temporary error."""
+is_lock_wait = _has(LOCK_WAIT_TIMEOUT)
+"""A statement failed because it waited too long for a lock."""
+is_locked = _has(LOCK_WAIT_TIMEOUT, 3572)
+"""A NOWAIT statement found a row that another transaction has locked (MariaDB's number, and MySQL's)."""
+is_duplicate = _has(1062)
+"""An INSERT found a row with the same unique key."""
+is_value_refused = _has(1264, 1366, 1406, 3140, 3157, 4025)
+"""A column does not take a value, so that the same statement never succeeds: it is out of range, too long, has a wrong
+character, is no JSON, or is JSON that is nested too deeply."""
+is_null = _has(1048)
+"""A column got NULL. In a publish, its group is not registered, or a gate row is missing."""
+is_savepoint_gone = _has(1305)
+"""The transaction of a savepoint has ended."""
+is_no_thread = _has(1094)
+"""The connection whose statement was to be killed does not exist."""
+is_interrupted = _has(1317)
+"""Another connection has killed the statement."""
+is_access_denied = _has(1045)
+"""The server refuses this account."""
+is_denied = _has(1142, 1143, 1227)
+"""The account lacks a privilege for the statement: on a table, on a column, or a global one."""
+is_read_only = _has(*_READ_ONLY)
+"""The server or the session refuses all writes."""
+is_no_database = _has(1044, 1049)
+"""The database does not exist, or the account may not use it."""
+is_no_table = _has(1146)
+"""A table does not exist."""
+is_not_migrated = _has(1146, 1054, 1176, 1048, 3819, 4025)
+"""A table, a column, an index or a gate row is missing. Without a gate row, an INSERT has a NULL topic, or its check
+constraint fails (3819: MySQL, 4025: MariaDB)."""
+
+
 def is_lost(error: BaseException) -> bool:
     """Return whether the connection is lost. Then it is unknown whether a COMMIT in progress took effect."""
     return isinstance(error, InterfaceError) or _code(error) in LOST
@@ -62,11 +88,6 @@ def is_lost(error: BaseException) -> bool:
 def is_in_doubt(error: BaseException) -> bool:
     """Return whether a COMMIT in progress may have taken effect, on this server or on the one replacing it."""
     return is_lost(error) or _code(error) in NOT_REPLICATED
-
-
-def is_retriable(error: BaseException) -> bool:
-    """Return whether repeated work may succeed: after a deadlock, a lock wait timeout, or a changed row (1020)."""
-    return _code(error) in RETRIABLE
 
 
 def retry_reason(error: BaseException) -> str:
@@ -78,78 +99,3 @@ def is_temporary(error: BaseException) -> bool:
     """Return whether a worker may wait and try again, because the error may be temporary."""
     refused = _code(error) in REFUSED
     return refused or is_lost(error) or is_retriable(error)
-
-
-def is_perhaps_mistaken(error: BaseException) -> bool:
-    """Return whether wrong settings may have caused a temporary error."""
-    return _code(error) in PERHAPS_MISTAKEN
-
-
-def is_lock_wait(error: BaseException) -> bool:
-    """Return whether a statement failed because it waited too long for a lock."""
-    return _code(error) == LOCK_WAIT_TIMEOUT
-
-
-def is_locked(error: BaseException) -> bool:
-    """Return whether a NOWAIT statement found a locked row."""
-    return _code(error) in LOCKED
-
-
-def is_duplicate(error: BaseException) -> bool:
-    """Return whether an INSERT found a row with the same unique key."""
-    return _code(error) == DUPLICATE_ENTRY
-
-
-def is_value_refused(error: BaseException) -> bool:
-    """Return whether a column does not take a value, so that the same statement never succeeds."""
-    return _code(error) in VALUE_REFUSED
-
-
-def is_null(error: BaseException) -> bool:
-    """Return whether a column got NULL. In a publish, its group is not registered, or a gate row is missing."""
-    return _code(error) == NULL
-
-
-def is_savepoint_gone(error: BaseException) -> bool:
-    """Return whether the transaction of a savepoint has ended."""
-    return _code(error) == NO_SUCH_SAVEPOINT
-
-
-def is_no_thread(error: BaseException) -> bool:
-    """Return whether the connection whose statement was to be killed does not exist."""
-    return _code(error) == NO_SUCH_THREAD
-
-
-def is_interrupted(error: BaseException) -> bool:
-    """Return whether another connection has killed the statement."""
-    return _code(error) == INTERRUPTED
-
-
-def is_access_denied(error: BaseException) -> bool:
-    """Return whether the server refuses this account."""
-    return _code(error) in ACCESS_DENIED
-
-
-def is_denied(error: BaseException) -> bool:
-    """Return whether the account lacks a privilege for the statement."""
-    return _code(error) in NO_PRIVILEGE
-
-
-def is_read_only(error: BaseException) -> bool:
-    """Return whether the server or the session refuses all writes."""
-    return _code(error) in _READ_ONLY
-
-
-def is_no_database(error: BaseException) -> bool:
-    """Return whether the database does not exist, or the account may not use it."""
-    return _code(error) in NO_DATABASE
-
-
-def is_no_table(error: BaseException) -> bool:
-    """Return whether a table does not exist."""
-    return _code(error) == NO_TABLE
-
-
-def is_not_migrated(error: BaseException) -> bool:
-    """Return whether a table, a column, an index or a gate row is missing."""
-    return _code(error) in NO_GATE | {NO_TABLE, NO_COLUMN, NO_INDEX}

@@ -91,12 +91,8 @@ def waiting(using: str, topic: str, above: int, limit: int) -> list[tuple[int, s
     return [(int(offset), group, None if before is None else int(before)) for offset, group, before in rows]
 
 
-def without_retry(metadata: str) -> str:
-    """Return a message's metadata without the record of its parked retries."""
-    return without("retry", metadata)
-
-
 def without(part: str, metadata: str) -> str:
+    """Return a message's metadata without one part: the record of its parked retries, or of its failures."""
     content = json.loads(metadata)
     if not isinstance(content, dict) or part not in content:
         return metadata

@@ -89,26 +89,17 @@ def replace(cursor: CursorWrapper, topic: str, offset: int, row: ScheduledRow) -
 _BY_KEY = " WHERE m.topic = %s AND m.partition_key = %s AND m.id = %s AND m.consumer_group = %s"
 
 
-def delete(cursor: CursorWrapper, topic: str, message_key: MessageKey) -> bool:
-    """Delete the message that ``message_key`` identifies. Return whether it was still scheduled."""
+def change(cursor: CursorWrapper, topic: str, message_key: MessageKey, due: Due | None) -> bool:
+    """Give the message of ``message_key`` another due time; None: delete it. Return whether it was still scheduled."""
     found = _locate(cursor, topic, message_key)
     if found is None:
         return False
     index, where, params = found
-    cursor.execute(f"DELETE m FROM queue_messages m FORCE INDEX ({index}){where}", params)
-    return bool(cursor.rowcount)
-
-
-def move(cursor: CursorWrapper, topic: str, message_key: MessageKey, due: Due) -> bool:
-    """Change the due time of the message that ``message_key`` identifies. Return whether it was still scheduled."""
-    found = _locate(cursor, topic, message_key)
-    if found is None:
-        return False
-    index, where, params = found
-    cursor.execute(
-        f"UPDATE queue_messages m FORCE INDEX ({index}) SET m.available_at = {due_sql(due)}{where}",
-        [due.ms, *params],
-    )
+    table = f"queue_messages m FORCE INDEX ({index})"
+    if due is None:
+        cursor.execute(f"DELETE m FROM {table}{where}", params)
+    else:
+        cursor.execute(f"UPDATE {table} SET m.available_at = {due_sql(due)}{where}", [due.ms, *params])
     return bool(cursor.rowcount)
 
 

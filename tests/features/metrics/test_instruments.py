@@ -15,10 +15,11 @@ from opentelemetry import metrics as telemetry
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from django_mqueue import OutgoingMessage, Reject, Subscription, instruments, publish, publish_many
 from django_mqueue.metrics import workers
-from django_mqueue.metrics.workers import OTHER, WorkerCounts, WorkersCollector
+from django_mqueue.metrics.workers import OTHER, WorkerCounts
 from tests.support.running import registered, run
 from tests.support.subscribers import poll_until
 from tests.support.transactions import rolled_back
@@ -75,7 +76,7 @@ def counts(tmp_path: Path) -> Iterator[WorkerCounts]:
 
 def read(directory: Path) -> Samples:
     registry = CollectorRegistry()
-    registry.register(WorkersCollector(directory))
+    MultiProcessCollector(registry, str(directory))
     return parsed(generate_latest(registry).decode())
 
 

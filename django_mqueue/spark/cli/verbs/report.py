@@ -125,7 +125,7 @@ def _write(job: Job, found: Report) -> None:
 
 
 def _write_text(path: str, text: str) -> str:
-    with open(path, "w", encoding="utf-8", opener=private.overwrite) as file:
+    with open(path, "w", encoding="utf-8", opener=private.opener) as file:
         file.write(text)
     return f"{path} is written"
 

@@ -80,8 +80,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group stays paused while its past is stored",
         "the group gets the present before the past, and its messages are copied while it consumes them",
         "spark/database/copying.py",
-        "    if found != (run.generation, True):\n",
-        "    if found[0] != run.generation:\n",
+        "    if (found.generation, found.paused) != (run.generation, True):\n",
+        "    if found.generation != run.generation:\n",
         f"{_SEAM}::test_a_group_that_was_changed_by_hand_is_given_nothing_more[resumed]",
     ),
     mutation(

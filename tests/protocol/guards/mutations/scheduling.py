@@ -149,7 +149,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a dead letter drops the retry data of its parked message",
         "after a redrive, its attempts continue at the old count, and it is dead-lettered at once",
         "store/dead_letters.py",
-        "metadata = without_retry(metadata)",
+        'metadata = without("retry", metadata)',
         "pass",
         f"{_ASIDE}::test_a_dead_letter_of_one_that_waited_long_begins_anew_when_it_is_redriven",
     ),
