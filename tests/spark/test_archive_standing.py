@@ -16,7 +16,6 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish, publish_many, reset, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, SubscriberHeartbeat
-from django_mqueue.spark.archives.batches import finished_upto
 from django_mqueue.spark.archives.topic_state import (
     TopicState,
     catch_up_group,
@@ -25,6 +24,7 @@ from django_mqueue.spark.archives.topic_state import (
     move,
 )
 from django_mqueue.spark.database import following, heartbeating
+from django_mqueue.spark.database.finished import finished_upto
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 from tests.support.subscribers import settle as settle_workers
 

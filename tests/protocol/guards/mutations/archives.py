@@ -101,7 +101,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "delivery history waits for groups that are not done",
         "history is archived before the deliveries end, and the messages are deleted",
-        "spark/archives/batches.py",
+        "spark/database/finished.py",
         "        upto = upto if first is None else first - 1\n",
         "        upto = min(upto, upto if first is None else upto)\n",
         f"{_STANDING}::test_history_is_finished_when_all_groups_are_done",
@@ -109,7 +109,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "delivery history waits only for a limited time",
         "one message that no handler processes keeps the whole topic in the log forever",
-        "spark/archives/batches.py",
+        "spark/database/finished.py",
         "    old = max(above, last_before(using, topic, group_rows.now_ms(using) - age_ms, upto))\n",
         "    old = above\n",
         f"{_STANDING}::test_history_is_finished_when_all_groups_are_done",
