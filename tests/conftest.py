@@ -22,6 +22,7 @@ from tests.own_server import OwnServer, own_server_of_kind
 from tests.servers import adopt, kind_of_run, version_of_run
 from tests.support import lock_hygiene
 from tests.support.durations import Recorder, leave_out_slow, leave_to_the_other_server, seconds_of, slow
+from tests.support.fixtures import fast as fast
 from tests.support.sampling import changed_files, timed_sample
 
 _running = ExitStack()

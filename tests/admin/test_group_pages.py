@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
 import pytest
-from django.test import Client, override_settings
+from django.test import Client
 
 from django_mqueue import OutgoingMessage, Subscription, pause, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from tests.factories import LeaseFactory
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, poll_until
 
 from .looking import html_of, text
@@ -27,10 +27,7 @@ _ROW = re.compile(r"<tr>(.*?)</tr>", re.S)
 _CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.S)
 
 
-@pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600}):
-        yield
+kept = with_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600})
 
 
 @pytest.fixture

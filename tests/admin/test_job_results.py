@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.test import Client, override_settings
 
@@ -13,6 +11,7 @@ from django_mqueue.models import DeliveryState
 from django_mqueue.testing import perform_job
 from tests.features.tasks import jobs
 from tests.features.tasks.conftest import tasks
+from tests.support.fixtures import with_settings
 
 from .looking import html_of
 from .operating import staff, url_of
@@ -20,10 +19,7 @@ from .operating import staff, url_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def settings_with_jobs() -> Iterator[None]:
-    with override_settings(TASKS=tasks()):
-        yield
+settings_with_jobs = with_settings(TASKS=tasks())
 
 
 def shown(client: Client) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
@@ -18,6 +17,7 @@ from django_mqueue.drawing.payload_texts import BODY_CHARACTERS
 from django_mqueue.models import Message
 from django_mqueue.policy.dead_letter_filter import DeadLetterQuery
 from django_mqueue.policy.encoding import JsonText
+from tests.support.fixtures import with_settings
 from tests.support.many import insert_dead_letters
 from tests.support.subscribers import QUICK, poll_until
 
@@ -28,10 +28,7 @@ from .operating import hidden, staff, url_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 @pytest.fixture

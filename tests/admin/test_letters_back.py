@@ -15,6 +15,7 @@ from django.test import Client, override_settings
 from django_mqueue import OutgoingMessage, Subscription, redrive, subscribe, unsubscribe
 from django_mqueue.browse import bulk_redrive, dead_letters
 from django_mqueue.models import Message
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume_rest, poll_until
 from tests.support.threads import Background
 
@@ -27,10 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ALL = ("view_deadletter", "redrive_deadletter", "purge_deadletter", "edit_deadletter")
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
 from typing import Any
@@ -13,6 +12,7 @@ from django.test import Client, override_settings
 from django_mqueue import OutgoingMessage, Subscription, purge, redrive, unsubscribe
 from django_mqueue.browse import bulk_redrive, dead_letters
 from django_mqueue.models import Message
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume
 from tests.support.threads import Background
 
@@ -25,10 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 RIGHTS = ("view_deadletter", "redrive_deadletter", "edit_deadletter")
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from django.contrib.admin import AdminSite
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
-from django.test import Client, override_settings
+from django.test import Client
 from django.urls import path, reverse
 
 from django_mqueue import OutgoingMessage, Subscription, publish_many, subscribe
@@ -23,6 +22,7 @@ from django_mqueue.policy.names import OPERATIONS_TOPIC
 from django_mqueue.service import actions
 from django_mqueue.service.bulk_work import GROUP
 from django_mqueue.testing import drain
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, poll_until
 
 from .operating import hidden
@@ -39,10 +39,7 @@ pytestmark = [
 TOPIC, DEAD = "orders", "orders_dlq"
 
 
-@pytest.fixture(autouse=True)
-def elsewhere() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "DATABASE": "other", "RETENTION": 3600}):
-        yield
+elsewhere = with_settings(MQUEUE={**QUICK, "DATABASE": "other", "RETENTION": 3600})
 
 
 @pytest.fixture

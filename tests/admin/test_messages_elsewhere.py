@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from django.contrib.admin import AdminSite
 from django.contrib.admin.models import LogEntry
 from django.db import connections
-from django.test import Client, override_settings
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import path
 
@@ -19,6 +18,7 @@ from django_mqueue import publish, subscribe
 from django_mqueue.admin import register
 from django_mqueue.inspect import messages
 from django_mqueue.models import Message
+from tests.support.fixtures import with_settings
 
 from .operating import hidden
 
@@ -34,10 +34,7 @@ HREF = re.compile(r'(?:href|action)="([^"#]+)"')
 LIST = "/own/django_mqueue/message/"
 
 
-@pytest.fixture(autouse=True)
-def _other_database() -> Iterator[None]:
-    with override_settings(MQUEUE={"DATABASE": "other"}):
-        yield
+_other_database = with_settings(MQUEUE={"DATABASE": "other"})
 
 
 def html_of(client: Client, url: str, asked: dict[str, Any] | None = None) -> str:

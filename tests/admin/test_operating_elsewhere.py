@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html import unescape
 
 import pytest
 from django.contrib.admin import AdminSite
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
-from django.test import Client, override_settings
+from django.test import Client
 from django.urls import path, reverse
 
 from django_mqueue import OutgoingMessage, StaleDelivery, Subscription, publish_many
 from django_mqueue.admin import register
 from django_mqueue.inspect import groups
 from django_mqueue.models import Offset, PartitionLease
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, poll_until
 
 from .operating import hidden
@@ -33,10 +33,7 @@ pytestmark = [
 OF = {"topic": "orders", "group": "billing"}
 
 
-@pytest.fixture(autouse=True)
-def elsewhere() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "DATABASE": "other", "LEASE_DURATION": 600, "RETENTION": 3600}):
-        yield
+elsewhere = with_settings(MQUEUE={**QUICK, "DATABASE": "other", "LEASE_DURATION": 600, "RETENTION": 3600})
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from django_mqueue import release as release_it
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.service import releasing
 from tests.factories import LeaseFactory
+from tests.support.fixtures import with_settings
 from tests.support.processes import FAST, Workers, wait_until
 from tests.support.shop.models import Door, Step
 from tests.support.subscribers import QUICK, consume, engine_of, poll_until, stop_between_transactions
@@ -37,11 +37,8 @@ TOPIC, GROUP = "orders", "billing"
 OF = {"topic": TOPIC, "group": GROUP}
 
 
-@pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
-    """Use leases that do not expire during a test."""
-    with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600}):
-        yield
+kept = with_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600})
+"""Use leases that do not expire during a test."""
 
 
 @pytest.fixture

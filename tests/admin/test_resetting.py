@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +12,7 @@ from django.utils import timezone
 from django_mqueue import Subscription, pause, publish, reset, subscribe, unsubscribe
 from django_mqueue.inspect import groups, preview_reset
 from django_mqueue.models import Message
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, poll_until, settle
 
 from .looking import text
@@ -24,10 +24,7 @@ TOPIC, GROUP = "orders", "billing"
 OF = {"topic": TOPIC, "group": GROUP}
 
 
-@pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}):
-        yield
+kept = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import publish_many
 from django_mqueue.models import Message
+from tests.support.fixtures import with_settings
 from tests.support.processes import wait_until
 from tests.support.subscribers import collect
 
@@ -41,10 +41,7 @@ ROWS, BATCH = 300_000, "4000"
 Way = Callable[[Processes, Path], object]
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_kept() -> Iterator[None]:
-    with override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01}):
-        yield
+nothing_is_kept = with_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01})
 
 
 def everything(run: Processes, place: Path) -> None:

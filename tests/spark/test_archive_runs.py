@@ -23,21 +23,20 @@ from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, Opt
 from django_mqueue.spark.sql import installation
 from django_mqueue.spark.sql.installation import Installation
 from django_mqueue.store.leases import Holder
-from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
+from tests.support.subscribers import QUICK, consume, in_log, poll_until, settle
 
 from . import streams
+from .archive_runs import Runs, left
 from .streams import reads_log, stands_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from django_mqueue.spark.archives.archive_run import Archived
     from django_mqueue.spark.archives.topic_state import TopicState
     from django_mqueue.spark.reader.options import Table
 
 pytestmark = pytest.mark.spark
 
-Run = Callable[..., list["Archived"]]
 GROUP = "archive"
 
 
@@ -47,38 +46,12 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(spark: SparkSession, options: dict[str, str], place: Path) -> Run:
-    """Return a function ``run("orders", …)`` that archives into ``place``."""
-
-    def archive(topics: Any = "orders", **more: Any) -> list[Archived]:
-        from django_mqueue.spark import archive
-
-        return archive(spark, topics, **{"to": str(place), "options": options, **more})
-
-    return archive
-
-
-def held(place: Path, topic: str = "orders", table: Any = "messages") -> list[dict[str, Any]]:
-    """Return the rows of an archive, read with pyarrow alone."""
-    import pyarrow.parquet as pq
-
-    entries = Archive.open(place).entries(topic, table)
-    return [row for entry in entries for row in pq.ParquetFile(place / entry.path).read().to_pylist()]
-
-
-def offsets(place: Path, topic: str = "orders") -> list[int]:
-    return [row["offset"] for row in held(place, topic)]
-
-
-def left(topic: str = "orders") -> list[int]:
-    """Return the offsets in a topic's log after garbage collection."""
-    with override_settings(MQUEUE=QUICK):
-        collect(topic)
-    return in_log(topic)
+def run(spark: SparkSession, options: dict[str, str], place: Path) -> Runs:
+    return Runs(spark, options, place)
 
 
 def test_a_topic_is_archived_as_it_is_and_then_deleted(
-    run: Run, place: Path, spark: SparkSession, options: dict[str, str]
+    run: Runs, place: Path, spark: SparkSession, options: dict[str, str]
 ) -> None:
     publish("orders", {"order": 1}, key="ada", id="order-1", kind="placed", headers={"by": "web"})
     publish("orders", b"\x00\xff", id="raw")
@@ -101,12 +74,12 @@ def test_a_topic_is_archived_as_it_is_and_then_deleted(
     assert [found.batches for found in run()] == [0]
     later = publish("orders", 3).offset
     assert run()[0].rows["messages"] == 1
-    assert offsets(place) == [wanted[0]["offset"], wanted[1]["offset"], later]
+    assert run.offsets() == [wanted[0]["offset"], wanted[1]["offset"], later]
     assert [snapshot.version for snapshot in Archive.open(place).snapshots.values()] == [2, 0, 2]
     assert not list(place.glob(".probe*"))
 
 
-def test_batches_ranges_and_days(run: Run, place: Path) -> None:
+def test_batches_ranges_and_days(run: Runs, place: Path) -> None:
     """Several topics at once. Messages of several days, out of order around midnight; some are for one group only."""
     subscribe("orders", "billing")
     publish_many("orders", [OutgoingMessage(n, key=f"k{n % 7}") for n in range(500)])
@@ -130,9 +103,9 @@ def test_batches_ranges_and_days(run: Run, place: Path) -> None:
         ["orders", "parcels"], batch_rows=300, progress=lambda *step: seen.append(step), history_after=0
     )
     assert (orders.rows["messages"], parcels.rows["messages"]) == (800, 200)
-    assert offsets(place) != all_offsets
-    assert sorted(offsets(place)) == all_offsets
-    assert offsets(place, "parcels") == in_log("parcels")
+    assert run.offsets() != all_offsets
+    assert sorted(run.offsets()) == all_offsets
+    assert run.offsets("parcels") == in_log("parcels")
     assert orders.batches > 2
     assert seen[-1][0] == seen[-1][1]
     assert seen == sorted(seen)
@@ -143,7 +116,7 @@ def test_batches_ranges_and_days(run: Run, place: Path) -> None:
 
 
 @override_settings(MQUEUE={**QUICK, "RETENTION": 3600})
-def test_dead_letters_and_delivery_history_come_with_it(run: Run, place: Path, spark: SparkSession) -> None:
+def test_dead_letters_and_delivery_history_come_with_it(run: Runs, place: Path, spark: SparkSession) -> None:
     subscribe("orders", "idle")
     publish("orders", 1, key="ada", id="good")
     publish("orders", 2, key="bob", id="bad")
@@ -155,7 +128,7 @@ def test_dead_letters_and_delivery_history_come_with_it(run: Run, place: Path, s
     (done,) = run()
     assert done.rows == {"messages": 2, "dead_letters": 1, "deliveries": 0}
     assert (done.upto["messages"], done.position, stands_at(GROUP)) == (last, first - 1, first - 1)
-    assert [row["last_error"] for row in held(place, table="dead_letters")] == ["no such customer"]
+    assert [row["last_error"] for row in run.held(table="dead_letters")] == ["no such customer"]
     assert Archive.open(place).upto("orders", "dead_letters") == in_log("orders_dlq")[-1]
     with Subscription("orders", "idle") as subscription:
         consume(subscription, 2)
@@ -163,7 +136,7 @@ def test_dead_letters_and_delivery_history_come_with_it(run: Run, place: Path, s
     (done,) = run()
     assert done.rows == {"messages": 0, "dead_letters": 0, "deliveries": 4}
     assert done.position == stands_at(GROUP) == last
-    rows = held(place, table="deliveries")
+    rows = run.held(table="deliveries")
     assert sorted((row["group"], row["partition"], row["done"]) for row in rows) == [
         ("billing", "ada", True), ("billing", "bob", True), ("idle", "ada", True), ("idle", "bob", True),
     ]  # fmt: skip
@@ -173,7 +146,7 @@ def test_dead_letters_and_delivery_history_come_with_it(run: Run, place: Path, s
     assert not DeliveryState.objects.exists()
 
 
-def test_history_waits_for_a_group_no_longer_than_it_should(run: Run, place: Path) -> None:
+def test_history_waits_for_a_group_no_longer_than_it_should(run: Runs, place: Path) -> None:
     """A message that is never acknowledged delays the history and the deletion of the others for one hour."""
     subscribe("orders", "billing")
     offsets = [publish("orders", n, key=f"k{n}").offset for n in range(4)]
@@ -184,11 +157,11 @@ def test_history_waits_for_a_group_no_longer_than_it_should(run: Run, place: Pat
         settle(subscription)
         run()
         assert stands_at(GROUP) == offsets[0]
-        assert [row["offset"] for row in held(place, table="deliveries")] == offsets[:1]
+        assert [row["offset"] for row in run.held(table="deliveries")] == offsets[:1]
         Message.objects.filter(offset__lte=offsets[2]).update(published_at=1_700_000_000_000)
         run()
         assert stands_at(GROUP) == offsets[3]
-    rows = held(place, table="deliveries")
+    rows = run.held(table="deliveries")
     assert [(row["offset"], row["done"]) for row in rows] == [(o, o != offsets[1]) for o in offsets]
 
 
@@ -242,7 +215,7 @@ KILLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], list[str]]] = {
 
 @pytest.mark.parametrize("when", KILLS)
 def test_a_run_that_ended_anywhere_is_gone_on_with(
-    run: Run, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, when: str
+    run: Runs, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The second of three batches is killed. Each batch has rows of all three tables."""
     from django_mqueue.spark import verify
@@ -270,7 +243,7 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
     archive = Archive.open(place)
     for table, offsets_of in wanted.items():
         rows = 20 if table in committed else 10
-        assert [row["offset"] for row in held(place, table=table)] == offsets_of[:rows]
+        assert [row["offset"] for row in run.held(table=table)] == offsets_of[:rows]
         assert archive.upto("orders", table) == offsets_of[rows - 1]
         assert bool(archive.snapshots[table].unused()) == (table not in committed)
     moved = 20 if when == "after the move" else 10
@@ -282,7 +255,7 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
     assert left() == wanted["messages"][position:]
     run(batch_rows=10)
     for table, offsets_of in wanted.items():
-        assert [row["offset"] for row in held(place, table=table)] == offsets_of
+        assert [row["offset"] for row in run.held(table=table)] == offsets_of
     assert left() == []
     (checked,) = verify(spark, str(place))
     assert (checked.problems, checked.rows) == ([], 90)
@@ -290,7 +263,7 @@ def test_a_run_that_ended_anywhere_is_gone_on_with(
 
 @pytest.mark.parametrize("table", ["deliveries", "messages"])
 def test_a_run_that_was_killed_when_it_began_the_archive_is_gone_on_with(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, table: str
+    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     from django_mqueue.spark.archives import opening
     from django_mqueue.spark.archives.tables import create_table
@@ -311,14 +284,14 @@ def test_a_run_that_was_killed_when_it_began_the_archive_is_gone_on_with(
         Archive.open(place)
     assert left() == wanted
     run()
-    assert offsets(place) == wanted
+    assert run.offsets() == wanted
     assert left() == []
 
 
 @pytest.mark.parametrize("is_done", [True, False])
 @pytest.mark.parametrize("table", ["dead_letters", "messages"])
 def test_a_commit_without_an_answer_is_looked_up(
-    run: Run, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, table: str, is_done: bool
+    run: Runs, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, table: str, is_done: bool
 ) -> None:
     """The connection to an object store is lost. The table shows if the commit was made."""
     from deltalake import DeltaTable
@@ -351,17 +324,17 @@ def test_a_commit_without_an_answer_is_looked_up(
         else:
             with pytest.raises(ArchiveError, match=f"table {table} was not changed: the connection was lost"):
                 run()
-            assert offsets(place) == []
+            assert run.offsets() == []
             assert stands_at(GROUP) == 0
             assert left() == wanted
     run()
-    assert offsets(place) == wanted
+    assert run.offsets() == wanted
     assert left() == []
     (checked,) = verify(spark, str(place))
     assert (checked.problems, checked.rows) == ([], 9)
 
 
-def archive_from_a_copy(run: Run, topic: str) -> None:
+def archive_from_a_copy(run: Runs, topic: str) -> None:
     """Archive a topic as a run on a copy of the database does that has taken the original's place."""
     from django_mqueue.spark.archives import archive_run
     from django_mqueue.spark.database import following
@@ -381,7 +354,7 @@ def archive_from_a_copy(run: Run, topic: str) -> None:
 
 @pytest.mark.parametrize("when", ["before the snapshot", "after the snapshot"])
 def test_two_runs_at_once_add_a_batch_once(
-    run: Run, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, when: str
+    run: Runs, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The other run works on a copy of the database, where it sees no heartbeat of this run."""
     from django_mqueue.spark import verify
@@ -423,13 +396,13 @@ def test_two_runs_at_once_add_a_batch_once(
         with pytest.raises(ArchiveError, match=r"another run added to it|table messages was not changed"):
             run(["orders", "parcels"])
     assert calls
-    assert offsets(place, "parcels") == wanted
+    assert run.offsets("parcels") == wanted
     assert left("parcels") == wanted
     assert [found.problems for found in verify(spark, str(place))] == [[], []]
 
 
 def test_a_copy_of_the_database_is_refused_until_it_has_taken_its_place(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two databases would write different messages at the same offsets."""
     publish("orders", 1)
@@ -441,17 +414,17 @@ def test_a_copy_of_the_database_is_refused_until_it_has_taken_its_place(
         ArchiveError, match=f"database on server {here.server}, but this database is a copy .* moved=True"
     ):
         run()
-    assert len(offsets(place)) == 1
+    assert len(run.offsets()) == 1
     run(moved=True)
     publish("orders", 3)
     run()
-    assert offsets(place) == in_log("orders")
+    assert run.offsets() == in_log("orders")
     monkeypatch.setattr(installation, "identify", lambda using: here)
     with pytest.raises(ArchiveError, match=r"on server another/server, .* \(--moved\)"):
         run()
 
 
-def test_another_database_and_another_group_are_refused(run: Run, place: Path) -> None:
+def test_another_database_and_another_group_are_refused(run: Runs, place: Path) -> None:
     """With ``moved`` another database is refused, too."""
     publish("orders", 1)
     run()
@@ -469,7 +442,7 @@ def test_another_database_and_another_group_are_refused(run: Run, place: Path) -
 
 
 def test_a_table_of_an_earlier_version_gets_the_new_columns(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The columns are added before the files that have them."""
     from deltalake import DeltaTable
@@ -493,7 +466,7 @@ def test_a_table_of_an_earlier_version_gets_the_new_columns(
     publish("orders", 2)
     run()
     assert sorted(columns()) == sorted([*schema.names, "date"])
-    assert offsets(place) == in_log("orders")
+    assert run.offsets() == in_log("orders")
 
 
 def _at_once() -> threading.Event:
@@ -505,7 +478,7 @@ def _at_once() -> threading.Event:
 
 @pytest.mark.parametrize("lost", ["the first file", "the last file"])
 def test_a_batch_whose_file_is_lost_lets_nothing_be_deleted(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     """A file of the batch disappears when the batch is committed. Neither this run nor the next one moves the group."""
     publish_many("orders", [OutgoingMessage(n, key=f"k{n}") for n in range(40)])
@@ -541,7 +514,7 @@ def _after_one() -> threading.Event:
 
 
 def test_another_run_of_the_group_is_refused_while_it_lives(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from django_mqueue.spark.database import following, heartbeating
 
@@ -553,7 +526,7 @@ def test_another_run_of_the_group_is_refused_while_it_lives(
             run()
         assert not place.exists() or not any(place.iterdir())
     run()
-    assert len(offsets(place)) == 1
+    assert len(run.offsets()) == 1
 
 
 def reset_it() -> None:
@@ -576,7 +549,7 @@ def read_on() -> None:
 
 @pytest.mark.parametrize("change", [reset_it, subscribe_again, lambda: unsubscribe("orders", GROUP), read_on])
 def test_a_gap_is_told_and_passed_only_when_that_is_asked_for(
-    run: Run, place: Path, change: Callable[[], Any]
+    run: Runs, place: Path, change: Callable[[], Any]
 ) -> None:
     publish_many("orders", range(3))
     run()
@@ -587,14 +560,14 @@ def test_a_gap_is_told_and_passed_only_when_that_is_asked_for(
         run()
     Message.objects.filter(offset=wanted[3]).delete()
     run(fail_on_data_loss=False)
-    assert offsets(place) == [*wanted[:3], *wanted[4:]]
+    assert run.offsets() == [*wanted[:3], *wanted[4:]]
     run()
     assert left() == []
 
 
 @pytest.mark.parametrize("when", ["read", "told"])
 def test_a_group_that_is_changed_meanwhile_adds_nothing(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, when: str
+    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The message is deleted between planning and reading.
 
@@ -615,11 +588,11 @@ def test_a_group_that_is_changed_meanwhile_adds_nothing(
     monkeypatch.setattr(archive_run, "spread", late)
     with pytest.raises(LogGap, match="1 of the 5 messages" if when == "read" else "This batch added nothing"):
         run()
-    assert offsets(place) == []
+    assert run.offsets() == []
 
 
 def test_a_file_that_is_not_what_was_written_is_not_named(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run reads each file back before a table names it, and so before anything is deleted."""
     from django_mqueue.spark.archives import archive_run
@@ -659,15 +632,15 @@ def test_a_file_that_is_not_what_was_written_is_not_named(
         patch.setattr(archive_run, "spread", spoil)
         with pytest.raises(ArchiveError, match="differs from what was written"):
             run()
-    assert offsets(place) == []
+    assert run.offsets() == []
     assert stands_at(GROUP) == 0
     assert len(left()) == 1
     run()
-    assert offsets(place) == in_log("orders")
+    assert run.offsets() == in_log("orders")
 
 
 def test_a_place_that_machines_do_not_share_is_found_out(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver does not see the files that executors have written."""
     import shutil
@@ -690,7 +663,7 @@ def test_a_place_that_machines_do_not_share_is_found_out(
     assert not reads_log(GROUP)
 
 
-def test_what_is_wrong_is_told_before_anything_is_changed(run: Run, place: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_told_before_anything_is_changed(run: Runs, place: Path, tmp_path: Path) -> None:
     publish("orders", 1)
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()

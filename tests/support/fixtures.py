@@ -1,8 +1,9 @@
-"""Fixtures that several folders of tests import in their ``conftest.py``."""
+"""Fixtures that several folders of tests import in their ``conftest.py``, and a function that makes fixtures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -16,6 +17,17 @@ def fast() -> Iterator[None]:
     """Apply the settings of the tests' worker processes: short intervals."""
     with override_settings(MQUEUE=FAST):
         yield
+
+
+def with_settings(**settings: Any) -> Any:
+    """Return a fixture that applies these settings to each test of the module that assigns it to a name."""
+
+    @pytest.fixture(autouse=True)
+    def applied() -> Iterator[None]:
+        with override_settings(**settings):
+            yield
+
+    return applied
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ Other groups are not affected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,6 +22,7 @@ from django_mqueue import (
 )
 from django_mqueue.models import DeliveryState
 from django_mqueue.store.dead_letters import copy
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     QUICK,
     consume,
@@ -38,10 +38,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TOPIC, DEAD = "orders", "orders_dlq"
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 def fail(subscription: Subscription, error: str, attempts: int = 3) -> Delivery:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from unittest import mock
@@ -37,6 +37,7 @@ from django_mqueue.models import Message as Row
 from django_mqueue.policy.dead_letter_filter import DeadLetterQuery
 from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.service import redrive as module
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, consume_rest, poll_until, settle_and_collect
 from tests.support.threads import Background
 from tests.support.transactions import HeldTransaction, statements
@@ -46,10 +47,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TOPIC, DEAD = "orders", "orders_dlq"
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 def give_up(*messages: Any, group: str = "billing", error: str = "no") -> None:

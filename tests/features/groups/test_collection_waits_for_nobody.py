@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from django.test import override_settings
 
 from django_mqueue import Subscription, publish, subscribe, unsubscribe
 from django_mqueue.service.registration import Start
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle, settle_and_collect
 from tests.support.transactions import Background, HeldTransaction
 
@@ -17,10 +15,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TOPIC, GROUP = "orders", "billing"
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 def test_collection_does_not_wait_for_a_publisher_of_the_same_partition() -> None:

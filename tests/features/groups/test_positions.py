@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +26,7 @@ from django_mqueue import (
 )
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.spark.database import following
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     QUICK,
     collect,
@@ -46,10 +47,7 @@ TOPIC, GROUP = "orders", "billing"
 KEPT = {**QUICK, "RETENTION": 3600}
 
 
-@pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
-    with override_settings(MQUEUE=KEPT):
-        yield
+kept = with_settings(MQUEUE=KEPT)
 
 
 @pytest.fixture

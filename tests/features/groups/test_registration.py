@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.db import transaction
-from django.test import override_settings
 
 from django_mqueue import (
     MQueueError,
@@ -20,6 +17,7 @@ from django_mqueue import (
 )
 from django_mqueue.models import DeliveryState, Offset, PartitionLease, SubscriberHeartbeat
 from tests.support.fixtures import repeatable_read as repeatable_read
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     QUICK,
     collect,
@@ -36,10 +34,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TOPIC = "orders"
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 def test_a_registered_group_that_is_down_gets_everything() -> None:

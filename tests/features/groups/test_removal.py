@@ -27,6 +27,7 @@ from django_mqueue.protocol.retention import removing
 from django_mqueue.store import leases, offsets, removal
 from tests.factories import FAR
 from tests.protocol.hostile.breaking import killed_at
+from tests.support.fixtures import with_settings
 from tests.support.statements import counted
 from tests.support.subscribers import (
     QUICK,
@@ -47,10 +48,7 @@ TOPIC, GROUP, OTHER = "orders", "billing", "stock"
 STATE, OF_STATE = "DELETE t FROM", "queue_delivery_state"
 
 
-@pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}):
-        yield
+kept = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.db.models import F
-from django.test import override_settings
 
 from django_mqueue import (
     OutgoingMessage,
@@ -21,6 +19,7 @@ from django_mqueue import (
 )
 from django_mqueue.inspect import preview_reset
 from django_mqueue.models import Message, Offset
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     QUICK,
     consume_rest,
@@ -35,10 +34,7 @@ TOPIC = "orders"
 MILLISECOND = timedelta(milliseconds=1)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 def test_start_latest_begins_with_what_is_published_from_now_on() -> None:

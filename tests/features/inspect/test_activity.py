@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from django.db.models import F
-from django.test import override_settings
 
 from django_mqueue import Subscription, publish_many, subscribe
 from django_mqueue.inspect import Figure, GroupFigures, group_figures
 from django_mqueue.models import DeliveryState, Message, Offset
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, poll_until, settle
 
 from .scene import GROUP, TOPIC
@@ -21,10 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 MINUTE = 60_000
 
 
-@pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 7 * 86_400}):
-        yield
+kept = with_settings(MQUEUE={**QUICK, "RETENTION": 7 * 86_400})
 
 
 @pytest.fixture(params=[None, 20], ids=["short", "long"])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import NotRegistered, Subscription, publish, subscribe
 from django_mqueue import scheduled as scheduled_messages
@@ -15,6 +13,7 @@ from django_mqueue.browse import operations
 from django_mqueue.inspect import delay, hold, messages, redeliver, send_to_front, unhold
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from django_mqueue.service.actions import recent
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     QUICK,
     consume_rest,
@@ -31,10 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TOMORROW = timedelta(days=1)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600}):
-        yield
+quick = with_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600})
 
 
 def held() -> list[Any]:

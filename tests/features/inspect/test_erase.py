@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from django.test import override_settings
 
 from django_mqueue import (
     OutgoingMessage,
@@ -20,6 +17,7 @@ from django_mqueue.browse import sources
 from django_mqueue.inspect import ErasedTopic, Inspected, erase, messages
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.service.actions import recent
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume_rest, in_log, poll_until, settle_and_collect
 from tests.support.transactions import HeldTransaction
 
@@ -28,10 +26,7 @@ from .scene import GROUP, TOPIC, one_of_each, published
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600}):
-        yield
+quick = with_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600})
 
 
 def test_everything_of_a_key_over_all_topics() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.db.models import F
-from django.test import Client, override_settings
+from django.test import Client
 
 from django_mqueue import Subscription, publish, purge, redrive, reset, subscribe
 from django_mqueue.inspect import group_figures, latency, messages, rates, remove, send_to_front
@@ -17,6 +16,7 @@ from django_mqueue.models import DeliveryState, Message
 from django_mqueue.policy.outcomes import OUTCOMES
 from tests.admin.looking import html_of, text
 from tests.admin.operating import staff, url_of
+from tests.support.fixtures import with_settings
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import QUICK, poll_until
 
@@ -25,10 +25,7 @@ from .scene import GROUP, TOPIC
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 7 * 86_400}):
-        yield
+kept = with_settings(MQUEUE={**QUICK, "RETENTION": 7 * 86_400})
 
 
 def ended(topic: str = TOPIC, group: str = GROUP) -> list[tuple[str | None, str | None]]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import GroupActive, NotRegistered, Subscription, pause, publish, reset, subscribe
 from django_mqueue.inspect import Figure, ResetPreview, preview_reset
 from django_mqueue.models import Message, Offset
 from django_mqueue.stats.groups import reset_preview
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, consume_rest, poll_until, settle
 
 from .scene import GROUP, TOPIC, one_of_each, published, published_at
@@ -20,10 +19,7 @@ from .scene import GROUP, TOPIC, one_of_each, published, published_at
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}):
-        yield
+kept = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from django_mqueue.models import DeliveryState, Message
 from tests.protocol.interleavings.sides import collect_page, ends, waits
 from tests.protocol.interleavings.steps import COMMIT, Stopped
 from tests.protocol.interleavings.workers import STILL, acquire, claim, hear, worker
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import in_log, poll_until, settle, with_state
 from tests.support.transactions import HeldTransaction
 
@@ -37,10 +38,7 @@ CLAIMED = [("remove", True), ("remove", False), ("to front", False), ("hold", Tr
 MOVES: dict[str, Callable[..., int]] = {"remove": remove, "to front": send_to_front, "hold": hold}
 
 
-@pytest.fixture(autouse=True)
-def still() -> Iterator[None]:
-    with override_settings(MQUEUE=STILL):
-        yield
+still = with_settings(MQUEUE=STILL)
 
 
 def status() -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from django_mqueue import (
 from django_mqueue.inspect import messages, remove, send_to_front
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from django_mqueue.spark.database import following
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     QUICK,
     consume,
@@ -40,10 +41,7 @@ from .scene import GROUP, TOPIC, one_of_each, published, scheduled
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600}):
-        yield
+quick = with_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600})
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import Subscription, pause, publish, reset, subscribe
 from django_mqueue.inspect import Rates, latency, rates
 from django_mqueue.models import DeliveryState, Message, Offset
 from django_mqueue.policy.durations import moment_ms
 from django_mqueue.store.queries import group_rows
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, settle
 
 from .scene import GROUP, TOPIC
@@ -24,10 +23,7 @@ MINUTE = 60_000
 HOURS_AGO = 3 * 60 * MINUTE
 
 
-@pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 7 * 86_400}):
-        yield
+kept = with_settings(MQUEUE={**QUICK, "RETENTION": 7 * 86_400})
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -21,6 +20,7 @@ from django_mqueue import (
 from django_mqueue.inspect import messages, remove, send_to_front
 from django_mqueue.models import Message, PartitionLease
 from django_mqueue.protocol import fetching
+from tests.support.fixtures import with_settings
 from tests.support.processes import database_ms
 from tests.support.subscribers import (
     QUICK,
@@ -38,10 +38,7 @@ from .scene import GROUP, TOPIC, one_of_each, published, scheduled
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600}):
-        yield
+quick = with_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600})
 
 
 def one_by_one(subscription: Subscription, count: int) -> list[Any]:

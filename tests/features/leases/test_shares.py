@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import Delivery, Subscription, publish
 from django_mqueue.models import PartitionLease
+from tests.support.fixtures import with_settings
 from tests.support.processes import database_ms, gather, wait_until
 from tests.support.subscribers import engine_of, let_die, make_due
 from tests.support.threads import raw_connection
@@ -22,10 +22,7 @@ LEASE = 3600
 QUICK = {"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": LEASE, "LEASE_RENEWAL_INTERVAL": 0.2}
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 class Group:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 
 import pytest
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe, unsubscribe
 from django_mqueue.models import Message, PartitionLease, SubscriberHeartbeat
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, consume_rest, in_log, poll_until, settle_and_collect
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,10 +54,7 @@ ALIKE = [
 PADDED = ["order ", " order", "order\t", "order\u3000", "order\n", "order\u00a0", "order\x00", " 0001"]
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 def test_the_names_are_different_to_python() -> None:

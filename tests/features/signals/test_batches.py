@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import BatchFailure, Delivery, OutgoingMessage, publish, publish_many
+from tests.support.fixtures import with_settings
 from tests.support.processes import FAST
 from tests.support.running import registered, run
 from tests.support.waiting import PATIENCE
@@ -18,10 +17,7 @@ from .listening import listening
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def fast() -> Iterator[None]:
-    with override_settings(MQUEUE=FAST):
-        yield
+fast = with_settings(MQUEUE=FAST)
 
 
 @pytest.mark.parametrize("atomic", [False, True])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from django.test import override_settings
 
 from django_mqueue import (
     Delivery,
@@ -25,6 +24,7 @@ from django_mqueue import (
     subscribe,
 )
 from django_mqueue.models import Message, PartitionLease
+from tests.support.fixtures import with_settings
 from tests.support.statements import counted
 from tests.support.subscribers import QUICK, engine_of, poll_until
 from tests.support.threads import Background
@@ -35,10 +35,7 @@ from .listening import listening
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600}):
-        yield
+quick = with_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600})
 
 
 def test_a_publish_is_told_with_all_that_was_published_but_the_payload() -> None:

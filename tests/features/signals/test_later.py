@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.db import transaction
-from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, scheduled
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, poll_until
 
 from .listening import listening
@@ -16,10 +14,7 @@ from .listening import listening
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 10, "RETENTION": 3600}):
-        yield
+quick = with_settings(MQUEUE={**QUICK, "LEASE_DURATION": 10, "RETENTION": 3600})
 
 
 def test_scheduled_messages_are_told_when_they_are_published_and_when_they_are_delivered() -> None:

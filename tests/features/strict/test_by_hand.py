@@ -12,16 +12,14 @@ from django.test import override_settings
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish
 from django_mqueue.inspect import send_to_front
 from django_mqueue.models import DeliveryState
+from tests.support.fixtures import with_settings
 from tests.support.processes import gather, wait_until
 from tests.support.subscribers import consume_rest, engine_of, let_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.02}):
-        yield
+quick = with_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.02})
 
 
 @pytest.fixture

@@ -6,23 +6,19 @@ Offsets alone do not show this order: a message may commit after later offsets h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.protocol.partition_state import READ_AHEAD
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, engine_of, poll_until
 from tests.support.transactions import HeldTransaction
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def long_leases() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "LEASE_RENEWAL_INTERVAL": 200}):
-        yield
+long_leases = with_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "LEASE_RENEWAL_INTERVAL": 200})
 
 
 def test_what_committed_late_comes_before_what_was_sent_after_its_commit() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -16,15 +15,13 @@ from django_mqueue.tasks.compat import BaseTaskBackend
 from django_mqueue.testing import assert_enqueued, assert_published, drain, make_message, perform_job
 from tests.features.tasks import jobs
 from tests.features.tasks.conftest import tasks
+from tests.support.fixtures import with_settings
 from tests.support.running import registered
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True)
-def backend() -> Iterator[None]:
-    with override_settings(TASKS=tasks()):
-        yield
+backend = with_settings(TASKS=tasks())
 
 
 def test_what_was_published() -> None:

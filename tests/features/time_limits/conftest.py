@@ -4,11 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fixtures import fast
-
 from .hanging import Hanging
-
-__all__ = ["fast", "hanging"]
 
 
 @pytest.fixture

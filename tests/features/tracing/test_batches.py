@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import BatchFailure, Delivery, OutgoingMessage, publish, publish_many
+from tests.support.fixtures import with_settings
 from tests.support.processes import FAST, wait_until
 from tests.support.running import registered, run
 from tests.support.waiting import PATIENCE
@@ -20,10 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 OUTCOME = "messaging.django_mqueue.outcome"
 
 
-@pytest.fixture(autouse=True)
-def fast() -> Iterator[None]:
-    with override_settings(MQUEUE=FAST):
-        yield
+fast = with_settings(MQUEUE=FAST)
 
 
 def test_a_batch_is_one_span_with_a_link_for_each_message(spans: Spans) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from django_mqueue import (
 from django_mqueue.models import Message as Row
 from django_mqueue.testing import drain
 from django_mqueue.tracing import context_of
+from tests.support.fixtures import with_settings
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import poll_until
@@ -34,10 +34,7 @@ from .spans import Spans, attributes, context, linked, traceparent
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def fast() -> Iterator[None]:
-    with override_settings(MQUEUE=FAST):
-        yield
+fast = with_settings(MQUEUE=FAST)
 
 
 def test_a_handler_is_a_consumer_span_in_the_trace_of_its_message(spans: Spans) -> None:

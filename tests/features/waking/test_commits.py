@@ -7,7 +7,7 @@ import socket as sockets_of_python
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from django_mqueue.protocol.waking.sockets import SleepSocket, place_of
 from django_mqueue.service import requesting
 from django_mqueue.signals import published
 from tests.features.request.asking import asked, boxes, one
+from tests.support.fixtures import with_settings
 from tests.support.processes import wait_until
 from tests.support.running import Seen
 from tests.support.statements import counted
@@ -30,10 +31,7 @@ from .sleeping import HOUR, LONG, directory, has_nothing, is_woken, listening, s
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def host() -> Iterator[None]:
-    with override_settings(MQUEUE=LONG):
-        yield
+host = with_settings(MQUEUE=LONG)
 
 
 def publish_scheduled() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -12,6 +11,7 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.models import DeliveryState, Offset
+from tests.support.fixtures import with_settings
 from tests.support.processes import wait_until
 from tests.support.statements import CALM, Cost, counted
 from tests.support.subscribers import engine_of
@@ -19,10 +19,7 @@ from tests.support.subscribers import engine_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def calm() -> Iterator[None]:
-    with override_settings(MQUEUE=CALM):
-        yield
+calm = with_settings(MQUEUE=CALM)
 
 
 def behind_a_stuck_head(topic: str, count: int) -> Subscription:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,6 +15,7 @@ from django_mqueue import Delivery, OutgoingMessage, StaleDelivery, Subscription
 from django_mqueue.models import PartitionLease
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
+from tests.support.fixtures import with_settings
 from tests.support.processes import wait_until
 from tests.support.running import Seen, registered
 from tests.support.statements import CALM, Cost, counted
@@ -23,10 +24,7 @@ from tests.support.subscribers import engine_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def calm() -> Iterator[None]:
-    with override_settings(MQUEUE={**CALM, "IDLE_POLL_INTERVAL": 0.001}):
-        yield
+calm = with_settings(MQUEUE={**CALM, "IDLE_POLL_INTERVAL": 0.001})
 
 
 def fill(topic: str, partitions: int, each: int = 1) -> None:

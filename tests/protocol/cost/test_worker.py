@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.db.backends.mysql.base import DatabaseWrapper
-from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import OutgoingMessage, Subscription, publish_many
@@ -18,6 +16,7 @@ from django_mqueue.workers import pool
 from django_mqueue.workers.jobs import Job
 from django_mqueue.workers.pool import HandlerPool
 from django_mqueue.workers.sharing import Sharing
+from tests.support.fixtures import with_settings
 from tests.support.running import Seen, registered, run
 from tests.support.statements import CALM
 from tests.support.subscribers import engine_of, poll_until
@@ -26,10 +25,7 @@ from tests.support.waiting import PATIENCE
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def calm() -> Iterator[None]:
-    with override_settings(MQUEUE=CALM):
-        yield
+calm = with_settings(MQUEUE=CALM)
 
 
 @pytest.fixture

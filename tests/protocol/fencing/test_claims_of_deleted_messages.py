@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from django.test import override_settings
 
 from django_mqueue import Subscription, publish
 from django_mqueue.protocol.retention.garbage_collection import Collector
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, engine_of, in_log, settle, with_state
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600, "LEASE_DURATION": 600}):
-        yield
+quick = with_settings(MQUEUE={**QUICK, "GC_INTERVAL": 3600, "LEASE_DURATION": 600})
 
 
 def test_it_leaves_no_state_behind() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.test import override_settings
 
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish
 from django_mqueue.models import DeliveryState, Message, PartitionLease
+from tests.support.fixtures import with_settings
 from tests.support.processes import wait_until
 from tests.support.subscribers import engine_of
 from tests.support.threads import Background, raw_connection
@@ -16,11 +15,8 @@ from tests.support.threads import Background, raw_connection
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def slow_leases() -> Iterator[None]:
-    """Use long leases, so that only the test steals them."""
-    with override_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 60}):
-        yield
+slow_leases = with_settings(MQUEUE={"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 60})
+"""Use long leases, so that only the test steals them."""
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "reject", "postpone", "extend"])

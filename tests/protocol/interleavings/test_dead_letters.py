@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe
 from django_mqueue.models import DeliveryState, Message, PartitionLease
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     consume,
     engine_of,
@@ -32,10 +32,7 @@ STATE_GOES, LOG_GOES = "DELETE s FROM", "DELETE m FROM"
 """Statements before which a side stops."""
 
 
-@pytest.fixture(autouse=True)
-def still() -> Iterator[None]:
-    with override_settings(MQUEUE={**STILL, "DISCOVERY_INTERVAL": 600}):
-        yield
+still = with_settings(MQUEUE={**STILL, "DISCOVERY_INTERVAL": 600})
 
 
 @pytest.fixture

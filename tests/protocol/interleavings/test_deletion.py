@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
 from django_mqueue.models import DeliveryState
 from django_mqueue.protocol.retention import garbage_collection
 from django_mqueue.store import removal
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     collect,
     consume,
@@ -42,10 +42,7 @@ MARK_LOCKED = "WHERE consumer_group = '' AND topic = %s AND partition_key = %s F
 FIRST_OPEN, POSITION_WRITTEN = "ORDER BY m.`offset` LIMIT 1", "INSERT INTO queue_offsets"
 
 
-@pytest.fixture(autouse=True)
-def still() -> Iterator[None]:
-    with override_settings(MQUEUE=STILL):
-        yield
+still = with_settings(MQUEUE=STILL)
 
 
 @pytest.fixture

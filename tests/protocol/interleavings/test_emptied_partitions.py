@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import Subscription, publish
 from django_mqueue.models import Offset
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     consume,
     consume_rest,
@@ -35,10 +35,7 @@ EMPTY_READ, POSITIONS_GO = "SELECT p.partition_key, (SELECT m.`offset`", "SELECT
 """Statements before which a collection stops."""
 
 
-@pytest.fixture(autouse=True)
-def still() -> Iterator[None]:
-    with override_settings(MQUEUE=STILL):
-        yield
+still = with_settings(MQUEUE=STILL)
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from django.db import OperationalError, transaction
-from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Published, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import Message
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import offsets
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import collect, consume, in_log, settle, settle_and_collect, with_state
 from tests.support.transactions import (
     PATIENCE,
@@ -34,10 +34,7 @@ SLOTS, INSERTED, ROWS_GO = "FOR UPDATE SKIP LOCKED", "INSERT INTO queue_messages
 TOPIC_LOCKED = "SELECT offset_acked, EXISTS"
 
 
-@pytest.fixture(autouse=True)
-def still() -> Iterator[None]:
-    with override_settings(MQUEUE=STILL):
-        yield
+still = with_settings(MQUEUE=STILL)
 
 
 def one(id: str, payload: object = 1) -> Published:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
 from django_mqueue.models import Offset, PartitionLease, SubscriberHeartbeat
 from django_mqueue.service.registration import is_registered
 from django_mqueue.store.connection import session
 from tests.factories import HeartbeatFactory
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import consume, engine_of, in_log, poll_until, settle, watermark, with_state
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
 
@@ -26,10 +26,7 @@ TOPIC_ROW = "INSERT INTO queue_offsets"
 REGISTRATION_GOES, LEASES_GO = "DELETE o FROM", "SELECT id, partition_key FROM queue_partition_leases"
 
 
-@pytest.fixture(autouse=True)
-def still() -> Iterator[None]:
-    with override_settings(MQUEUE={**STILL, "DISCOVERY_INTERVAL": 600}):
-        yield
+still = with_settings(MQUEUE={**STILL, "DISCOVERY_INTERVAL": 600})
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from zlib import crc32
 
 import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
-from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.exceptions import NotMigrated
@@ -17,6 +16,7 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import gates, offsets
 from django_mqueue.store.log import MessageIdentity
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, in_log, poll_until, settle
 from tests.support.transactions import Background, HeldTransaction, wait, wait_for_lock_wait, wait_until
 
@@ -38,10 +38,7 @@ WAYS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 def lock_every_slot(topic: str) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from django.db import connection
-from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, publish, publish_many
 from django_mqueue.store import gates
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 
@@ -18,10 +18,7 @@ from .scenario import KEY, TOPIC, assert_nothing_lost, late_commit
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 class Publishers:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from django.db import OperationalError, transaction
-from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Published, Subscription, publish, publish_many, subscribe
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, collect, in_log, settle, with_state
 from tests.support.transactions import Background, wait, wait_until
 
@@ -22,10 +21,7 @@ KEYS = [None, "a", "b", "c"]
 TRANSACTIONS = 150
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 class _Undo(Exception):
