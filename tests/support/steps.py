@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from tests.support.shop.models import Step
+from tests.support.shop.models import Sale, Step
 
 
 def by_key(topic: str, group: str, using: str = "default") -> dict[str, list[Step]]:
@@ -14,6 +14,11 @@ def by_key(topic: str, group: str, using: str = "default") -> dict[str, list[Ste
     for step in Step.objects.using(using).filter(topic=topic, consumer_group=group).order_by("at", "id"):
         found[step.key].append(step)
     return found
+
+
+def sold() -> list[int]:
+    """Return the numbers of all sales, in their order."""
+    return sorted(Sale.objects.values_list("number", flat=True))
 
 
 def started(steps: list[Step]) -> list[int]:

@@ -225,3 +225,8 @@ def watermark(topic: str, group: str, partition: str, using: str = "default") ->
         Offset.objects.using(using).filter(topic=topic, consumer_group=group, partition_key=partition).first()
     )
     return row.offset_acked if row else 0
+
+
+def done(using: str = "default") -> int:
+    """Return how many deliveries are acknowledged."""
+    return DeliveryState.objects.using(using).filter(acked=True).count()

@@ -10,11 +10,13 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from django_mqueue import BatchFailure, Delivery, publish
-from django_mqueue.models import DeliveryState, Message
+from django_mqueue.models import Message
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers.jobs import UNCOUNTED_WAIT
+from tests.features.batch.batches import states
 from tests.support.running import registered, run
 from tests.support.shop.models import Door, Sale
+from tests.support.steps import sold
 from tests.support.threads import raw_connection
 from tests.support.transactions import PATIENCE
 
@@ -22,16 +24,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 DEADLOCK, LOCK_WAIT_TIMEOUT = 1213, 1205
 ATOMIC: dict[str, dict[str, Any]] = {"one": {}, "batch": {"batch": True}}
-
-
-def states() -> list[tuple[bool, int, int]]:
-    """Return (acked, failures, redeliveries) of each message, in offset order."""
-    found = DeliveryState.objects.order_by("message_offset")
-    return list(found.values_list("acked", "failure_count", "retry_count"))
-
-
-def sold() -> list[int]:
-    return sorted(Sale.objects.values_list("number", flat=True))
 
 
 def wait_for_a_lock_in_vain() -> None:

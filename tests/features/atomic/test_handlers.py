@@ -14,6 +14,7 @@ from django_mqueue import Delivery, NoRetry, Postpone, Reject, Retry, publish, p
 from django_mqueue.models import DeliveryState
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Door, Sale
+from tests.support.steps import sold
 from tests.support.subscribers import let_leases_expire, payloads_in_log, take_leases_away
 from tests.support.threads import Background, RawConnection, raw_connection
 from tests.support.transactions import PATIENCE, wait_until
@@ -27,10 +28,6 @@ pytestmark = [
 def sell(message: Delivery) -> None:
     Sale.objects.create(number=message.payload)
     publish("sold", message.payload)
-
-
-def sold() -> list[int]:
-    return sorted(Sale.objects.values_list("number", flat=True))
 
 
 def attempts() -> list[tuple[bool, int]]:

@@ -13,6 +13,7 @@ from django_mqueue import BatchFailure, Delivery, Postpone, Reject, publish, pub
 from django_mqueue.models import DeliveryState, Message
 from tests.support.running import registered, run
 from tests.support.shop.models import Sale
+from tests.support.steps import sold
 from tests.support.subscribers import let_leases_expire, take_leases_away
 from tests.support.threads import Background, raw_connection
 from tests.support.transactions import PATIENCE
@@ -30,10 +31,6 @@ COUNTS = (
 def sell(messages: list[Delivery]) -> None:
     Sale.objects.bulk_create([Sale(number=message.payload) for message in messages])
     publish_many("sold", [message.payload for message in messages])
-
-
-def sold() -> list[int]:
-    return sorted(Sale.objects.values_list("number", flat=True))
 
 
 def receipts() -> int:

@@ -10,19 +10,16 @@ from typing import Any
 import pytest
 
 from django_mqueue import publish, subscribe
-from django_mqueue.models import DeliveryState, Message
+from django_mqueue.models import Message
 from tests.features.processes.children import children
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Door, Step
+from tests.support.subscribers import done
 
 from .scraping import Samples, scraped, url_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_server]
 BILLING = {"topic": "orders", "group": "billing"}
-
-
-def done() -> int:
-    return DeliveryState.objects.filter(acked=True).count()
 
 
 def test_the_counters_agree_with_what_happened() -> None:

@@ -21,6 +21,7 @@ from django_mqueue.workers.signal_dispatcher import SignalDispatcher
 from tests.support.processes import FAST
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
+from tests.support.subscribers import done
 from tests.support.transactions import PATIENCE, wait_until
 
 from .listening import LEASES, Heard, listening
@@ -33,10 +34,6 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(signal_dispatcher, "LINGER", PATIENCE)
     with override_settings(MQUEUE={**FAST, "LEASE_RENEWAL_INTERVAL": 0.2}):
         yield
-
-
-def done() -> int:
-    return DeliveryState.objects.filter(acked=True).count()
 
 
 def test_each_outcome_is_told_in_order_in_a_thread_of_its_own() -> None:

@@ -8,19 +8,14 @@ import signal
 import pytest
 
 from django_mqueue import OutgoingMessage, publish, publish_many
-from django_mqueue.models import DeliveryState
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Door, Step
 from tests.support.steps import assert_in_order, assert_never_two_at_once, by_key, ended
-from tests.support.subscribers import let_worker_die
+from tests.support.subscribers import done, let_worker_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 KEYS, EACH = 8, 60
-
-
-def done() -> int:
-    return DeliveryState.objects.filter(acked=True).count()
 
 
 @pytest.mark.timeout(180)

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
+from django_mqueue.tasks.compat import TaskResult
 from tests.support.processes import FAST
+from tests.support.running import run
 
 from . import jobs
 
@@ -16,6 +18,16 @@ BACKEND = "django_mqueue.tasks.MQueueBackend"
 def tasks(**options: Any) -> dict[str, Any]:
     """Return the setting ``TASKS`` with these ``OPTIONS``, and two queues."""
     return {"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}}
+
+
+def work(*arguments: str, **options: Any) -> str:
+    """Run all jobs of the queues in a worker, and return its output."""
+    return run(*arguments, tasks=[], threads=1, **options)
+
+
+def refreshed(result: TaskResult[Any]) -> TaskResult[Any]:
+    result.refresh()
+    return result
 
 
 @pytest.fixture(autouse=True)

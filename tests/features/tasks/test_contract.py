@@ -28,11 +28,10 @@ from django_mqueue.tasks.compat import (
     task_started,
 )
 from django_mqueue.testing import drain, published
-from tests.support.running import run
 from tests.support.statements import counted
 
 from . import jobs
-from .conftest import BACKEND, tasks
+from .conftest import BACKEND, refreshed, tasks, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -45,16 +44,6 @@ def backend() -> MQueueBackend:
     found = task_backends["default"]
     assert isinstance(found, MQueueBackend)
     return found
-
-
-def work(*arguments: str, **options: Any) -> str:
-    """Run all jobs of the queues in a worker."""
-    return run(*arguments, tasks=[], threads=1, **options)
-
-
-def refreshed(result: TaskResult[Any]) -> TaskResult[Any]:
-    result.refresh()
-    return result
 
 
 @contextmanager

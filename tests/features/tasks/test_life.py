@@ -15,7 +15,7 @@ from django.utils import timezone
 from django_mqueue import StaleDelivery, Subscription
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import MQueueBackend, enqueue_group, job_options, progress_of, queues
-from django_mqueue.tasks.compat import InvalidTask, TaskResult, task_backends
+from django_mqueue.tasks.compat import InvalidTask, task_backends
 from django_mqueue.tasks.job_ids import GROUP, topic_of
 from django_mqueue.tasks.running import limits_of, run_job
 from django_mqueue.testing import assert_enqueued, drain
@@ -25,18 +25,9 @@ from tests.support.threads import lost_after_its_commit
 from tests.support.waiting import gather
 
 from . import jobs
-from .conftest import tasks
+from .conftest import refreshed, tasks, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def work(**options: Any) -> None:
-    run(tasks=[], threads=1, **options)
-
-
-def refreshed(result: TaskResult[Any]) -> TaskResult[Any]:
-    result.refresh()
-    return result
 
 
 def stop(id: str) -> bool:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from django_mqueue import Subscription
 from django_mqueue.models import Message
 from django_mqueue.tasks import Limit, MQueueBackend, Unique, enqueue_group, job_options, recurring_jobs
-from django_mqueue.tasks.compat import TaskResult, task_backends
+from django_mqueue.tasks.compat import task_backends
 from django_mqueue.testing import drain
 from tests.support.processes import Workers, wait_until
 from tests.support.running import run
@@ -25,14 +25,9 @@ from tests.support.subscribers import engine_of, let_worker_die, make_due
 from tests.support.waiting import gather
 
 from . import jobs
-from .conftest import tasks
+from .conftest import refreshed, tasks
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def refreshed(result: TaskResult[Any]) -> TaskResult[Any]:
-    result.refresh()
-    return result
 
 
 def partitions() -> set[str]:

@@ -15,27 +15,17 @@ from django.utils import timezone
 from django_mqueue import ExponentialBackoff
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import JobExpired, MQueueBackend, enqueue_group, job_options
-from django_mqueue.tasks.compat import TaskResult, TaskResultStatus, task_backends
+from django_mqueue.tasks.compat import TaskResultStatus, task_backends
 from django_mqueue.testing import assert_enqueued, published
 from tests.support.processes import Workers, wait_until
-from tests.support.running import run
 from tests.support.subscribers import let_worker_die
 
 from . import jobs
-from .conftest import tasks
+from .conftest import refreshed, tasks, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 READY, FAILED, SUCCESSFUL = TaskResultStatus.READY, TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL
-
-
-def work(**options: Any) -> None:
-    run(tasks=[], threads=1, **options)
-
-
-def refreshed(result: TaskResult[Any]) -> TaskResult[Any]:
-    result.refresh()
-    return result
 
 
 def test_without_options_a_job_has_one_attempt() -> None:

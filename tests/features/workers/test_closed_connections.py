@@ -13,6 +13,7 @@ from django.db import InterfaceError, connections
 from django_mqueue import Delivery, publish
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.protocol.tailer import Tailer
+from tests.features.batch.batches import states
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
 from tests.support.threads import Background, raw_connection
@@ -53,12 +54,6 @@ def wait_for_the_idle_timeout(ids: set[int]) -> None:
 def open_ids() -> set[int]:
     with raw_connection() as other:
         return {int(row[0]) for row in other.execute("SHOW PROCESSLIST")}
-
-
-def states() -> list[tuple[bool, int, int]]:
-    """Return (acked, failures, redeliveries) of each message, in offset order."""
-    found = DeliveryState.objects.order_by("message_offset")
-    return list(found.values_list("acked", "failure_count", "retry_count"))
 
 
 @pytest.mark.parametrize("close", [kill, wait_for_the_idle_timeout])

@@ -13,11 +13,8 @@ from django_mqueue.models import DeliveryState, SubscriberHeartbeat
 from tests.own_server import OwnServer
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Step
+from tests.support.subscribers import done
 from tests.support.threads import RawConnection
-
-
-def done(alias: str) -> int:
-    return DeliveryState.objects.using(alias).filter(acked=True).count()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -9,7 +9,7 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState, Message, PartitionLease
-from tests.support.subscribers import consume, consume_rest, poll_until
+from tests.support.subscribers import consume, consume_rest, done, poll_until
 from tests.support.transactions import wait_until
 
 from .breaking import kill_own_connection, killed_at, lost_answer_to_commit
@@ -49,10 +49,6 @@ def test_the_connection_dies_while_partitions_are_loaded(read: str) -> None:
             poll_until(heir, lambda got: (heir.ack(got), done() == 9)[1])
         attempts = {state.message_offset: state.retry_count for state in DeliveryState.objects.all()}
     assert (attempts[left.offset], attempts[back.offset]) == (1, 0)
-
-
-def done() -> int:
-    return DeliveryState.objects.filter(acked=True).count()
 
 
 def deaths(subscription: Subscription, until_letters: int) -> list[int]:

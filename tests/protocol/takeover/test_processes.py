@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from django_mqueue import publish
-from django_mqueue.models import DeliveryState, PartitionLease
+from django_mqueue.models import PartitionLease
 from tests.support.processes import FAST, Worker, Workers, wait_until
 from tests.support.shop.models import Step
+from tests.support.subscribers import done
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -18,10 +19,6 @@ KEYS = 6
 def publish_some(numbers: range) -> None:
     for n in numbers:
         publish("orders", {"n": n}, key=f"k{n % KEYS}")
-
-
-def done() -> int:
-    return DeliveryState.objects.filter(acked=True).count()
 
 
 def has_leases(worker: Worker) -> bool:
