@@ -75,7 +75,7 @@ def store_now(cursor: CursorWrapper, topic: str, row: NewRow, *, given: bool, re
     """Append one message. ``given``: the caller chose its id. ``replace``: delete a scheduled one of this id."""
     if not given:
         return _published(topic, row, log.insert(cursor, topic, [row]), True)
-    replaced = replace and schedule.change(cursor, topic, row.message_key, None)
+    replaced = replace and schedule.change(cursor, topic, row.message_key, due=None)
     offset, stored = log.insert_once(cursor, topic, row)
     return _published(topic, row, offset, stored and not replaced, stored and replaced)
 
@@ -99,7 +99,7 @@ def store_scheduled(
     if stored:
         logged = log.existing_now(cursor, topic, [message_key], locking=True).get(message_key)
         if logged is not None:
-            schedule.change(cursor, topic, message_key, None)
+            schedule.change(cursor, topic, message_key, due=None)
             return _published(topic, row, logged, False)
     elif replace and schedule.replace(cursor, topic, offset, scheduled_row):
         return _published(topic, row, offset, False, replaced=True)

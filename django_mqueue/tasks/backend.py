@@ -298,7 +298,7 @@ class MQueueBackend(BaseTaskBackend):
         with session.migration_errors(self.using):
             return session.single(
                 self.using,
-                lambda cursor: schedule.change(cursor, id.topic, id.message_key, None),
+                lambda cursor: schedule.change(cursor, id.topic, id.message_key, due=None),
                 latest=True,
             )
 

@@ -146,7 +146,7 @@ def test_dead_letters_and_delivery_history_come_with_it(run: Runs, place: Path, 
     assert not DeliveryState.objects.exists()
 
 
-def test_history_waits_for_a_group_no_longer_than_it_should(run: Runs, place: Path) -> None:
+def test_history_waits_for_a_group_no_longer_than_it_should(run: Runs) -> None:
     """A message that is never acknowledged delays the history and the deletion of the others for one hour."""
     subscribe("orders", "billing")
     offsets = [publish("orders", n, key=f"k{n}").offset for n in range(4)]
@@ -402,7 +402,7 @@ def test_two_runs_at_once_add_a_batch_once(
 
 
 def test_a_copy_of_the_database_is_refused_until_it_has_taken_its_place(
-    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two databases would write different messages at the same offsets."""
     publish("orders", 1)
@@ -548,9 +548,7 @@ def read_on() -> None:
 
 
 @pytest.mark.parametrize("change", [reset_it, subscribe_again, lambda: unsubscribe("orders", GROUP), read_on])
-def test_a_gap_is_told_and_passed_only_when_that_is_asked_for(
-    run: Runs, place: Path, change: Callable[[], Any]
-) -> None:
+def test_a_gap_is_told_and_passed_only_when_that_is_asked_for(run: Runs, change: Callable[[], Any]) -> None:
     publish_many("orders", range(3))
     run()
     publish_many("orders", range(3))
@@ -567,7 +565,7 @@ def test_a_gap_is_told_and_passed_only_when_that_is_asked_for(
 
 @pytest.mark.parametrize("when", ["read", "told"])
 def test_a_group_that_is_changed_meanwhile_adds_nothing(
-    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch, when: str
+    run: Runs, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The message is deleted between planning and reading.
 

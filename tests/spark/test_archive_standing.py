@@ -147,7 +147,7 @@ def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
 
 
-def test_one_run_at_a_time(quick_hearts: None) -> None:
+def test_one_reader_at_a_time(quick_hearts: None) -> None:
     publish("orders", 1)
     with streams.reading(GROUP):  # noqa: SIM117
         with pytest.raises(GroupTaken, match="is alive"), streams.reading(GROUP):

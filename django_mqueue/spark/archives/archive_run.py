@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -130,8 +130,7 @@ class Run:
             self._read_state(archive, topic)
         self._connection.run(partial(self._planner.set_goals, topics=topics))
         check_writable(self._spark, self._storage, is_new=archive is None)
-        with ExitStack() as stack:
-            stack.callback(self._heartbeats.stop)
+        try:
             for topic in topics:
                 self._join(topic)
             archive = self._open(database)  # Another run may have changed it meanwhile.
@@ -149,6 +148,8 @@ class Run:
             for topic in topics:
                 self._catch_up_group(topic)
             self._batches(stopping, progress)
+        finally:
+            self._heartbeats.stop()
         return [self._done[topic] for topic in sorted(self._done)]
 
     def _open(self, database: Installation) -> Archive | None:

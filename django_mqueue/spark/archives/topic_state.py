@@ -59,8 +59,8 @@ def check(state: TopicState, using: str) -> None:
 
     A database that was set back gives archived offsets to new messages, which no run would archive.
     """
-    found = following.position(state.topic, state.group, using=using)
     topic, group = state.topic, state.group
+    found = following.position(topic, group, using=using)
     if not state.begun:
         if found is not None and found.above > 0:
             raise LogGap(
@@ -84,7 +84,7 @@ def check(state: TopicState, using: str) -> None:
         raise LogGap(". ".join(gap))
 
 
-def _find_restore(state: TopicState, found: ReaderPosition | None, using: str) -> tuple[str, str] | None:
+def _find_restore(state: TopicState, found: ReaderPosition, using: str) -> tuple[str, str] | None:
     """Return what shows that the database was set back, and what to do; None if nothing shows it."""
     end, known, last = state.upto["messages"], offsets.settled(using, state.topic), state.last
     if known < end:  # A run stores the settled offset before it archives, and nothing lowers it.
@@ -92,7 +92,7 @@ def _find_restore(state: TopicState, found: ReaderPosition | None, using: str) -
     row = None if last is None else bulk.name_at(using, last.offset)
     if known < end:
         why = f"this database has never settled an offset above {known}"
-    elif found is not None and found.above < state.lowest:
+    elif found.above < state.lowest:
         why = f"group {state.group!r} is at offset {found.above}, but was at {state.lowest} before"
     elif last is not None and row is not None and row != (state.topic, last.id):
         why = (

@@ -60,8 +60,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a run checks that the group is not behind its last known position",
         "in a restored database whose last archived offset is unused, no run archives the new messages",
         "spark/archives/topic_state.py",
-        "    elif found is not None and found.above < state.lowest:\n",
-        "    elif found is not None and found.above < 0:\n",
+        "    elif found.above < state.lowest:\n",
+        "    elif found.above < 0:\n",
         f"{_SET_BACK}::test_a_group_is_where_it_was_before",
     ),
     mutation(
