@@ -21,7 +21,7 @@ logger = logging.getLogger("django_mqueue")
 def prepare(using: str, **kwargs: Any) -> None:
     """Create permissions and register groups. Do nothing on a database that is not the queue's.
 
-    From then on, no message of a source is deleted before it is an item or a dead letter.
+    Once a group is registered, no message of its source is deleted before it is an item or a dead letter.
 
     Log the names of worklists that have items but are no longer declared. Their items cannot be changed.
     """

@@ -1,4 +1,4 @@
-"""Fixtures that several folders of tests import in their ``conftest.py``, and a function that makes fixtures."""
+"""Fixtures that several folders of tests use, and a function that makes fixtures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fast() -> Iterator[None]:
 
 
 def with_settings(**settings: Any) -> Any:
-    """Return a fixture that applies these settings to each test of the module that assigns it to a name."""
+    """Return a fixture for a module, or for a ``conftest.py``: assigned to a name, it applies to each test there."""
 
     @pytest.fixture(autouse=True)
     def applied() -> Iterator[None]:

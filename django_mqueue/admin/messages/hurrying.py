@@ -1,4 +1,4 @@
-"""The operation that delivers a message now."""
+"""The operation that delivers a message now, and the base of operations on one message."""
 
 from __future__ import annotations
 

@@ -23,12 +23,14 @@ class WorkItemInline(GenericTabularInline):
 
     model = WorkItem
     ct_field, ct_fk_field = "linked_type", "linked_id"
-    fields = readonly_fields = (  # type: ignore[assignment]  # django-stubs knows no functions here.
-        "item", "worklist", display.state_badge, display.assignee, display.due, display.created,
-    )  # fmt: skip
+    fields = readonly_fields = ("item", "worklist", "state_badge", "assigned", "due", "created")
     extra = max_num = 0
     can_delete = False
     verbose_name_plural = _("work items")
+    state_badge = staticmethod(display.state_badge)
+    assigned = staticmethod(display.assignee)
+    due = staticmethod(display.due)
+    created = staticmethod(display.created)
 
     @admin.display(description=_("work item"))
     def item(self, item: WorkItem) -> str:

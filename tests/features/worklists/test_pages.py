@@ -21,6 +21,7 @@ import tests.urls
 from django_mqueue.testing import drain
 from django_mqueue.worklists import State, WorkItem, Worklist
 from django_mqueue.worklists.admin import WorkItemInline
+from django_mqueue.worklists.admin.display import state_badge
 from tests.support.shop.models import Sale
 
 from .conftest import Declare
@@ -373,3 +374,4 @@ def test_everything_about_an_object_on_its_own_page(
     html = page.content.decode()
     assert reverse("admin:mqueue_worklists_workitem_change", args=(item.pk,)) in html
     assert reverse("admin:mqueue_worklists_workitem_change", args=(other.pk,)) not in html
+    assert str(state_badge(item)) in html
