@@ -21,7 +21,7 @@ from ..policy.message_query import (
 from ..policy.names import scheduled_topic
 from ..service.registration import last_before, newest_before
 from ..store import dead_letters, log
-from ..store.queries import message_pages, partition_progress
+from ..store.queries import message_pages, partition_progress, skip_scan
 from ..store.queries.partition_walk import OFFSET_END, Chunk, Found, PartitionPosition, PartitionWalk, Walk
 
 IDS = 500
@@ -152,7 +152,7 @@ class _Walks:
 
         def next_names() -> list[str]:
             if key is None:
-                return message_pages.partitions(self.using, topic, after, chunk)
+                return skip_scan.partitions(topic).next(self.using, after, chunk)
             return [] if after == key else [key]
 
         while names := next_names():
@@ -189,7 +189,7 @@ class _Walks:
             low = max(low, above_by_time(self.using, topic, self.query.after))
 
         def next_names(after: str, limit: int) -> list[str]:
-            return message_pages.partitions(self.using, topic, after, limit)
+            return skip_scan.partitions(topic).next(self.using, after, limit)
 
         def with_messages(names: list[str]) -> list[tuple[str, PartitionPosition]]:
             (found,) = partition_progress.progress(self.using, [(topic, self.group, low, names)])

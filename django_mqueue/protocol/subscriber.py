@@ -88,10 +88,6 @@ class Subscriber:
     def strict(self) -> bool:
         return self.context.options.strict
 
-    @property
-    def batch(self) -> bool:
-        return self.context.options.batch
-
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None:
         """Take new log rows, each (offset, partition, target group), from the tailer."""
         context = self.context

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from django.db import DatabaseError
 
@@ -194,8 +193,10 @@ class Completer:
             logger.warning(
                 "attempt failed: %s: %s@%s attempt %s, %s: %s",
                 handler.name, delivery.topic, delivery.offset, delivery.attempt, what, first,
-                extra=_fields("dead_lettered" if dead else "retried", delivery, error=first)
-                | ({} if dead else {"mqueue_retry_in": verdict.delay}),
+                extra=delivery.status.acknowledger.context.log_fields(
+                    "dead_lettered" if dead else "retried", offset=delivery.offset, id=delivery.id, key=delivery.key,
+                    attempt=delivery.attempt, error=first, **({} if dead else {"retry_in": verdict.delay}),
+                ),
             )  # fmt: skip
 
     def due_in(self) -> float:
@@ -218,13 +219,6 @@ class Completer:
             if aging:
                 with subscriber.resting_after_lock_wait():
                     prolong(subscriber.context, aging, handler.visible_ms)
-
-
-def _fields(event: str, delivery: Delivery, **more: Any) -> dict[str, Any]:
-    """Return fields for the ``extra`` of a log record about a delivery."""
-    return delivery.status.acknowledger.context.log_fields(
-        event, offset=delivery.offset, id=delivery.id, key=delivery.key, attempt=delivery.attempt, **more
-    )
 
 
 def _needs_own_transaction(outcome: Outcome) -> bool:

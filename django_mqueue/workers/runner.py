@@ -216,7 +216,7 @@ class Runner:
             for call in self._each_minute:
                 call()
             self._minute_over = time.monotonic() + 60
-        if self._more or self._polling.is_due(ready=self._ready):
+        if self._more or self._polling.due_in(ready=self._ready) <= 0:
             idle = self._dispatcher.is_idle
             self._more = self._polling.read(self._tailer, ready=self._ready, idle=idle)
         self._tick_subscribers()

@@ -187,7 +187,7 @@ class Sharing:
         other workers may be free.
         """
         size, lot = self.pool.size, self._turns.lot(subscriber)
-        if subscriber.batch or lot == 1:
+        if subscriber.context.options.batch or lot == 1:
             return 0
         most = self._most_ahead(subscriber)
         round = min(lot * min(self.handlers[subscriber].concurrency or size, size), max(most // 2, 1))

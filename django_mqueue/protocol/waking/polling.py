@@ -56,9 +56,6 @@ class Polling:
         """Read in the next turn of the loop."""
         self._at = -math.inf
 
-    def is_due(self, *, ready: bool) -> bool:
-        return self.due_in(ready=ready) <= 0
-
     def due_in(self, *, ready: bool) -> float:
         """Return the seconds until the next read. ``ready``: the process could start more messages now."""
         due = self._at

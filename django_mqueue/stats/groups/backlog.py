@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...policy.batching import PER_STATEMENT, batches
 from ...policy.message_query import IN_FLIGHT, PENDING, WAITING
-from ...store.queries import bounded_counts, group_rows, message_pages, partition_progress, skip_scan
+from ...store.queries import bounded_counts, group_rows, partition_progress, skip_scan
 from ...store.queries.group_rows import Range, Row
 from ...store.queries.partition_progress import Above, Counted, Progress
 from ...store.queries.partition_walk import OFFSET_END, PARTITIONS
@@ -76,7 +76,7 @@ def oldest_open(using: str, topic: str, group: str, start: int, limit: int) -> t
 
     The offset is None if nothing is open. The search reads at most ``limit`` partitions.
     """
-    names = message_pages.partitions(using, topic, "", limit)
+    names = skip_scan.partitions(topic).next(using, "", limit)
     (progress,) = partition_progress.progress(using, [(topic, group, start, names)])
     behind = {(topic, group): [one for one in progress if one.newest > one.acked]}
     return _first_open(using, behind).get((topic, group)), len(names) >= limit

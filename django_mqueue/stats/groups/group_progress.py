@@ -17,7 +17,7 @@ from ...service.registration import check_names, registration_of
 from ...service.subscription import check_count
 from ...store import leases
 from ...store.connection import session
-from ...store.queries import group_rows, message_pages, partition_progress
+from ...store.queries import group_rows, message_pages, partition_progress, skip_scan
 from ...store.queries.partition_progress import Above, PartitionState
 from ..results import AT_LEAST, EXACT, Figure
 from .backlog import deliveries_in_flight
@@ -82,7 +82,7 @@ def partitions(
 def _names(alias: str, topic: str, group: str, after: str, limit: int) -> list[str]:
     """Return the next partition names of log, positions and leases. Servers and Python sort names in the same order."""
     known = partition_progress.known_names(alias, group, topic, after, limit)
-    return sorted(known.union(message_pages.partitions(alias, topic, after, limit)))[:limit]
+    return sorted(known.union(skip_scan.partitions(topic).next(alias, after, limit)))[:limit]
 
 
 def _progress(alias: str, topic: str, group: str, start: int, names: list[str]) -> list[PartitionPlace]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from ..connection import session
 from ..connection.dialect import flat, marks, numbers_table, union
-from . import skip_scan
 
 LogEntry = tuple[int, str, str]
 """Offset, partition and target group of a row of the log."""
@@ -131,11 +130,6 @@ def by_original_id(
         [topic, *groups, id],
     )
     return sorted((int(offset), name, target) for offset, name, target in rows)
-
-
-def partitions(using: str, topic: str, after: str, limit: int) -> list[str]:
-    """Return the names of the topic's next ``limit`` partitions in the log."""
-    return skip_scan.partitions(topic).next(using, after, limit)
 
 
 MESSAGE_COLUMNS = (
