@@ -435,8 +435,11 @@ def test_a_firing_that_waits_does_not_end_before_the_previous_one_although_it_is
 
 
 def test_a_firing_that_an_open_transaction_stores_stops_no_worker() -> None:
-    """A job with ``atomic=True`` stores the next firing in its own transaction, and may run for hours."""
-    with recurring(), HeldTransaction(lambda: the_job().enqueue_next()) as held:
+    """A job with ``atomic=True`` stores the next firing in its own transaction, and may run for hours.
+
+    The job has a name of its own: an INSERT of a key that was just deleted also locks the gap before it.
+    """
+    with recurring(name="held"), HeldTransaction(lambda: the_job().enqueue_next()) as held:
         jobs.add.enqueue(3, 4)
         work()
         assert jobs.seen == [(3, 4)]
