@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
+from uuid import uuid4
 
 import pytest
 from django.test import override_settings
@@ -152,31 +154,37 @@ def promote() -> Promotion:
     return Promoter("default", "t").promote()
 
 
-CHANGES: dict[str, Callable[[], bool | Published]] = {
-    "cancel": lambda: cancel("t", "a"),
-    "reschedule": lambda: reschedule("t", "a", delay=3600),
-    "replace": lambda: publish("t", "new", id="a", delay=3600, on_duplicate="replace"),
+CHANGES: dict[str, Callable[[str], bool | Published]] = {
+    "cancel": lambda id: cancel("t", id),
+    "reschedule": lambda id: reschedule("t", id, delay=3600),
+    "replace": lambda id: publish("t", "new", id=id, delay=3600, on_duplicate="replace"),
 }
 
 
+@pytest.fixture
+def id() -> str:
+    """Return a new id. A statement that finds the deleted row of an earlier test also locks the gap before it."""
+    return uuid4().hex
+
+
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_first_it_is_not_due(change: str) -> None:
+def test_changed_first_it_is_not_due(change: str, id: str) -> None:
     """The change is not committed when a worker promotes. The worker skips the message and does not wait."""
-    due("t", "a")
-    with HeldTransaction(CHANGES[change]) as held:
+    due("t", id)
+    with HeldTransaction(partial(CHANGES[change], id)) as held:
         publish("t", "other", id="b", at=now() - timedelta(seconds=1))
         assert promote().promoted == 1
         assert ids_in_log("t") == ["b"]
         held.commit()
     assert promote().promoted == 0
     assert ids_in_log("t") == ["b"]
-    assert waiting("t") == ([] if change == "cancel" else ["a"])
+    assert waiting("t") == ([] if change == "cancel" else [id])
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_first_and_rolled_back_it_comes(change: str) -> None:
-    due("t", "a")
-    with HeldTransaction(CHANGES[change]) as held:
+def test_changed_first_and_rolled_back_it_comes(change: str, id: str) -> None:
+    due("t", id)
+    with HeldTransaction(partial(CHANGES[change], id)) as held:
         assert promote().promoted == 0
         held.rollback()
     assert promote().promoted == 1
@@ -185,11 +193,11 @@ def test_changed_first_and_rolled_back_it_comes(change: str) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_due_first_the_change_is_told_that_it_comes_too_late(change: str) -> None:
+def test_due_first_the_change_is_told_that_it_comes_too_late(change: str, id: str) -> None:
     """The worker has moved the message and not committed. The change waits, and then finds nothing to change."""
-    due("t", "a")
+    due("t", id)
     with HeldTransaction(promote) as moving:
-        late = Background(CHANGES[change]).start()
+        late = Background(partial(CHANGES[change], id)).start()
         wait_for_lock_wait(late)
         moving.commit()
         told = late.result()
@@ -197,6 +205,6 @@ def test_due_first_the_change_is_told_that_it_comes_too_late(change: str) -> Non
         assert (told.created, told.replaced) == (False, False)
     else:
         assert told is False
-    assert (ids_in_log("t"), waiting("t")) == (["a"], [])
+    assert (ids_in_log("t"), waiting("t")) == ([id], [])
     with override_settings(MQUEUE=QUICK), Subscription("t", "g") as subscription:
         assert [d.payload for d in consume(subscription, 1)] == ["old"]

@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
@@ -90,23 +91,27 @@ def test_what_was_for_a_group_that_is_gone_is_dropped() -> None:
 
 
 def test_an_id_that_somebody_is_publishing_waits_until_that_is_decided() -> None:
-    """The publish is not committed, so its outcome is unknown. Other messages are promoted, and no worker waits."""
-    due("a")
-    due("b")
-    with HeldTransaction(lambda: publish("t", "at once", id="a")) as held:
-        promoter = Promoter("default", "t")
+    """The publish is not committed, so its outcome is unknown. Other messages are promoted, and no worker waits.
+
+    The topic is new: an INSERT that finds the deleted row of an earlier test also locks the gap before it.
+    """
+    topic = f"t-{uuid4().hex[:8]}"
+    due("a", topic)
+    due("b", topic)
+    with HeldTransaction(lambda: publish(topic, "at once", id="a")) as held:
+        promoter = Promoter("default", topic)
         # MySQL may hold a lock on the gap where b belongs: promote until b is in the log.
-        wait_until(lambda: promoter.promote().promoted or waiting("t") == ["a"], "the other one comes")
-        assert waiting("t") == ["a"]
-        assert promote() == Promotion(), "and nobody has waited to find out"
+        wait_until(lambda: promoter.promote().promoted or waiting(topic) == ["a"], "the other one comes")
+        assert waiting(topic) == ["a"]
+        assert promote(topic) == Promotion(), "and nobody has waited to find out"
         held.rollback()
-    assert promote().promoted == 1
-    due("c")
-    with HeldTransaction(lambda: publish("t", "at once", id="c")) as held:
-        assert promote().promoted == 0
+    assert promote(topic).promoted == 1
+    due("c", topic)
+    with HeldTransaction(lambda: publish(topic, "at once", id="c")) as held:
+        assert promote(topic).promoted == 0
         held.commit()
-    assert list(promote().dropped.values()) == [IN_LOG]
-    assert sorted(ids_in_log("t")) == ["a", "b", "c"]
+    assert list(promote(topic).dropped.values()) == [IN_LOG]
+    assert sorted(ids_in_log(topic)) == ["a", "b", "c"]
 
 
 def test_a_message_that_would_wait_for_an_open_transaction_is_left_for_later_alone() -> None:
