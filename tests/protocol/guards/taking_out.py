@@ -109,6 +109,7 @@ def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
                 **os.environ,
                 "DATABASE_URL": url,
                 "GUARDS_REPORT": str(report),
+                "PYTHONFAULTHANDLER": "1",
                 "MQUEUE_TEST_PATIENCE": str(PATIENCE if mutation.edits else WHOLE_PATIENCE),
             },
             stdin=subprocess.DEVNULL,
@@ -119,13 +120,17 @@ def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
         )
         try:
             process.wait(RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # It writes the stacks of its threads into the output.
+            process.wait(WHOLE_PATIENCE)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         output.seek(0)
         text = output.read()
-    assert report.exists(), f"pytest did not come to its end:\n{text}"
+    ended = report.exists() and process.returncode >= 0
+    assert ended, f"pytest did not come to its end:\n{text}"
     told = json.loads(report.read_text(encoding="utf-8"))
     failures = tuple(Failure(**failure) for failure in told["failures"])
     return Run(process.returncode, Path(told["package"]), tuple(told["passed"]), failures, text)
