@@ -27,6 +27,9 @@ from tests.support.sampling import changed_files, timed_sample
 
 _running = ExitStack()
 
+HOLDING = {"Background", "HeldTransaction", "Stopped", "RawConnection", "raw_connection"}
+"""A module that imports one of these has tests that hold locks."""
+
 PART = 8
 """A sample contains one in ``PART`` of the exhaustive tests and of the slow tests."""
 
@@ -120,6 +123,14 @@ def pytest_sessionstart() -> None:
     lock_hygiene.watch()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if isinstance(item, pytest.Function) and HOLDING & vars(item.module).keys():
+        from tests.support.emptying import forget_deleted_rows
+
+        forget_deleted_rows()
+
+
 def pytest_unconfigure() -> None:
     _running.close()
 
@@ -148,10 +159,10 @@ def _runs_no_test(config: pytest.Config) -> bool:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
-    from tests.support.emptying import begin_at_first_offset
+    from tests.support.emptying import empty_anew
 
     with django_db_blocker.unblock():
-        begin_at_first_offset(connections["default"])
+        empty_anew(connections["default"])
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,8 @@ from django.test import TransactionTestCase
 
 from django_mqueue.models import Offset
 from django_mqueue.store import gates
+from tests.support.threads import raw_connection
+from tests.support.waiting import PATIENCE
 
 KEPT = ("django_content_type", "auth_permission")
 """``migrate`` and ``flush`` create these rows from the installed apps alone."""
@@ -22,11 +24,22 @@ MANY = 20_000
 FIRST_OFFSET = 10_000_001
 """The first offset of each test database. So an offset has eight digits, whatever ran in this database before."""
 
+_BEGIN = f"ALTER TABLE queue_messages AUTO_INCREMENT = {FIRST_OFFSET}"
+
+GATES = "copied_gates"
+"""A copy of the gates' rows. To make them anew takes ten times as long."""
+_IS_GATE = "consumer_group = '' AND topic = ''"
+
 Made = tuple[tuple[int, int], ...]
 _flushed: dict[str, Made] = {}
 """The rows of those tables after a flush, by database."""
 _existing: dict[str, list[str]] = {}
 """The tables to empty, by database."""
+
+_deleted: dict[str, set[str]] = {}
+"""The package's tables whose rows were deleted since they were last truncated, by the alias of the database."""
+
+_with_copied_gates: set[str] = set()
 
 _flush = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
 
@@ -36,9 +49,32 @@ def empty_quickly() -> None:
     TransactionTestCase._fixture_teardown = _teardown  # type: ignore[attr-defined]
 
 
-def begin_at_first_offset(connection: BaseDatabaseWrapper) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE queue_messages AUTO_INCREMENT = {FIRST_OFFSET}")
+def empty_anew(connection: BaseDatabaseWrapper) -> None:
+    """Truncate the package's tables before the first test. With ``--reuse-db``, an earlier run has deleted rows."""
+    _note_deleted(connection.alias, _tables(connection))
+    forget_deleted_rows()
+
+
+def forget_deleted_rows() -> None:
+    """Truncate the package's tables whose rows were deleted after earlier tests. Call it before a test with locks.
+
+    The server removes deleted rows later. A statement that finds the deleted row of its key also locks the gap before
+    it, and then blocks rows that the test does not mean.
+    """
+    offsets = Offset._meta.db_table
+    for alias, tables in _deleted.items():
+        with raw_connection(alias) as connection:
+            connection.execute(f"SET SESSION lock_wait_timeout = {PATIENCE:.0f}, foreign_key_checks = 0")
+            if alias not in _with_copied_gates:
+                connection.execute(f"DROP TABLE IF EXISTS {GATES}")
+                connection.execute(f"CREATE TABLE {GATES} SELECT * FROM {offsets} WHERE {_IS_GATE}")
+                _with_copied_gates.add(alias)
+            for table in sorted({offsets, *tables}):
+                connection.execute(f"TRUNCATE TABLE {table}")
+            connection.execute(f"INSERT INTO {offsets} SELECT * FROM {GATES}")
+            connection.execute(_BEGIN)
+            connection.commit()
+    _deleted.clear()
 
 
 def _teardown(case: TransactionTestCase) -> None:
@@ -55,7 +91,15 @@ def _teardown(case: TransactionTestCase) -> None:
     for alias in aliases:
         _drop_many(connections[alias])
     _flush(case)
+    for alias in aliases:
+        _note_deleted(alias, _tables(connections[alias]))
     _flushed.update({_name(connections[alias]): _made(connections[alias]) for alias in aliases})
+
+
+def _note_deleted(alias: str, tables: list[str]) -> None:
+    _deleted.setdefault(alias, set()).update(
+        name for name in tables if name.startswith(("queue_", "worklist_"))
+    )
 
 
 def _name(connection: BaseDatabaseWrapper) -> str:
@@ -84,11 +128,12 @@ def _empty(connection: BaseDatabaseWrapper) -> None:
     with connection.cursor() as cursor:
         cursor.execute(filled)
         tables = [table for (table,) in cursor.fetchall()]
+    _note_deleted(connection.alias, tables)
     statements = connection.ops.sql_flush(no_style(), tables, reset_sequences=False, allow_cascade=False)
-    rest = f"DELETE FROM {offsets} WHERE consumer_group <> '' OR topic <> ''"
+    rest = f"DELETE FROM {offsets} WHERE NOT ({_IS_GATE})"
     connection.ops.execute_sql_flush([rest, *statements])
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT COUNT(*) FROM {offsets} WHERE consumer_group = '' AND topic = ''")
+        cursor.execute(f"SELECT COUNT(*) FROM {offsets} WHERE {_IS_GATE}")
         if cursor.fetchone() != (gates.GATES * gates.SLOTS,):
             gates.ensure(cursor)
 
@@ -109,4 +154,4 @@ def _drop_many(connection: BaseDatabaseWrapper) -> None:
             return
         for table in ("queue_messages", "queue_delivery_state", "queue_partition_leases"):
             cursor.execute(f"TRUNCATE TABLE {table}")
-    begin_at_first_offset(connection)
+        cursor.execute(_BEGIN)
