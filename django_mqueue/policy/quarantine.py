@@ -10,6 +10,7 @@ import math
 from enum import Enum
 
 QUIET_FOR = 10.0
+QUIET_MAX = 600.0
 RUN_TOGETHER_AFTER = 10.0
 ALONE_FOR = 10.0
 ALONE_MAX = 3600.0
@@ -34,7 +35,8 @@ def alone_for(attempt: int) -> float:
 class Quarantine:
     """Makes room for messages in quarantine: the process claims nothing for a while, until no message runs.
 
-    If messages still run after that time, the process claims as usual, and the next try waits twice as long.
+    If messages still run after that time, the process claims as usual for as long. The next try waits twice as long,
+    but at most ``QUIET_MAX`` seconds.
     ``quiet_for``: the seconds of the first try. With 0, claiming never stops: a message in quarantine runs when nothing
     is in flight or, after ``RUN_TOGETHER_AFTER`` seconds, together with others.
     """
@@ -63,5 +65,5 @@ class Quarantine:
         if now - self._quiet_since < self._window:
             return Mode.WAIT
         self._again_at, self._quiet_since = now + self._window, None
-        self._window *= 2
+        self._window = min(2 * self._window, QUIET_MAX)
         return Mode.NORMAL

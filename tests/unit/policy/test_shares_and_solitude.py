@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +47,14 @@ def test_work_goes_on_when_it_does_not_fall_quiet() -> None:
     assert modes[10:20] == [Mode.NORMAL] * 10
     assert modes[20:40] == [Mode.WAIT] * 20
     assert modes[40:60] == [Mode.NORMAL] * 20
+
+
+def test_a_handler_that_hangs_stops_the_other_messages_for_ten_minutes_at_a_time() -> None:
+    solitude = Quarantine(quiet_for=10)
+    modes = [solitude.mode(in_flight=1, alone=False, quarantined=True, now=now) for now in range(10_000)]
+    phases = [(mode, len(list(each))) for mode, each in groupby(modes)]
+    assert max(seconds for _, seconds in phases) == 600
+    assert phases[-4:-1] == [(Mode.NORMAL, 600), (Mode.WAIT, 600), (Mode.NORMAL, 600)]
 
 
 def test_by_hand_nothing_waits_for_suspects() -> None:
