@@ -159,6 +159,19 @@ def mask(topic: str) -> Callable[[Any], Any] | None:
     return found
 
 
+repeats: dict[str, str] = {}
+"""Topics whose messages repeat data of another topic, and that topic."""
+
+
+def is_masked(topic: str) -> bool:
+    """Return whether a topic, or the topic that it repeats, has a mask. True if a mask is invalid."""
+    original = original_topic(topic)
+    try:
+        return any(mask(one) is not None for one in (original, repeats.get(original)) if one)
+    except Exception:  # The import of a mask may raise anything.
+        return True
+
+
 def topics() -> list[str]:
     """Return the topics that ``TOPICS`` names."""
     found = _configured().get("TOPICS", {})

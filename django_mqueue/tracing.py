@@ -213,7 +213,7 @@ class Span:
             return
         with _logging_once("an exception could not be noted in a span"):
             name = name_of(type(error))
-            if _is_masked(self._topic):
+            if conf.is_masked(self._topic):
                 code = "".join(traceback.format_tb(error.__traceback__))
                 self._span.add_event("exception", {"exception.type": name, "exception.stacktrace": code})
             else:
@@ -286,11 +286,3 @@ def received(messages: Sequence[Message], worker: str, started: int) -> None:
 def name_of(kind: type) -> str:
     """Return the name of an exception's class, for the attribute ``error.type``."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _is_masked(topic: str) -> bool:
-    """Return whether error texts of a topic may hold values that its ``MASK`` hides. True if ``MASK`` is invalid."""
-    try:
-        return conf.mask(topic) is not None
-    except Exception:
-        return True

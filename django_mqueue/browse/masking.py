@@ -41,9 +41,12 @@ def masked(message: Inspected) -> Inspected:
 
     For a dead letter, the mask of the original topic in its row also applies: the settings may no longer contain the
     suffix of its dead-letter topic. If a mask fails, or returns a value that cannot be shown, all three are hidden.
+    So they are in a topic that repeats data of a masked topic.
     """
     topics = {conf.original_topic(topic) for topic in (message.original_topic, message.topic) if topic}
-    if OWN_TOPICS & topics:
+    if OWN_TOPICS & topics or any(
+        conf.is_masked(conf.repeats[topic]) for topic in topics & conf.repeats.keys()
+    ):
         return _hidden(message, INTERNAL)
     try:
         masks = {
@@ -63,10 +66,7 @@ def masked(message: Inspected) -> Inspected:
 
 def has_mask(topic: str) -> bool:
     """Return whether the topic's messages are masked for users without the permission ``unmask_message``."""
-    try:
-        return topic in OWN_TOPICS or conf.mask(topic) is not None
-    except Exception:  # The mask cannot be loaded: ``masked`` hides everything.
-        return True
+    return topic in OWN_TOPICS or conf.is_masked(topic)
 
 
 def may_hold_masked(topic: str) -> bool:

@@ -89,8 +89,8 @@ def peek(options: Options, output: Output) -> None:
             if message.headers:
                 output.say(f"headers: {payload_texts.pretty(message.headers)}")
             output.say(payload_texts.whole(message))
+    output.document(next=page.next)
     if page.next is not None:
-        output.document(next=page.next)
         output.say(f"There may be more messages: use --start={quote(page.next)}")
     if not rows:
         check_known(options, output)

@@ -67,8 +67,8 @@ def topics(options: Options, output: Output) -> None:
         output.say(
             f"Of {late} topics past their retention, the {len(blockers)} latest were examined for blockers."
         )
+    output.document(next=page.next)
     if page.next is not None:
-        output.document(next=page.next)
         output.say(f"There are more topics: use --after={quote(page.next)}")
 
 

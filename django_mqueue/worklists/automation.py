@@ -24,6 +24,10 @@ TIMER_LIMITS = Limits(20, policy_of(ExponentialBackoff(first=1, factor=2, max=60
 """The limits for messages of the source, and for messages that return an item, remind of it, or escalate it.
 Their failures are errors in the project's code, or of the database."""
 
+STATE_OF = {steps.WORK: states.AUTOMATED, steps.RETURN: states.DELAYED}
+"""The states in which messages of these kinds have an effect. Users who may publish can send such messages at any time.
+"""
+
 
 def limits_of(worklist: Worklist, message: Message) -> Limits:
     options = worklist.options
@@ -46,6 +50,8 @@ def handle(worklist: Worklist, delivery: Delivery) -> None:
     if delivery.kind in (steps.DUE, steps.REMIND) and item.due_at is None:
         return
     if delivery.id != steps.timer_id(item, delivery.kind):
+        return
+    if item.state != STATE_OF.get(delivery.kind, item.state):
         return
     if delivery.kind == steps.WORK:
         _work(item, delivery)

@@ -14,10 +14,12 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 
 from .. import conf
+from ..browse.masking import masked
 from ..command.verbs import count
 from ..drawing.printing import on_a_line
 from ..exceptions import MQueueError
 from . import figures, states
+from .intake import message_of
 from .models import WorkItem
 from .registry import worklist_of
 from .searching import find, first_due
@@ -57,6 +59,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     show = verbs.add_parser("show", help="show one item with its history")
     show.add_argument("item", type=int, help="the number of the item")
+    show.add_argument(
+        "--unmask", action="store_true", help="show what the mask of the worklist's source hides"
+    )
     summary = verbs.add_parser("figures", help="count open items, and what was finished by week and kind")
     summary.add_argument("worklist")
     summary.add_argument(
@@ -153,8 +158,18 @@ def _show(options: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for step in item.history
     ]
-    more = {"message": item.message_id, "payload": item.payload, "result": item.result, "error": item.error}
-    return [{**_row(item), **more}, *steps]
+    return [{**_row(item), **_content(item, unmask=options["unmask"])}, *steps]
+
+
+def _content(item: WorkItem, *, unmask: bool) -> dict[str, Any]:
+    """Return what masks may hide: payload, result and error."""
+    payload, result, error = item.payload, item.result, item.error
+    if not unmask:
+        message = masked(message_of(item))
+        payload, error = message.payload, message.errors[-1].error if message.errors else ""
+        if result is not None and conf.is_masked(item.topic):
+            result = "masked"
+    return {"message": item.message_id, "payload": payload, "result": result, "error": error}
 
 
 def _figures(options: dict[str, Any]) -> list[dict[str, Any]]:

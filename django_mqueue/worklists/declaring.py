@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
+from .. import conf
 from ..messages import Message
 from ..policy.backoff import ExponentialBackoff, RetryPolicy, policy_of
 from ..policy.durations import to_ms
@@ -116,6 +117,7 @@ def worklist(
             after_failure=partial(automation.after_failure, instance),
         )  # fmt: skip
         internal_topics.add(topic)
+        conf.repeats[topic] = options.source
         add_handler(of_source)
         add_handler(of_items)
         return cls

@@ -1,4 +1,4 @@
-"""Make work items from the messages of a worklist's source."""
+"""Make work items from the messages of a worklist's source, and messages from items for a mask."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 from django.contrib.contenttypes.models import ContentType
 from django.db import Error, models
 
+from ..drawing.payload_texts import compact
 from ..exceptions import Reject
 from ..messages import Message
 from ..models import Message as LogRow
 from ..policy.durations import moment, to_ms
+from ..policy.message_query import FailedAttempt, Inspected
 from ..protocol.delivery import Delivery
 from ..store.connection.errors import is_value_refused
 from ..store.queries.group_rows import now_ms
@@ -132,3 +134,13 @@ def checked_attributes(worklist: Worklist, given: Mapping[str, Any]) -> dict[str
         if len(value) > VALUE_MAX:
             raise ValueError(f"attribute {name!r} may have at most {VALUE_MAX} characters, not {len(value)}")
     return found
+
+
+def message_of(item: WorkItem) -> Inspected:
+    """Return the message of an item in the form that a mask takes."""
+    errors = (FailedAttempt(item.created_at, 0, "", item.error),) if item.error else ()
+    return Inspected(
+        offset=item.message_offset, id=item.message_id, topic=item.rules.options.source, key=item.message_key or None,
+        kind=item.message_kind, payload=item.payload, published_at=item.created_at, available_at=item.created_at,
+        headers=item.headers, size=len(compact(item.payload)), errors=errors,
+    )  # fmt: skip

@@ -68,6 +68,8 @@ class WorkItem(models.Model):
     due_at = MomentField(_("due"), null=True)
     delayed_until = MomentField(_("delayed until"), null=True)
     ended_at = MomentField(_("ended"), null=True)
+    failed_in_work = False
+    """The last ``finish`` of this object ended with an error of the worklist's ``work``."""
 
     class Meta:
         db_table = "worklist_items"

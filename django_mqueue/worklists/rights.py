@@ -43,6 +43,13 @@ def has(user: Any, worklist: Worklist, right: str) -> bool:
     return any(user.has_perm(worklist.permission(one)) for one in wanted)
 
 
+def may_ever(user: Any, worklist: Worklist, verb: str) -> bool:
+    """Return whether the user may take this step with an item in any state."""
+    right = ALL_MAY.get(verb)
+    rights = (right,) if right in ("view", "assign") else ("take", "assign", "review")
+    return any(has(user, worklist, right) for right in rights)
+
+
 def visible(user: Any) -> list[Worklist]:
     """Return the worklists whose items the user may view."""
     return [worklist for worklist in worklists() if has(user, worklist, "view")]

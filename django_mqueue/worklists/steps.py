@@ -182,7 +182,9 @@ def finish(item: WorkItem, by: Any, result: Any, comment: str, *, is_automated: 
     data: dict[str, Any] = {"result": result, "automated": is_automated, "seconds": seconds}
 
     def work() -> None:
+        item.failed_in_work = True
         found = item.rules.work(item)
+        item.failed_in_work = False
         check_json("the result of work", found)
         if result is None and found is not None:
             _rows(item).filter(pk=item.pk).update(result=found)

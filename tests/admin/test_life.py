@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_mqueue import Subscription, publish, redrive, subscribe
+from django_mqueue import Subscription, pause, publish, redrive, subscribe
 from django_mqueue.admin.messages import timeline
 from django_mqueue.inspect import remove
 from django_mqueue.models import DeliveryState, Message, Offset
@@ -32,6 +32,15 @@ def client() -> Client:
 
 def page(offset: int) -> str:
     return url_of("message_change", offset)
+
+
+def test_who_paused_the_group_is_for_users_who_may_see_actions(client: Client, admin_client: Client) -> None:
+    subscribe(TOPIC, GROUP)
+    offset = publish(TOPIC, 1).offset
+    pause(TOPIC, GROUP, by="boss", why="fraud case 7")
+    assert "The group has been paused since" in text(html_of(client, page(offset)))
+    assert "fraud case 7" not in html_of(client, page(offset))
+    assert "by boss: fraud case 7." in text(html_of(admin_client, page(offset)))
 
 
 def given_up() -> None:

@@ -19,7 +19,7 @@ from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ..base.display import EMPTY, moment, printable
 from ..base.forms import TopicForm, parse_offset
-from ..base.urls import allowed_url, link, page_url
+from ..base.urls import allowed_url, link, may_open, page_url
 from ..base.views import QueueView
 from . import payloads
 from .masking import sees_all, shown
@@ -54,6 +54,8 @@ class MessagePage(QueueView):
         is_withheld = isinstance(message.payload, masking.Withheld)
         has_topic_page = TopicForm({"topic": found.topic}).is_valid()
         facts = obstacles.facts(conf.database(), found)
+        if not may_open(request, "actions"):  # Who paused a group, and why, is for users who may see actions.
+            facts = {group: replace(one, pause=None) for group, one in facts.items()}
         context = self.get_context_data(
             timeline=found,
             offset=offset,

@@ -39,6 +39,7 @@ READS = 10
 NEWEST = 5
 """The number of actions on the page of a topic or a group."""
 DONE = {
+    "publish": gettext_lazy("Messages published"),
     "subscribe": gettext_lazy("Subscribed"),
     "unsubscribe": gettext_lazy("Unsubscribed"),
     "pause": gettext_lazy("Paused"),

@@ -1,4 +1,5 @@
-// All pages of the queue: times as ages, with the exact time in the tooltip, and tables as cards on narrow screens.
+// All pages of the queue: times as ages, with the exact time in the tooltip, tables as cards on narrow screens, and forms that a double click
+// sends once.
 "use strict";
 {
     const SECONDS = {day: 86_400, hour: 3_600, minute: 60, second: 1};
@@ -53,6 +54,21 @@
         const tables = ".mqueue-scroll > table:not(.mqueue-standing, .mqueue-cards, .mqueue-diff), #changelist #result_list";
         [...document.querySelectorAll(tables)].filter((table) => table.tHead).forEach(labelCells);
     };
+
+    // A double click must not send a form twice.
+    document.addEventListener("submit", (event) => {
+        if (event.target.method === "post" && !event.defaultPrevented) {
+            if ("mqueueSent" in event.target.dataset) {
+                event.preventDefault();
+            }
+            event.target.dataset.mqueueSent = "";
+        }
+    });
+    addEventListener("pageshow", () => {
+        for (const form of document.querySelectorAll("[data-mqueue-sent]")) {
+            delete form.dataset.mqueueSent;
+        }
+    });
 
     prepare();
     document.addEventListener("mqueue:replaced", prepare);

@@ -42,6 +42,9 @@ def _action(verb: str) -> Callable[..., HttpResponse | None]:
     @admin.action(description=display.VERB_TEXTS[verb], permissions=[ALL_MAY.get(verb, "take")])
     def ask(page: WorkItemAdmin, request: HttpRequest, queryset: QuerySet[WorkItem]) -> HttpResponse | None:
         items = list(queryset.order_by("pk")[: ITEMS_MAX + 1])
+        if not items:
+            messages.error(request, _("The selected items are no longer in this list."))
+            return None
         if len({item.worklist for item in items}) > 1:
             messages.error(request, _("Select items of one worklist."))
             return None

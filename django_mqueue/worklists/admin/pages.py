@@ -18,11 +18,12 @@ from ...admin.base.forms import parse_offset
 from ...admin.messages import payloads
 from ...admin.messages.masking import sees_all
 from ...browse.masking import masked
-from ...policy.message_query import FailedAttempt, Inspected
+from ...policy.message_query import Inspected
 from .. import figures, states
+from ..intake import message_of
 from ..models import WorkItem, WorkStep
 from ..registry import Worklist, worklist_of
-from ..rights import has, verbs_for
+from ..rights import has, may_ever, verbs_for
 from ..states import WorklistError
 from ..steps import bulk
 from . import display
@@ -67,7 +68,7 @@ class ItemPage(WorklistView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         item = self.model_admin.item_of(self.request, self.kwargs["object_id"])
-        message = _message(item)
+        message = message_of(item)
         sees_message = sees_all(self.request, message.topic)
         if not sees_message:
             message = masked(message)
@@ -80,7 +81,7 @@ class ItemPage(WorklistView):
             linked=display.linked(self.request, self.model_admin.admin_site, item),
             payload=payloads.body(message),
             headers=payloads.document(message.headers or None),
-            result=None if item.result is None else self._result(item, sees_message),
+            result=None if item.result is None else self._result(item),
             error=message.errors[-1].error if message.errors else "",
             attributes=_shown_attributes(item, message, sees_message),
             history=[self._change(step, sees_message) for step in item.history.reverse()],
@@ -92,9 +93,8 @@ class ItemPage(WorklistView):
             **kwargs,
         )
 
-    def _result(self, item: WorkItem, sees_message: bool) -> str:
-        seen = sees_message and sees_all(self.request, item.topic)
-        return payloads.document(item.result) if seen else _("masked")
+    def _result(self, item: WorkItem) -> str:
+        return payloads.document(item.result) if sees_all(self.request, item.topic) else _("masked")
 
     def _change(self, step: WorkStep, sees_message: bool) -> tuple[WorkStep, Text, list[tuple[str, str]]]:
         """Return a step of the history, its name, and (label, value) of its details."""
@@ -108,16 +108,6 @@ class ItemPage(WorklistView):
         if step.data.get("error"):
             details.append((_("Error"), step.data["error"] if sees_message else _("masked")))
         return step, display.STEP_TEXTS.get(step.step, step.step), details
-
-
-def _message(item: WorkItem) -> Inspected:
-    """Return the message of an item in the form that a mask takes."""
-    errors = (FailedAttempt(item.created_at, 0, "", item.error),) if item.error else ()
-    return Inspected(
-        offset=item.message_offset, id=item.message_id, topic=item.rules.options.source, key=item.message_key or None,
-        kind=item.message_kind, payload=item.payload, published_at=item.created_at, available_at=item.created_at,
-        headers=item.headers, size=len(payloads.compact(item.payload)), errors=errors,
-    )  # fmt: skip
 
 
 def _shown_attributes(item: WorkItem, message: Inspected, sees_message: bool) -> list[tuple[str, str]]:
@@ -157,6 +147,11 @@ class StepPage(WorklistView):
             raise Http404
         return super().dispatch(request, *args, **kwargs)
 
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not may_ever(request.user, self.worklist, self.verb):
+            raise PermissionDenied
+        return super().get(request, *args, **kwargs)
+
     @property
     def worklist(self) -> Worklist:
         return self.items[0].rules
@@ -181,12 +176,18 @@ class StepPage(WorklistView):
             return self.render_to_response(self.get_context_data(form=form), status=400)
         arguments = {**form.arguments(), "by": self.request.user}
         arguments["text" if self.verb == states.COMMENT else "comment"] = form.cleaned_data["comment"]
-        refused = list(bulk(self.items, self.verb, **arguments).values())
+        problems = bulk(self.items, self.verb, **arguments)
+        refused = [self._problem(item, problems[item.pk]) for item in self.items if item.pk in problems]
         if refused and len(self.items) == 1:
             form.add_error(None, printable(refused[0]))
             return self.render_to_response(self.get_context_data(form=form, refused=True), status=409)
         self._report(refused)
         return HttpResponseRedirect(self._back())
+
+    def _problem(self, item: WorkItem, text: str) -> str:
+        if item.failed_in_work and not sees_all(self.request, item.topic):
+            return _("Item %(item)s: its work failed. The error is masked.") % {"item": item.pk}
+        return text
 
     def _report(self, refused: list[str]) -> None:
         changed = len(self.items) - len(refused)

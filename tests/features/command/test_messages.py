@@ -73,6 +73,7 @@ def test_peek_continues_where_it_ended(mqueue: Run, mqueue_json: Json) -> None:
     first = mqueue_json("peek", TOPIC, "--limit", 3)
     second = mqueue_json("peek", TOPIC, "--limit", 3, "--start", first["next"])
     assert ids(first) + ids(second) == [f"id-{n}" for n in range(5)]
+    assert second["next"] is None
     assert f"use --start='{first['next']}'" in mqueue("peek", TOPIC, "--limit", 3)
 
 
@@ -275,6 +276,7 @@ def test_leases_and_expired_leases(mqueue: Run, mqueue_json: Json) -> None:
             "leases", TOPIC, GROUP, "--expired", "--after", "key-3", "--subscriber", "worker-1"
         )
         assert [(row["partition"], row["lease"]) for row in rest["leases"]] == [("key-4", "expired")]
+        assert rest["next"] is None
         assert mqueue_json("leases", TOPIC, GROUP, "--expired", "--subscriber", "other")["leases"] == []
         assert len(mqueue_json("leases", TOPIC, GROUP, "--subscriber", "worker-1")["leases"]) == 5
         assert len(mqueue_json("leases", TOPIC, GROUP, "--partition", "key-2")["leases"]) == 1

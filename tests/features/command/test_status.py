@@ -200,7 +200,9 @@ def test_topics_are_listed_page_by_page(mqueue: Run, mqueue_json: Json) -> None:
         publish(name, 1)
     first = mqueue_json("topics", "--limit", 2)
     assert ([row["topic"] for row in first["topics"]], first["next"]) == (["audit", "mails"], "mails")
-    (row,) = mqueue_json("topics", "--after", "mails")["topics"]
+    last = mqueue_json("topics", "--after", "mails")
+    assert last["next"] is None
+    (row,) = last["topics"]
     assert (row["topic"], row["groups"], row["kept"], row["dead"], row["retention"]) == (TOPIC, 2, 5, 1, 3600)
     assert [row["topic"] for row in mqueue_json("topics", "--containing", "a")["topics"]] == [
         "audit",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_mqueue import Reject, Retry, RetryOn, Subscription, redrive, reschedule, reset
+from django_mqueue import Reject, Retry, RetryOn, Subscription, publish, redrive, reschedule, reset
 from django_mqueue.models import Message
 from django_mqueue.testing import drain, published
 from django_mqueue.worklists import ItemChanged, WorkItem, Worklist, automation
@@ -28,6 +28,18 @@ def test_a_handler_finishes_an_automated_item(refunds: type[Worklist]) -> None:
     last = published("worklist.refunds")[-1].payload
     assert (last["step"], last["automated"]) == ("finished", True)
     assert 0 <= last["seconds"] < 60
+
+
+@pytest.mark.parametrize("kind", ["work", "return"])
+def test_a_message_that_a_user_publishes_does_not_end_a_review(refunds: type[Worklist], kind: str) -> None:
+    """Users who may publish know the id that the handler expects: it is in the links of the item's page."""
+    item = an_item(50)
+    item.assign(to=user("ann", "take"))
+    item.move("review")
+    id = f"{kind} {item.pk} {item.version}"
+    publish(item.topic, {"item": item.pk}, key=str(item.pk), id=id, kind=kind, group=item.topic)
+    drain()
+    assert (newest().state, refunded()) == ("review", [])
 
 
 def test_a_failed_attempt_is_retried(declare: Declare) -> None:

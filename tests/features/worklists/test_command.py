@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
+from django.test import override_settings
 from django.utils import timezone
 
 from django_mqueue import Topic
@@ -59,6 +60,15 @@ def test_the_life_of_an_item(refunds: type[Worklist]) -> None:
     assert refunded() == [50]
     assert [row["step"] for row in listed("show", item.pk)[1:]] == steps_of(item)
     assert "by=ann" in mqueue("show", item.pk)
+
+
+def test_show_masks_what_the_mask_of_the_source_hides(refunds: type[Worklist]) -> None:
+    item = an_item(10)
+    mask = {"refund-requests": {"MASK": "tests.features.worklists.test_pages.mask"}}
+    with override_settings(MQUEUE={"TOPICS": mask}):
+        masked, shown = listed("show", item.pk)[0], listed("show", item.pk, "--unmask")[0]
+    assert (masked["payload"], masked["result"]) == ({"amount": "***"}, "masked")
+    assert (shown["payload"], shown["result"]) == ({"amount": 10}, {"refunded": 10})
 
 
 def test_several_items_and_a_refusal(refunds: type[Worklist]) -> None:

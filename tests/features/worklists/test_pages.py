@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.test import Client, override_settings
 from django.urls import clear_url_caches, reverse
 from django.utils import timezone
 
 import tests.urls
-from django_mqueue.testing import drain
+from django_mqueue.testing import drain, published
 from django_mqueue.worklists import State, WorkItem, Worklist
 from django_mqueue.worklists.admin import WorkItemInline
 from django_mqueue.worklists.admin.display import state_badge
@@ -142,6 +142,14 @@ class TestList:
         taken = WorkItem.objects.order_by("pk").values_list("assignee__username", flat=True)
         assert list(taken) == ["ann", "bob", "ann"]
 
+    def test_items_that_left_the_list_meanwhile(self, refunds: type[Worklist]) -> None:
+        ann, bob = user("ann", "take"), user("bob", "take")
+        item = an_item()
+        item.take(by=bob)
+        data = {"action": "take", "_selected_action": [item.pk]}
+        page = client_of(ann).post(f"{reverse(LIST)}?view=unassigned", data, follow=True)
+        assert "The selected items are no longer in this list." in page.content.decode()
+
     def test_what_another_user_has_changed_meanwhile_stays(self, refunds: type[Worklist]) -> None:
         """The lead has seen unassigned items. Assigning is also allowed for those that are assigned by now."""
         boss, ann, bob = user("boss", "assign"), user("ann", "take"), user("bob", "take")
@@ -230,6 +238,19 @@ class TestItem:
         with override_settings(MQUEUE={"TOPICS": mask}):
             assert "4711" not in page_of(client, item)
 
+    def test_a_step_of_a_masked_topic_is_hidden_on_the_page_of_its_message(self, declare: Declare) -> None:
+        declare(max_attempts=1)
+        fails.append(RuntimeError("no card 4711"))
+        an_item(10)
+        step, reader = published("worklist.refunds")[-1], user("eve", "view")
+        reader.user_permissions.add(Permission.objects.get(codename="view_message"))
+        client = client_of(reader)
+        page = reverse("admin:django_mqueue_message_change", args=(step.offset,))
+        assert "4711" in client.get(page).content.decode()
+        mask = {"refund-requests": {"MASK": "tests.features.worklists.test_pages.mask"}}
+        with override_settings(MQUEUE={"TOPICS": mask}):
+            assert "4711" not in client.get(page).content.decode()
+
     def test_the_linked_object_for_users_who_may_not_view_it(self, refunds: type[Worklist]) -> None:
         Sale.objects.create(pk=77, number=123456)
         item = an_item(50, sale=123456)
@@ -250,6 +271,25 @@ def mask(message: Any) -> Any:
 
 
 class TestSteps:
+    def test_the_form_is_only_for_users_who_may_take_the_step(self, refunds: type[Worklist]) -> None:
+        """The form of ``assign`` names all users who may take items."""
+        item, url = an_item(), reverse("admin:mqueue_worklists_step", args=("assign",))
+        query = {"item": f"{item.pk}-{item.version}"}
+        answers = [client_of(user(right, right)).get(url, query) for right in ("view", "take", "assign")]
+        assert [answer.status_code for answer in answers] == [403, 403, 200]
+
+    def test_the_error_of_the_work_is_masked(self, refunds: type[Worklist]) -> None:
+        ann, item = user("ann", "take"), an_item(50)
+        item.take(by=ann)
+        mask = {"refund-requests": {"MASK": "tests.features.worklists.test_pages.mask"}}
+        with override_settings(MQUEUE={"TOPICS": mask}):
+            fails.append(ValueError("no card 4711"))
+            page = press(client_of(ann), "finish", item)
+            assert f"Item {item.pk}: its work failed. The error is masked." in page
+            assert "4711" not in page
+        fails.append(ValueError("no card 4711"))
+        assert "no card 4711" in press(client_of(ann), "finish", item)
+
     def test_take_with_one_click(self, refunds: type[Worklist]) -> None:
         ann, item = user("ann", "take"), an_item()
         page = press(client_of(ann), "take", item)
@@ -319,7 +359,9 @@ class TestSteps:
         assert steps_of(item) == ["created", "taken", "moved", "finished"]
 
     def test_a_step_that_is_not_permitted(self, refunds: type[Worklist]) -> None:
-        page = press(client_of(user("eve", "view")), "take", an_item())
+        item, url = an_item(), reverse("admin:mqueue_worklists_step", args=("take",))
+        query = {"item": f"{item.pk}-{item.version}", "comment": ""}
+        page = client_of(user("eve", "view")).post(url, query).content.decode()
         assert "it needs the permission" in page
         assert newest().state == "unassigned"
 

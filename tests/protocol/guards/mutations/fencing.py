@@ -85,12 +85,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "features/workers/test_lots.py::test_a_lot_that_got_old_starts_nothing_that_another_worker_has_got",
     ),
     mutation(
-        "a worker that skips locked rows starts no message that was delivered again",
-        "a former owner handles the message at the same time",
+        "a worker that skips locked rows starts no message that was put back",
+        "the next owner handles the message at the same time",
         "protocol/acknowledging/acknowledger.py",
         "            if delivery.status.receipt in stale:",
         "            if False:",
-        f"{_AHEAD}::test_what_was_lost_is_not_started_after_a_lock_wait[delivered again]",
         f"{_AHEAD}::test_what_was_lost_is_not_started_after_a_lock_wait[put back]",
     ),
     mutation(

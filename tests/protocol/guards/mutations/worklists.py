@@ -45,16 +45,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an item that was delayed again returns at the first date",
         "worklists/automation.py",
         "    if delivery.id != steps.timer_id(item, delivery.kind):\n        return\n",
-        "    if delivery.kind == steps.RETURN and item.state != states.DELAYED:\n        return\n",
+        "",
         f"{_STEPS}::TestDelay::test_a_delay_that_was_replaced_has_no_effect",
     ),
     mutation(
         "the handler leaves an item that a person has taken from it",
         "a refund is paid by the handler and by a person",
         "worklists/automation.py",
-        "    if delivery.id != steps.timer_id(item, delivery.kind):\n        return\n",
+        "    if delivery.id != steps.timer_id(item, delivery.kind):\n        return\n"
+        "    if item.state != STATE_OF.get(delivery.kind, item.state):\n        return\n",
         "",
         "features/worklists/test_automation.py::test_the_handler_leaves_an_item_that_a_person_took_from_it",
+    ),
+    mutation(
+        "the handler finishes and returns items only in the state in which it was asked to",
+        "a user who may publish finishes an item without its review",
+        "worklists/automation.py",
+        "    if item.state != STATE_OF.get(delivery.kind, item.state):\n        return\n",
+        "",
+        "features/worklists/test_automation.py::test_a_message_that_a_user_publishes_does_not_end_a_review[work]",
+        "features/worklists/test_automation.py::test_a_message_that_a_user_publishes_does_not_end_a_review[return]",
     ),
     mutation(
         "a comment has the state of the item when it is written",
