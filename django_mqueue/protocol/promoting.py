@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -25,7 +25,7 @@ BYTES = 4 * 1_048_576
 AVOIDED_FOR = 30.0
 """Seconds to skip a message whose promotion would wait for a publisher's open transaction."""
 DOUBTED_FOR = 1.0
-"""Seconds to skip a message if an open transaction cancels it, moves it, or publishes its id."""
+"""Seconds to skip a message if an open transaction cancels it, moves it, publishes its id, or changes its group."""
 
 IN_LOG = "the log already holds a message with its id"
 GROUP_NOT_REGISTERED = "its group is no longer registered"
@@ -53,9 +53,9 @@ class Promoter:
     def promote(self) -> Promotion:
         """Move up to 500 due messages, or 4 MiB, into the log in one transaction, in the order of their due times.
 
-        One worker promotes a topic at a time. A message is skipped while an open transaction changes it or publishes
-        its id. After a lock wait timeout, a smaller batch is tried. A message is dropped if the log holds its id, or if
-        its group is not registered.
+        One worker promotes a topic at a time. A message is skipped while an open transaction changes it, publishes
+        its id, or removes its group. After a lock wait timeout, a smaller batch is tried. A message is dropped if the
+        log holds its id, or if its group is not registered.
         """
         tried: list[int] = []
         try:
@@ -105,14 +105,16 @@ class Promoter:
         tried += [row.offset for row in rows]
         if not rows:
             return Promotion()
-        result = Promotion(dropped=_not_needed(cursor, self.topic, rows))
-        rest = [row for row in rows if row not in result.dropped]
+        dropped, changing = _not_needed(cursor, self.topic, rows)
+        result = Promotion(dropped=dropped)
+        rest = [row for row in rows if row not in dropped and row not in changing]
         stored = due.in_log(cursor, self.topic, [row.offset for row in rest]) if rest else {}
         sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()
         result.dropped |= {row: IN_LOG for row in rest if stored.get(row.offset) in sure}
         moving = [row.offset for row in rest if row.offset not in stored]
         # Skip these for a moment. Otherwise each query would return them first, and no later message.
         doubtful = [row.offset for row in rest if stored.get(row.offset, 0) not in sure | {0}]
+        doubtful += [row.offset for row in changing]
         self._avoided |= dict.fromkeys(doubtful, now + DOUBTED_FOR)
         if moving:
             due.append(cursor, self.topic, moving)
@@ -123,12 +125,29 @@ class Promoter:
         return result
 
 
-def _not_needed(cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]) -> dict[DueMessage, str]:
+def _not_needed(
+    cursor: CursorWrapper, topic: str, rows: Sequence[DueMessage]
+) -> tuple[dict[DueMessage, str], set[DueMessage]]:
+    """Return the rows to drop, with the reasons, and the rows whose group an open transaction changes.
+
+    The first look, at READ UNCOMMITTED, also shows a registration that is deleted and may come back: a reset deletes it
+    and inserts it again, and ``unsubscribe`` may roll back. So a row is dropped after a second, locking look.
+    """
+    first = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
+    suspects = _dropped(cursor, rows, first)
+    sure = offsets.registrations_for_sure(cursor, topic, {row.group for row in suspects})
+    registered = {group: found for group, found in sure.items() if found is not None}
+    dropped = _dropped(cursor, [row for row in suspects if row.group in sure], registered)
+    return dropped, {row for row in suspects if row.group not in sure}
+
+
+def _dropped(
+    cursor: CursorWrapper, rows: Sequence[DueMessage], registered: Mapping[str, tuple[int, int]]
+) -> dict[DueMessage, str]:
     """Return the rows to drop because their group is gone, or because it no longer needs a parked retry.
 
     A parked retry of an earlier registration is not needed if its original is in the log, or not above the new start.
     """
-    registered = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
     gone = [row for row in rows if row.group and row.group not in registered]
     older = [
         row

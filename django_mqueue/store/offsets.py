@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
-from .connection import session
-from .connection.dialect import NOW_MS, marks
+from .connection import errors, session
+from .connection.dialect import NOW_MS, marks, sharing
 from .connection.second_connection import outside_snapshot
 from .log import MessageIdentity
 
@@ -93,6 +94,31 @@ def registered_among(
         [*sorted(groups), topic],
     )
     return {group: (int(generation), int(start)) for group, generation, start in cursor.fetchall()}
+
+
+def registrations_for_sure(
+    cursor: CursorWrapper, topic: str, groups: Collection[str]
+) -> dict[str, tuple[int, int] | None]:
+    """Return (generation, start) of each group, or None if it is not registered, and lock it in share mode.
+
+    Groups that an open transaction changes are left out.
+    """
+    found: dict[str, tuple[int, int] | None] = {}
+    for group in sorted(groups):
+        try:
+            cursor.execute(
+                "SELECT id, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+                " WHERE consumer_group = %s AND topic = %s AND partition_key = ''"
+                f" {sharing(cursor.db.alias, 'NOWAIT')}",
+                [group, topic],
+            )
+        except DatabaseError as error:
+            if not errors.is_locked(error):
+                raise
+        else:
+            row = cursor.fetchone()
+            found[group] = None if row is None else (int(row[0]), int(row[1]))
+    return found
 
 
 def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -> set[str]:

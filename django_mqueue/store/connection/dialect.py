@@ -22,9 +22,12 @@ def is_mariadb(using: str) -> bool:
     return bool(getattr(connections[using], "mysql_is_mariadb", False))
 
 
-def sharing(using: str) -> str:
-    """Return the clause that locks rows in share mode and skips rows that another transaction has locked."""
-    return "LOCK IN SHARE MODE SKIP LOCKED" if is_mariadb(using) else "FOR SHARE SKIP LOCKED"
+def sharing(using: str, locked: str = "SKIP LOCKED") -> str:
+    """Return the clause that locks rows in share mode, and skips rows that another transaction has locked.
+
+    ``locked``: ``"NOWAIT"`` raises an error for such rows instead (``errors.is_locked``).
+    """
+    return f"{'LOCK IN SHARE MODE' if is_mariadb(using) else 'FOR SHARE'} {locked}"
 
 
 def marks(values: Sequence[Any]) -> str:

@@ -19,11 +19,14 @@ from django_mqueue import (
     publish_many,
     reschedule,
     reset,
+    subscribe,
+    unsubscribe,
 )
 from django_mqueue.protocol import promoting
 from django_mqueue.protocol.promoting import IN_LOG, NOT_NEEDED, Promoter, Promotion
 from django_mqueue.store.connection import timeouts
 from django_mqueue.store.scheduling import due as store
+from tests.protocol.interleavings.steps import Stopped
 from tests.support.subscribers import QUICK, consume, poll_until, settle_and_collect
 from tests.support.transactions import Background, HeldTransaction, is_waiting_for_lock, wait_until
 
@@ -108,6 +111,53 @@ def test_changed_between_two_statements_it_is_told_that_it_comes_too_late(
         assert (promoted, ids_in_log("t")) == (1, ["b"])
     else:
         assert (promoted, ids_in_log("t")) == (2, ["a", "b"])
+
+
+class TestAGroupThatATransactionChanges:
+    """The promotion sees that the registration is deleted, before the commit. It may come back."""
+
+    @pytest.fixture
+    def promoter(self) -> Promoter:
+        """Return a promoter that has inserted the row of the promotion: this would wait for the gap's lock."""
+        made = Promoter("default", "groups-change")
+        made.promote()
+        return made
+
+    def come_at_last(self, promoter: Promoter) -> None:
+        assert waiting("groups-change") == ["a"]
+        wait_until(lambda: promoter.promote().promoted, "it comes", every=0.1)
+        assert ids_in_log("groups-change")[-1].partition("~")[0] == "a"  # A retry has a longer id.
+
+    def test_it_is_not_removed_after_all(self, promoter: Promoter) -> None:
+        subscribe("groups-change", "g")
+        publish("groups-change", 1, id="a", group="g", at=now() + PAST)
+        with HeldTransaction(lambda: unsubscribe("groups-change", "g")) as held:
+            assert promoter.promote() == Promotion()
+            held.rollback()
+        self.come_at_last(promoter)
+
+    def test_it_is_reset(self, promoter: Promoter) -> None:
+        """A reset deletes the registration, removes the old state, and inserts the registration again."""
+        subscribe("groups-change", "g")
+        publish("groups-change", 1, id="a", group="g", at=now() + PAST)
+        with Stopped(lambda: reset("groups-change", "g", "latest"), "INSERT INTO queue_offsets") as stopped:
+            assert promoter.promote() == Promotion()
+            stopped.go()
+        self.come_at_last(promoter)
+
+    def test_a_reset_that_is_rolled_back_keeps_a_parked_retry(self, promoter: Promoter) -> None:
+        with override_settings(MQUEUE=QUICK), Subscription("groups-change", "g") as subscription:
+            publish("groups-change", 1, id="a", key="k")
+            (delivery,) = poll_until(subscription, 1)
+            delivery.nack(delay=7200, error="no")
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE queue_messages SET available_at = 5 WHERE topic = 'groups-change_scheduled'"
+            )
+        with HeldTransaction(lambda: reset("groups-change", "g", "latest")) as held:
+            assert promoter.promote() == Promotion()
+            held.rollback()
+        self.come_at_last(promoter)
 
 
 def test_many_that_are_in_doubt_do_not_stand_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

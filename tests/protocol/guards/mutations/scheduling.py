@@ -20,6 +20,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_PROMOTION}::test_a_promotion_goes_through_the_gate_before_it_gets_an_offset",
     ),
     mutation(
+        "promotion drops messages of a group only after the commit that removes the group",
+        "a message to a group is lost while the group is reset, or if its removal rolls back",
+        "protocol/promoting.py",
+        "    sure = offsets.registrations_for_sure(cursor, topic, {row.group for row in suspects})\n",
+        "    sure = {row.group: first.get(row.group) for row in suspects}\n",
+        f"{_RACES}::TestAGroupThatATransactionChanges::test_it_is_not_removed_after_all",
+        f"{_RACES}::TestAGroupThatATransactionChanges::test_it_is_reset",
+        f"{_RACES}::TestAGroupThatATransactionChanges::test_a_reset_that_is_rolled_back_keeps_a_parked_retry",
+    ),
+    mutation(
         "one worker at a time promotes messages of a topic",
         "two workers promote messages of one key at once, and the commits decide their order, not the due"
         " times",
