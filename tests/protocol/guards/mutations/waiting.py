@@ -79,7 +79,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a caller's open transaction with a pause, reset or unsubscribe of one group stops all groups of a"
         " process",
         "store/connection/dialect.py",
-        'return "LOCK IN SHARE MODE SKIP LOCKED" if is_mariadb(using) else "FOR SHARE SKIP LOCKED"',
+        """return f"{'LOCK IN SHARE MODE' if is_mariadb(using) else 'FOR SHARE'} {locked}\"""",
         'return "LOCK IN SHARE MODE"',
         f"{_HELD}::test_a_poll_never_waits[pause]",
         _NO_STATEMENT,
