@@ -38,6 +38,7 @@ class Partition:
     - ``timer``: the time when the partition becomes ready.
     - ``uncounted``: by offset, the attempts that were not counted, because the server ended their transaction.
     - ``pause``: milliseconds without delivery after the end of each message. ``free_at``: the end of the pause.
+      ``retried``: the last delivery was a retry.
     - ``dirty``: the watermark may move. ``leaving``: the lease will be released to another subscriber.
     """
 
@@ -61,6 +62,7 @@ class Partition:
     idle_since: float = 0.0
     pause: int = 0
     free_at: int = 0
+    retried: bool = False
 
     def ended(self, offset: int, now: int) -> None:
         """Note that a delivery is no longer in flight."""
@@ -137,10 +139,16 @@ class Partition:
         return due
 
     def take(self, room: int, now: int) -> tuple[list[int], list[int]]:
-        """Remove up to ``room`` messages and return their offsets: (due retries, undelivered messages)."""
+        """Remove up to ``room`` messages and return their offsets: (due retries, undelivered messages).
+
+        With ``pause``, retries and undelivered messages alternate. A postponed job is due again after each pause, and
+        would otherwise stop all others, even the one that it waits for.
+        """
         due: list[int] = []
-        while len(due) < room and self.waiting and self.waiting[0][0] <= now:
+        yields = self.pause and self.retried and self.fresh
+        while len(due) < room and self.waiting and self.waiting[0][0] <= now and not yields:
             due.append(heapq.heappop(self.waiting)[1])
+        self.retried = bool(due)
         fresh = [self.fresh.popleft() for _ in range(min(room - len(due), len(self.fresh)))]
         return due, fresh
 

@@ -17,6 +17,7 @@ from .. import conf
 from ..exceptions import Postpone
 from ..messages import Message, OutgoingMessage
 from ..policy.durations import moment
+from ..policy.names import scheduled_topic
 from ..service.publish import publish_once
 from ..store.connection import errors, session
 from ..store.queries import job_rows
@@ -100,10 +101,19 @@ class RecurringJob:
             return self.task.enqueue(*self.options.args, **self.options.kwargs)
 
     def enqueue_next(self) -> None:
-        """Enqueue the next firing, unless it was enqueued or the job is paused."""
-        now, timetable = self._now(), self.options.timetable
-        if not self.is_paused:
-            self._enqueue(timetable.next_after(now), str(self.firing(timetable.last_before(now))))
+        """Enqueue the next firing, unless it was enqueued or the job is paused.
+
+        It waits for the latest firing that was due before it. While no worker ran, not all due times had a firing.
+        """
+        if self.is_paused:
+            return
+        now, options = self._now(), self.options
+        until = self.firing(now)
+        topics = until.topic, scheduled_topic(until.topic)
+        last = job_rows.newest_id(self._using, topics, until.partition, str(self._id("@")), str(until))
+        if options.catch_up == "all" and options.overlap != "allow" and has_not_ended(self._using, last):
+            return  # It enqueues the firing after it.
+        self._enqueue(options.timetable.next_after(now), last or "")
 
     def firing(self, due: datetime) -> JobId:
         """Return the id of the firing with this due time."""

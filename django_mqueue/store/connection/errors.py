@@ -14,9 +14,11 @@ isolation, MariaDB found a row that has changed since the snapshot."""
 PERHAPS_MISTAKEN = frozenset({2005, 2026})
 """Unknown host, no TLS. While a container or proxy restarts, they are temporary. With wrong settings, they are not."""
 
-LOST = PERHAPS_MISTAKEN | {1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 3032, 4031}
+_GONE = {1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 3032, 4031, 9001}
+LOST = PERHAPS_MISTAKEN | _GONE
 """Errors of a lost connection, or of a server that is gone or has not started. 3032: MySQL is offline and has closed
-all connections except administrators' connections. 4031: it closed this connection, which was idle for too long."""
+all connections except administrators' connections. 4031: it closed this connection, which was idle for too long.
+9001: ProxySQL found no server for ten seconds, as during a failover."""
 
 NOT_REPLICATED = frozenset({3100, 3101})
 """Errors of a COMMIT that the replication group did not accept. The transaction is rolled back on this server. If the

@@ -42,13 +42,18 @@ def by_id(using: str, group: str, topics: tuple[str, str], partition: str, id: s
     return dict(zip(COLUMNS, rows[0], strict=True)) if rows else None
 
 
-def newest_id(using: str, topics: tuple[str, str], partition: str, prefix: str) -> str | None:
-    """Return the greatest job id with this prefix in the topics, or None. The index orders the ids of a partition."""
+def newest_id(
+    using: str, topics: tuple[str, str], partition: str, prefix: str, last: str | None = None
+) -> str | None:
+    """Return the greatest job id with this prefix in the topics, or None. The index orders the ids of a partition.
+
+    ``last``: the greatest id that counts.
+    """
     one = (
         "(SELECT m.id FROM queue_messages m FORCE INDEX (queue_messages_dedupe) WHERE m.topic = %s"
         " AND m.partition_key = %s AND m.id > %s AND m.id < %s ORDER BY m.id DESC LIMIT 1)"
     )
-    params = [partition, prefix, prefix + LAST]
+    params = [partition, prefix, (prefix if last is None else last) + LAST]
     rows = session.fetch(using, f"{one} UNION ALL {one}", [topics[0], *params, topics[1], *params])
     # The queue's name may contain the mark, too.
     return max((prefix + str(id)[len(prefix) :].partition(PARKED)[0] for (id,) in rows), default=None)

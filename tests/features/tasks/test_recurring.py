@@ -142,6 +142,21 @@ def test_a_firing_waits_for_the_previous_one() -> None:
     assert jobs.seen == [1, 2, 1]
 
 
+@pytest.mark.parametrize("options", [{}, {"catch_up": "all"}], ids=str)
+def test_a_firing_waits_for_the_one_that_was_due_while_no_worker_ran(options: dict[str, Any]) -> None:
+    """A worker that starts enqueues the next firing before the old one begins. No firing was due in between."""
+    with recurring(task="succeeds_later", **options):
+        work()
+        make_due(due(-3))
+        work()
+        Message.objects.filter(topic__endswith="_scheduled").update(available_at=0)
+        work()
+        assert jobs.seen == [1]
+        wait_is_over()
+        work()
+        assert jobs.seen[:2] == [1, 2]
+
+
 def test_a_firing_waits_for_the_latest_of_those_that_wait() -> None:
     """Firing -1 waits for -2, past the due time of 0, which is not promoted yet. It enqueues 1."""
     with recurring(task="succeeds_later"):

@@ -23,6 +23,8 @@ from tests.support.transactions import wait_until
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
 
 UNKNOWN_HOST, TLS_CUT_OFF, OFFLINE, NO_HOOK, ROLLED_BACK = 2005, 2026, 3032, 3100, 3101
+NO_SERVER = 9001
+"""The error of ProxySQL while no server is online."""
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def test_an_outage_may_last_for_more_than_a_thousand_attempts() -> None:
 
 
 @pytest.mark.parametrize("stops", [{}, {"max_messages": 1}], ids=["it goes on", "it is about to stop"])
-@pytest.mark.parametrize("code", [UNKNOWN_HOST, TLS_CUT_OFF, OFFLINE])
+@pytest.mark.parametrize("code", [UNKNOWN_HOST, TLS_CUT_OFF, OFFLINE, NO_SERVER])
 def test_a_handler_that_runs_meanwhile_is_acked(code: int, stops: dict[str, int]) -> None:
     """The loop's connection is killed, and three new ones fail. Then the handler ends. It runs only once."""
     publish("orders", 1)

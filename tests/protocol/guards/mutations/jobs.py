@@ -70,6 +70,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_RECURRING}::test_workers_enqueue_the_next_firing_once_when_they_start",
     ),
     mutation(
+        "the firing that a worker enqueues at its start waits for the last one that exists",
+        "after a downtime, two firings of a job run at once",
+        "tasks/recurring.py",
+        '        self._enqueue(options.timetable.next_after(now), last or "")\n',
+        '        self._enqueue(options.timetable.next_after(now), "")\n',
+        f"{_RECURRING}::test_a_firing_waits_for_the_one_that_was_due_while_no_worker_ran[{{}}]",
+    ),
+    mutation(
         "a firing enqueues the next one",
         "a recurring job runs once after each start of a worker",
         "tasks/recurring.py",
@@ -105,8 +113,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a paused job does not fire",
         "a job runs that an operator has stopped",
         "tasks/recurring.py",
-        "        if self.is_paused:\n",
-        "        if False:\n",
+        "        if self.is_paused:\n            return not is_first",
+        "        if False:\n            return not is_first",
         f"{_RECURRING}::test_pause_and_resume",
     ),
     mutation(
