@@ -17,6 +17,7 @@ from ..messages import Message
 from ..protocol import events
 from ..protocol.acknowledging.transactional import atomically
 from ..protocol.delivery import Delivery
+from ..store.connection import errors
 from . import connections
 from .jobs import DEFAULT_DELAY, Job, Outcome, Verdict, verdicts_on
 from .kinds import parsed
@@ -103,6 +104,8 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
     except BaseException as exception:
         span.failed(exception)
         job.failed(exception)
+        if errors.is_read_only(exception):
+            connections.renew_after_use()
         if all(delivery.status.answer == "ack" for delivery in deliveries):
             # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
             logger.exception("handler failed after its commit: %s; its messages are done", handler.name)

@@ -196,8 +196,8 @@ def verdicts_on(
 
 
 def _ended_by_server(exception: BaseException) -> bool:
-    """Return whether a lost connection, a deadlock or a lock wait timeout ended the transaction."""
-    return errors.is_lost(exception) or errors.is_retriable(exception)
+    """Return whether a lost connection, a read-only server, a deadlock or a lock wait timeout ended the transaction."""
+    return errors.is_lost(exception) or errors.is_retriable(exception) or errors.is_read_only(exception)
 
 
 def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseException) -> Verdict | None:

@@ -200,6 +200,11 @@ _lost: dict[str, object] = {}
 """For each database, an object that is replaced after each failure of a connection."""
 
 
+def last_failure(using: str) -> object:
+    """Return an object that is another one after each failure of a connection to the database in this process."""
+    return _lost.get(using)
+
+
 def _note_lost(using: str, error: Error) -> None:
     """Record a lost connection. A server that refuses statements counts: a failover may have made it a replica."""
     if errors.is_temporary(error) and not errors.is_retriable(error):

@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import MySQLdb
+import MySQLdb.cursors
 import pytest
 from django.core.management import CommandError
 from django.db import OperationalError, connections
 
-from django_mqueue import Message, Subscription, publish
+from django_mqueue import Message, Subscription, publish, publish_many
 from django_mqueue.management.commands import runconsumer
 from django_mqueue.models import DeliveryState
+from django_mqueue.store.connection import session
 from django_mqueue.workers import runner
 from tests.support.running import Seen, registered, run
 from tests.support.threads import raw_connection
@@ -23,7 +26,7 @@ from tests.support.transactions import wait_until
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
 
 UNKNOWN_HOST, TLS_CUT_OFF, OFFLINE, NO_HOOK, ROLLED_BACK = 2005, 2026, 3032, 3100, 3101
-NO_SERVER = 9001
+READ_ONLY, NO_SERVER = 1290, 9001
 """The error of ProxySQL while no server is online."""
 
 
@@ -107,6 +110,32 @@ def test_commits_that_the_replication_group_refuses_are_made_again(code: int) ->
     assert len(refusals) == 3
     assert [message.attempt for message in seen.messages] == [1]
     assert DeliveryState.objects.get().acked
+
+
+@pytest.mark.parametrize("seen_by", ["the handler", "the loop"])
+def test_handlers_leave_a_server_that_a_failover_has_made_a_replica(seen_by: str) -> None:
+    """It still answers, so Django keeps the connection. A new one leads to the new primary."""
+    publish_many("orders", [1, 2])
+    used: list[int] = []
+
+    def handle(message: Message) -> None:
+        connections["default"].ensure_connection()
+        used.append(connections["default"].connection.thread_id())
+        if len(used) > 1:
+            return
+        if seen_by == "the handler":
+            raise OperationalError(READ_ONLY, "read-only")
+        with pytest.raises(OperationalError), patch.object(MySQLdb.cursors.Cursor, "execute", refuse):
+            session.execute("default", "SELECT 1")
+
+    def refuse(cursor: object, *arguments: object) -> None:
+        raise MySQLdb.OperationalError(READ_ONLY, "read-only")
+
+    with registered("orders", seen := Seen(handle), atomic=seen_by == "the handler"):
+        run(threads=1)
+    assert len(set(used)) > 1
+    assert used[0] not in used[1:]
+    assert [message.attempt for message in seen.messages][:2] == [1, 1], "such an error uses no attempt"
 
 
 def test_polling_by_hand_goes_on_with_a_new_connection() -> None:

@@ -162,9 +162,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker waits for a server whose name cannot be resolved",
         "workers exit when the database's container restarts, and finished work is done again",
         "store/connection/errors.py",
-        "LOST = PERHAPS_MISTAKEN | {",
-        "LOST = {",
+        "LOST = PERHAPS_MISTAKEN | _GONE",
+        "LOST = _GONE",
         "features/workers/test_passing_outages.py::test_polling_by_hand_goes_on_with_a_new_connection",
+    ),
+    mutation(
+        "handlers leave a server that a failover has made a replica",
+        "each message fails on the old primary until it is a dead letter",
+        "workers/connections.py",
+        "            if getattr(connection, _FAILURE, None) is not failure:\n",
+        "            if False:\n",
+        "features/workers/test_passing_outages.py"
+        "::test_handlers_leave_a_server_that_a_failover_has_made_a_replica[the handler]",
+        "features/workers/test_passing_outages.py"
+        "::test_handlers_leave_a_server_that_a_failover_has_made_a_replica[the loop]",
     ),
     mutation(
         "the worker's loop reads a copy of the deliveries in flight",
