@@ -6,7 +6,6 @@ import multiprocessing
 import time
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,9 +45,7 @@ class Traffic:
             time.sleep(0.1)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         for process in self._processes:
             process.join()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from django.db import connections, transaction
@@ -49,9 +48,7 @@ class Background(Generic[Result]):
     def __enter__(self) -> Background[Result]:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.join()
 
     @property
@@ -142,9 +139,7 @@ class HeldTransaction(Background[Result]):
         self.result()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end.set()
         self.join()
 

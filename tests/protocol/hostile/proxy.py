@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from urllib.parse import quote
 
 from django.db import connections
@@ -45,9 +44,7 @@ class Proxy:
     def __enter__(self) -> Proxy:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         _end(self._listening)
         self.cut()
         for thread in self._threads:

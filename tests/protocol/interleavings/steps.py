@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeVar
 
 from django.db import connections
@@ -36,9 +35,7 @@ class Stopped(Background[Result]):
             assert not self.is_done, f"it ended without {self._before!r}: {self._error!r}"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._on.set()
         self.join()
 
