@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, 
 from django_mqueue.inspect import Inspected
 from django_mqueue.models import Message
 from django_mqueue.policy import names
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import poll_until
 
 from .looking import html_of, listed
@@ -35,10 +35,7 @@ def broken(message: Inspected) -> Inspected:
     raise ValueError(f"{message.payload} {message.headers} {message.errors}")
 
 
-@pytest.fixture
-def _masked() -> Iterator[None]:
-    with override_settings(MQUEUE={"MASK": mask}):
-        yield
+_masked = with_settings(autouse=False, MQUEUE={"MASK": mask})
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
@@ -18,6 +17,7 @@ from django_mqueue import publish, subscribe
 from django_mqueue.admin import register
 from django_mqueue.admin.base import row_ids
 from django_mqueue.models import Message
+from tests.support.fixtures import with_settings
 
 from .letters import TOPIC, give_up
 from .looking import html_of, text
@@ -50,10 +50,7 @@ def errors(response: Any) -> list[str]:
     return [text(one) for one in re.findall(r'<ul class="errorlist.*?</ul>', response.content.decode())]
 
 
-@pytest.fixture
-def _naive() -> Iterator[None]:
-    with override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin"):
-        yield
+_naive = with_settings(autouse=False, USE_TZ=False, TIME_ZONE="Europe/Berlin")
 
 
 @pytest.mark.usefixtures("_naive")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.models import Message
@@ -20,6 +19,7 @@ from django_mqueue.spark.cli import program
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
 from django_mqueue.spark.replays.preview import Preview
 from django_mqueue.spark.replays.replay_run import Replayed
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, in_log, poll_until
 
 from .archive_runs import Runs, copied
@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.one_server]
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture(autouse=True)
-def _quick() -> object:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}) as found:
-        yield found
+_quick = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 
 
 class States(Runs):

@@ -22,6 +22,7 @@ from django_mqueue.spark.archives.verifying import Verified
 from django_mqueue.spark.cli import program
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
 from django_mqueue.spark.replays.replay_run import Replayed
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, collect, in_log, poll_until
 
 from .archive_runs import Runs, copied
@@ -34,12 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.one_server]
 
 SECRET = "a secret of ada's, which is long enough to be found"
 TABLES = ("dead_letters", "deliveries", "messages")
-
-
-@pytest.fixture(autouse=True)
-def _quick() -> object:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}) as found:
-        yield found
+_quick = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 
 
 def archived(spark: SparkSession, options: dict[str, str], place: Path) -> Runs:

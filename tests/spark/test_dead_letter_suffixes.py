@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from django_mqueue.spark.replays.message_filter import MessageFilter, check_back
 from django_mqueue.spark.reports.requests import report_request
 from django_mqueue.spark.suffixes import Suffixes, suffixes_of
 from django_mqueue.spark.writer.write_options import write_options
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, poll_until, settle
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 MIXED = {"DLQ_SUFFIX": "_dead", "TOPICS": {"old": {"DLQ_SUFFIX": "_late"}, "plain": {"DLQ_SUFFIX": "_dlq"}}}
 TOLD = '{"": "_dead", "old": "_late", "plain": "_dlq"}'
 PLACES = {"orders": "orders_dead", "old": "old_late", "plain": "plain_dlq"}
-
-
-@pytest.fixture
-def mixed() -> Iterator[None]:
-    with override_settings(MQUEUE={**QUICK, **MIXED, "RETENTION": 3600}):
-        yield
+mixed = with_settings(autouse=False, MQUEUE={**QUICK, **MIXED, "RETENTION": 3600})
 
 
 def places(found: Suffixes) -> dict[str, str]:

@@ -29,6 +29,7 @@ from django_mqueue.spark.reports.extents import Extent
 from django_mqueue.spark.reports.figures import GroupTotals, StepFigures, Times
 from django_mqueue.spark.reports.making import build_report
 from django_mqueue.spark.reports.requests import ReportRequest, report_request
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until
 
 from .archives import batch, begin
@@ -41,12 +42,7 @@ pytestmark = pytest.mark.spark
 HOUR = 3_600_000
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MS = round(NOON.timestamp() * 1000)
-
-
-@pytest.fixture(autouse=True)
-def _kept() -> object:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}) as found:
-        yield found
+_kept = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 
 
 def at(

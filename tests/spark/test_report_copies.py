@@ -7,25 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import Subscription, publish, redrive, subscribe
 from django_mqueue.spark import archive, backfill, replay
 from django_mqueue.spark.replays.backfills import Backfilled
 from django_mqueue.spark.replays.preview import Preview
 from django_mqueue.spark.reports import Report, report
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, poll_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(autouse=True)
-def _kept() -> object:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}) as found:
-        yield found
+_kept = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 
 
 def stored(found: Preview | Backfilled) -> Backfilled:

@@ -13,6 +13,7 @@ from django_mqueue.models import Message, Offset
 from django_mqueue.spark import archive
 from django_mqueue.spark.database import following
 from django_mqueue.spark.reports import Report, report
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, collect, consume, in_log, poll_until, settle
 
 if TYPE_CHECKING:
@@ -28,10 +29,7 @@ def place(tmp_path: Path) -> str:
     return str(tmp_path / "archive")
 
 
-@pytest.fixture(autouse=True)
-def _kept() -> object:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}) as found:
-        yield found
+_kept = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 
 
 def handle(number: int, group: str = "billing") -> None:

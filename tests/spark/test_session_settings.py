@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.test import override_settings
 from py4j.protocol import Py4JJavaError
 
 from django_mqueue import Subscription, publish, subscribe
@@ -18,6 +17,7 @@ from django_mqueue.spark.configuring import session_settings
 from django_mqueue.spark.replays.preview import Preview
 from django_mqueue.spark.replays.replay_run import Replayed
 from django_mqueue.spark.reports import report
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, poll_until
 from tests.support.threads import Background
 
@@ -47,12 +47,7 @@ SETTINGS = {
         "spark.sql.session.timeZone": "America/St_Johns",
     },
 }
-
-
-@pytest.fixture(autouse=True)
-def _kept() -> object:
-    with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}) as found:
-        yield found
+_kept = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 
 
 @pytest.mark.exhaustive

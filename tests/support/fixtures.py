@@ -12,22 +12,22 @@ from django.test import override_settings
 from tests.support.processes import FAST
 
 
-@pytest.fixture
-def fast() -> Iterator[None]:
-    """Apply the settings of the tests' worker processes: short intervals."""
-    with override_settings(MQUEUE=FAST):
-        yield
+def with_settings(*, autouse: bool = True, **settings: Any) -> Any:
+    """Return a fixture for a module, or for a ``conftest.py``: assigned to a name, it applies to each test there.
 
+    Without ``autouse``, it applies to the tests that name it.
+    """
 
-def with_settings(**settings: Any) -> Any:
-    """Return a fixture for a module, or for a ``conftest.py``: assigned to a name, it applies to each test there."""
-
-    @pytest.fixture(autouse=True)
+    @pytest.fixture(autouse=autouse)
     def applied() -> Iterator[None]:
         with override_settings(**settings):
             yield
 
     return applied
+
+
+fast = with_settings(autouse=False, MQUEUE=FAST)
+"""The settings of the tests' worker processes: short intervals."""
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from django.test import override_settings
 
 from django_mqueue import (
     DuplicateMessage,
@@ -20,6 +19,7 @@ from django_mqueue import (
     unsubscribe,
 )
 from django_mqueue.models import DeliveryState, Message
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, consume_rest, settle_and_collect
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,10 +33,7 @@ def groups() -> None:
         subscribe(TOPIC, group)
 
 
-@pytest.fixture(autouse=True)
-def quick() -> Any:
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(MQUEUE=QUICK)
 
 
 def got(group: str, count: int) -> list[Any]:

@@ -20,6 +20,7 @@ from django_mqueue import (
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.store.connection import session
 from django_mqueue.store.scheduling import schedule
+from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     QUICK,
     consume,
@@ -35,12 +36,7 @@ from tests.support.transactions import rolled_back
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("quick")]
 
 HOURS = 7200
-
-
-@pytest.fixture
-def quick():  # type: ignore[no-untyped-def]
-    with override_settings(MQUEUE=QUICK):
-        yield
+quick = with_settings(autouse=False, MQUEUE=QUICK)
 
 
 def all_due(topic: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import JobExpired, MQueueBackend, enqueue_group, job_options
 from django_mqueue.tasks.compat import TaskResultStatus, task_backends
 from django_mqueue.testing import assert_enqueued, published
+from tests.support.fixtures import with_settings
 from tests.support.processes import Workers, wait_until
 from tests.support.subscribers import let_worker_die
 
@@ -76,11 +76,8 @@ def test_a_retry_in_two_hours_keeps_the_id_of_the_job() -> None:
     assert (refreshed(result).status, result.attempts, len(result.errors)) == (FAILED, 2, 2)
 
 
-@pytest.fixture
-def parked() -> Iterator[None]:
-    """Let jobs have two attempts, and retries wait among the scheduled messages."""
-    with override_settings(TASKS=tasks(max_attempts=2, backoff=[7200])):
-        yield
+parked = with_settings(autouse=False, TASKS=tasks(max_attempts=2, backoff=[7200]))
+"""Jobs have two attempts, and retries wait among the scheduled messages."""
 
 
 def delete_log() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import override_settings
+
+from tests.support.fixtures import with_settings
 
 from .deaths import Zygote, zygote
 
@@ -39,7 +40,4 @@ def same_number_of_steps(transactional_db: None) -> None:
         cursor.execute("ALTER TABLE queue_messages AUTO_INCREMENT = 1500000")
 
 
-@pytest.fixture(autouse=True)
-def patient() -> Iterator[None]:
-    with override_settings(MQUEUE=PATIENT):
-        yield
+patient = with_settings(MQUEUE=PATIENT)

@@ -11,6 +11,7 @@ from django.test import override_settings
 
 from django_mqueue import Delivery, FencedSubscription, StaleDelivery, Subscription, publish
 from django_mqueue.models import DeliveryState, Message, PartitionLease
+from tests.support.fixtures import with_settings
 from tests.support.processes import database_ms, gather, wait_until
 from tests.support.subscribers import engine_of, let_die
 
@@ -23,13 +24,9 @@ VERBS: dict[str, Callable[[Delivery], object]] = {
     "postpone": lambda delivery: delivery.postpone(0),
     "extend": lambda delivery: delivery.extend(500),
 }
-
-
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    quick = {"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 3600, "LEASE_RENEWAL_INTERVAL": 0.1}
-    with override_settings(MQUEUE=quick):
-        yield
+quick = with_settings(
+    MQUEUE={"DISCOVERY_INTERVAL": 0.02, "LEASE_DURATION": 3600, "LEASE_RENEWAL_INTERVAL": 0.1}
+)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from django.test import override_settings
 
 from django_mqueue import (
     OutgoingMessage,
@@ -30,6 +29,7 @@ from django_mqueue.workers import dispatcher, pool
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 from django_mqueue.workers.turns import Turns
+from tests.support.fixtures import with_settings
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import consume, poll_until
 from tests.support.transactions import PATIENCE, Background, HeldTransaction, wait_until
@@ -39,12 +39,7 @@ from .test_held_rows import HELD, LASTING
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("lasting")]
 
 NEVER = 3600.0
-
-
-@pytest.fixture
-def lasting() -> Iterator[None]:
-    with override_settings(MQUEUE=LASTING):
-        yield
+lasting = with_settings(autouse=False, MQUEUE=LASTING)
 
 
 @contextmanager

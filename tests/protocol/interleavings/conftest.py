@@ -1,15 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-from django.test import override_settings
+from tests.support.fixtures import with_settings
 
 from .workers import STILL
 
-
-@pytest.fixture
-def still() -> Iterator[None]:
-    """Disable all periodic work: discovery, lease renewal and deletion run only when the test calls them."""
-    with override_settings(MQUEUE=STILL):
-        yield
+still = with_settings(autouse=False, MQUEUE=STILL)
+"""No periodic work: discovery, lease renewal and deletion run only when the test calls them."""
