@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from typing import Any
 
 from django.test import Client
 
@@ -22,10 +23,11 @@ def text(html: str) -> str:
     return unescape(_TAG.sub("", html)).strip()
 
 
-def html_of(client: Client, url: str, parameters: dict[str, str] | None = None) -> str:
+def html_of(client: Client, url: str, parameters: dict[str, Any] | None = None) -> str:
     response = client.get(url, parameters or {})
-    assert response.status_code == 200, (response.status_code, response.headers)
-    return response.content.decode()
+    html = response.content.decode()
+    assert response.status_code == 200, (response.status_code, response.headers, text(html))
+    return html
 
 
 def listed(client: Client, page: str, **parameters: str) -> list[dict[str, str]]:

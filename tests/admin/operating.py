@@ -6,6 +6,7 @@ import re
 from html import unescape
 from typing import Any
 
+import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.test import Client
@@ -24,6 +25,16 @@ def staff(*codenames: str, name: str = "operator") -> Client:
     user.user_permissions.set(found)
     client = Client()
     client.force_login(user)
+    return client
+
+
+def staff_client(*codenames: str) -> Any:
+    """Return a fixture for a module, to be named ``client``: the client of ``staff`` with these permissions."""
+
+    @pytest.fixture
+    def client() -> Client:
+        return staff(*codenames)
+
     return client
 
 

@@ -16,7 +16,7 @@ from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, poll_until
 
 from .looking import html_of, text
-from .operating import hidden, staff, url_of
+from .operating import hidden, staff, staff_client, url_of
 from .rows import heartbeat
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,21 +28,15 @@ _CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.S)
 
 
 kept = with_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600})
-
-
-@pytest.fixture
-def client() -> Client:
-    return staff(
-        "view_offset", "view_partitionlease", "view_subscriberheartbeat", "view_consumergroup", "view_message",
-        "release_partitionlease",
-    )  # fmt: skip
+client = staff_client(
+    "view_offset", "view_partitionlease", "view_subscriberheartbeat", "view_consumergroup", "view_message",
+    "release_partitionlease",
+)  # fmt: skip
 
 
 def tables(client: Client, page: str, **asked: Any) -> list[list[list[str]]]:
     """Return the cell texts of each table, row by row."""
-    response = client.get(url_of(page), {**OF, **asked})
-    assert response.status_code == 200, text(response.content.decode())
-    html = response.content.decode().partition('id="mqueue-main"')[2]
+    html = html_of(client, url_of(page), {**OF, **asked}).partition('id="mqueue-main"')[2]
     bodies = re.findall(r"<tbody>(.*?)</tbody>", html, re.S)
     return [
         [[" ".join(text(cell).split()) for cell in _CELL.findall(row)] for row in _ROW.findall(body)]

@@ -12,17 +12,13 @@ from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.support.subscribers import poll_until
 
 from .looking import html_of, text
-from .operating import confirm, hidden, staff, told, url_of, written_down
+from .operating import confirm, hidden, staff, staff_client, told, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OF = {"topic": TOPIC, "group": GROUP}
 REMOVE = "remove_messages"
-
-
-@pytest.fixture
-def client() -> Client:
-    return staff("view_consumergroup", "remove_message", "unsubscribe_consumergroup")
+client = staff_client("view_consumergroup", "remove_message", "unsubscribe_consumergroup")
 
 
 def pending(group: str = GROUP) -> int:

@@ -13,16 +13,12 @@ from tests.support.processes import database_ms
 from tests.support.subscribers import poll_until
 
 from .looking import html_of, text
-from .operating import confirm, staff, told, url_of, written_down
+from .operating import confirm, staff, staff_client, told, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 URL = "hurry_message"
-
-
-@pytest.fixture
-def client() -> Client:
-    return staff("view_message", "hurry_message")
+client = staff_client("view_message", "hurry_message")
 
 
 def test_what_is_pending_comes_first(client: Client) -> None:

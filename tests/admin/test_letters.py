@@ -23,17 +23,13 @@ from tests.support.subscribers import QUICK, poll_until
 
 from .letters import DEAD, TOPIC, give_up, ids, outgoing, table
 from .looking import html_of, text
-from .operating import hidden, staff, url_of
+from .operating import hidden, staff, staff_client, url_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 quick = with_settings(MQUEUE=QUICK)
-
-
-@pytest.fixture
-def client() -> Client:
-    return staff("view_deadletter")
+client = staff_client("view_deadletter")
 
 
 def seen(client: Client, page: str, **query: Any) -> str:

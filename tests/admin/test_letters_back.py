@@ -21,7 +21,7 @@ from tests.support.threads import Background
 
 from .letters import DEAD, TOPIC, give_up, given, left, outgoing
 from .looking import html_of, text
-from .operating import confirm, hidden, staff, told, url_of, written_down
+from .operating import confirm, hidden, staff, staff_client, told, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,17 +29,11 @@ ALL = ("view_deadletter", "redrive_deadletter", "purge_deadletter", "edit_deadle
 
 
 quick = with_settings(MQUEUE=QUICK)
-
-
-@pytest.fixture
-def client() -> Client:
-    return staff(*ALL)
+client = staff_client(*ALL)
 
 
 def planned(client: Client, page: str, asked: dict[str, Any]) -> str:
-    response = client.get(url_of(page), asked)
-    assert response.status_code == 200, text(response.content.decode())
-    return text(response.content.decode())
+    return text(html_of(client, url_of(page), asked))
 
 
 def steps(client: Client, page: str, asked: dict[str, Any]) -> Iterator[str]:

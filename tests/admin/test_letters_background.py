@@ -35,7 +35,7 @@ from tests.support.threads import Background
 
 from .letters import DEAD, TOPIC, give_up, given, left, outgoing
 from .looking import html_of, listed, text
-from .operating import hidden, staff, told, url_of, written_down
+from .operating import hidden, staff, staff_client, told, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -53,9 +53,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def client() -> Client:
-    return staff(*RIGHTS)
+client = staff_client(*RIGHTS)
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from tests.support.subscribers import QUICK, consume
 from tests.support.threads import Background
 
 from .letters import TOPIC, give_up, given, left
-from .looking import text
-from .operating import hidden, staff, told, url_of, written_down
+from .looking import html_of, text
+from .operating import confirm, hidden, staff, staff_client, told, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,18 +26,12 @@ RIGHTS = ("view_deadletter", "redrive_deadletter", "edit_deadletter")
 
 
 quick = with_settings(MQUEUE=QUICK)
-
-
-@pytest.fixture
-def client() -> Client:
-    return staff(*RIGHTS)
+client = staff_client(*RIGHTS)
 
 
 def shown(client: Client, letter: Message) -> tuple[dict[str, Any], str]:
     """Return the fields of the form, and the page."""
-    response = client.get(url_of("edit_deadletter"), {"offset": letter.pk})
-    assert response.status_code == 200, text(response.content.decode())
-    html = response.content.decode()
+    html = html_of(client, url_of("edit_deadletter"), {"offset": letter.pk})
     payload, headers = (
         unescape(part.split(">", 1)[1].split("</textarea>")[0]).removeprefix("\n")
         for part in html.split("<textarea")[1:]
@@ -47,9 +41,7 @@ def shown(client: Client, letter: Message) -> tuple[dict[str, Any], str]:
 
 
 def sent(client: Client, asked: dict[str, Any]) -> Any:
-    plan = client.post(url_of("edit_deadletter"), asked)
-    assert plan.status_code == 200, text(plan.content.decode())
-    return client.post(url_of("edit_deadletter"), hidden(plan.content.decode()), follow=True)
+    return confirm(client, "edit_deadletter", asked)
 
 
 def redriven() -> Message:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.contrib.admin import AdminSite
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import path, reverse
 
@@ -42,13 +41,6 @@ TOPIC, DEAD = "orders", "orders_dlq"
 elsewhere = with_settings(MQUEUE={**QUICK, "DATABASE": "other", "RETENTION": 3600})
 
 
-@pytest.fixture
-def client() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
-
-
 def url_of(page: str) -> str:
     return reverse(f"admin:django_mqueue_{page}", current_app="own")
 
@@ -62,7 +54,7 @@ def press(client: Client, page: str, asked: dict[str, Any], **more: str) -> str:
     return str(response.headers["Location"])
 
 
-def test_every_page_and_button_stays_there(client: Client) -> None:
+def test_every_page_and_button_stays_there(admin_client: Client) -> None:
     subscribe(TOPIC, "billing")
     publish_many(TOPIC, [OutgoingMessage({"n": n}, id=f"order-{n}") for n in range(4)])
     with Subscription(TOPIC, "billing") as subscription:
@@ -81,17 +73,17 @@ def test_every_page_and_button_stays_there(client: Client) -> None:
         ("purge_matching", {"topic": TOPIC}),
     ]
     for page, query in pages:
-        html = client.get(url_of(page), query).content.decode()
+        html = admin_client.get(url_of(page), query).content.decode()
         found = [unescape(url) for url in re.findall(r'(?:href|action|formaction)="(/[^"]+)"', html)]
         found = [url for url in found if "/static/" not in url]
         assert found
         assert {url.split("/")[1] for url in found} == {"own"}, page
-    form = client.get(url_of("edit_deadletter"), {"offset": first}).content.decode()
+    form = admin_client.get(url_of("edit_deadletter"), {"offset": first}).content.decode()
     edited = {**hidden(form), "how": "json", "payload": "7", "headers": "{}"}
-    assert press(client, "edit_deadletter", edited).startswith("/own/")
-    assert press(client, "redrive_selected", {"topic": TOPIC, "offsets": [second]}).startswith("/own/")
+    assert press(admin_client, "edit_deadletter", edited).startswith("/own/")
+    assert press(admin_client, "redrive_selected", {"topic": TOPIC, "offsets": [second]}).startswith("/own/")
     assert letters.count() == 2
-    assert press(client, "purge_matching", {"topic": TOPIC}, typed=TOPIC).startswith("/own/")
+    assert press(admin_client, "purge_matching", {"topic": TOPIC}, typed=TOPIC).startswith("/own/")
     assert letters.count() == 0
     assert rows.filter(topic=TOPIC, consumer_group="billing").count() == 2
     assert not Message.objects.using("default").exists()
@@ -100,11 +92,11 @@ def test_every_page_and_button_stays_there(client: Client) -> None:
     for entry in entries[:2]:
         url = entry.get_admin_url()
         assert url is not None
-        assert client.get(url.replace("/admin/", "/own/"), follow=True).status_code == 200
+        assert admin_client.get(url.replace("/admin/", "/own/"), follow=True).status_code == 200
 
 
 @pytest.mark.parametrize("stops", [False, True])
-def test_a_worker_does_the_rest(client: Client, stops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_does_the_rest(admin_client: Client, stops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its handler is atomic, and writes to the log of actions, which is in the other database, after its commit."""
     for module, name in (
         (bulk_redrive, "STEP_DEAD_LETTERS"),
@@ -118,9 +110,9 @@ def test_a_worker_does_the_rest(client: Client, stops: bool, monkeypatch: pytest
         for delivery in poll_until(subscription, 7):
             delivery.reject("ValueError: no")
     with Subscription(OPERATIONS_TOPIC, GROUP):
-        url = press(client, "redrive_matching", {"topic": TOPIC})
+        url = press(admin_client, "redrive_matching", {"topic": TOPIC})
     if stops:
-        client.post(url, {"stop": "Stop"})
+        admin_client.post(url, {"stop": "Stop"})
     drain(OPERATIONS_TOPIC)
     entry = LogEntry.objects.get().change_message
     if stops:

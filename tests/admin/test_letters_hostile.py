@@ -14,7 +14,7 @@ from django_mqueue.inspect import Inspected
 
 from .letters import DEAD, TOPIC, give_up, left, outgoing
 from .looking import html_of, text
-from .operating import hidden, staff, url_of, written_down
+from .operating import hidden, staff, staff_client, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -77,9 +77,7 @@ def test_what_turns_the_text_is_shown_before_it_is_agreed_to() -> None:
     assert "\u202e" not in asked
 
 
-@pytest.fixture
-def client() -> Client:
-    return staff("view_deadletter", "purge_deadletter", "redrive_deadletter")
+client = staff_client("view_deadletter", "purge_deadletter", "redrive_deadletter")
 
 
 @pytest.fixture

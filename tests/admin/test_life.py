@@ -18,16 +18,12 @@ from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.support.subscribers import QUICK, poll_until
 
 from .looking import html_of, shown, text
-from .operating import staff, url_of
+from .operating import staff, staff_client, url_of
 from .rows import ODD_KEYS, delivery, message
 
 pytestmark = pytest.mark.django_db
 with_workers = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def client() -> Client:
-    return staff("view_message")
+client = staff_client("view_message")
 
 
 def page(offset: int) -> str:

@@ -8,9 +8,8 @@ from html import unescape
 import pytest
 from django.contrib.admin import AdminSite
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.test import Client
-from django.urls import path, reverse
+from django.urls import path
 
 from django_mqueue import OutgoingMessage, StaleDelivery, Subscription, publish_many
 from django_mqueue.admin import register
@@ -19,7 +18,7 @@ from django_mqueue.models import Offset, PartitionLease
 from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, poll_until
 
-from .operating import hidden
+from .test_letters_elsewhere import press, url_of
 
 site = AdminSite(name="own")
 register(site)
@@ -36,48 +35,28 @@ OF = {"topic": "orders", "group": "billing"}
 elsewhere = with_settings(MQUEUE={**QUICK, "DATABASE": "other", "LEASE_DURATION": 600, "RETENTION": 3600})
 
 
-@pytest.fixture
-def client() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
-
-
-def url_of(page: str) -> str:
-    return reverse(f"admin:django_mqueue_{page}", current_app="own")
-
-
-def press(client: Client, page: str, asked: dict[str, str], **more: str) -> str:
-    """Submit the confirmation form and return the redirect's URL."""
-    shown = client.post(url_of(page), {**OF, **asked})
-    assert shown.status_code == 200
-    response = client.post(url_of(page), {**hidden(shown.content.decode()), **more})
-    assert response.status_code == 302, response.content.decode()
-    return str(response.headers["Location"])
-
-
-def test_every_page_and_button_stays_there(client: Client) -> None:
+def test_every_page_and_button_stays_there(admin_client: Client) -> None:
     before = list(Offset.objects.using("default").values())
     publish_many("orders", [OutgoingMessage(number, key=f"k{number}") for number in range(3)])
     with Subscription("orders", "billing", "worker-1") as subscription:
         held = poll_until(subscription, 3)
         for page in ("group", "group_partitions", "group_subscribers", "reset_group", "partitionlease_changelist",
                      "offset_changelist", "subscriberheartbeat_changelist", "topic"):  # fmt: skip
-            html = client.get(url_of(page), OF if "changelist" not in page else {}).content.decode()
+            html = admin_client.get(url_of(page), OF if "changelist" not in page else {}).content.decode()
             hrefs = [
                 unescape(href) for href in re.findall(r'href="(/[^"]+)"', html) if "/static/" not in href
             ]
             assert hrefs
             assert {href.split("/")[1] for href in hrefs} == {"own"}, page
-        assert press(client, "release_leases", {"partition": "k0"}).startswith("/own/")
-        assert press(client, "release_leases", {"subscriber": "worker-1"}).startswith("/own/")
+        assert press(admin_client, "release_leases", {**OF, "partition": "k0"}).startswith("/own/")
+        assert press(admin_client, "release_leases", {**OF, "subscriber": "worker-1"}).startswith("/own/")
         assert set(PartitionLease.objects.using("other").values_list("leased_by", flat=True)) == {""}
         with pytest.raises(StaleDelivery):
             held[0].ack()
-        assert press(client, "reset_group", {"to": "latest"}, force="on").startswith("/own/")
-    assert press(client, "pause_group", {}).startswith("/own/")
+        assert press(admin_client, "reset_group", {**OF, "to": "latest"}, force="on").startswith("/own/")
+    assert press(admin_client, "pause_group", OF).startswith("/own/")
     assert groups("orders")[0].paused
-    assert press(client, "resume_group", {}).startswith("/own/")
+    assert press(admin_client, "resume_group", OF).startswith("/own/")
     publish_many("orders", [3])
     with Subscription("orders", "billing") as subscription:
         assert [one.payload for one in consume(subscription, 1)] == [3]
@@ -88,5 +67,5 @@ def test_every_page_and_button_stays_there(client: Client) -> None:
     for entry in entries:
         url = entry.get_admin_url()
         assert url is not None
-        response = client.get(url.replace("/admin/", "/own/"), follow=True)
+        response = admin_client.get(url.replace("/admin/", "/own/"), follow=True)
         assert response.status_code == 200

@@ -21,7 +21,7 @@ from tests.support.fixtures import with_settings
 
 from .letters import TOPIC, give_up
 from .looking import html_of, text
-from .operating import confirm, staff, told, url_of
+from .operating import confirm, staff, staff_client, told, url_of
 from .rows import message
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,16 +34,10 @@ class Urls:
     urlpatterns = [path("admin/", AdminSite(name="admin").urls), path("ops/", site.urls)]
 
 
-@pytest.fixture
-def client() -> Client:
-    rights = (
-        "view_deadletter",
-        "view_message",
-        "reset_consumergroup",
-        "publish_message",
-        "view_consumergroup",
-    )
-    return staff(*rights, "view_subscriberheartbeat", "pause_consumergroup")
+client = staff_client(
+    "view_deadletter", "view_message", "reset_consumergroup", "publish_message", "view_consumergroup",
+    "view_subscriberheartbeat", "pause_consumergroup",
+)  # fmt: skip
 
 
 def errors(response: Any) -> list[str]:

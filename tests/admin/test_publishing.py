@@ -16,16 +16,12 @@ from django_mqueue.inspect import Inspected, messages
 from django_mqueue.models import Message
 
 from .looking import html_of, text
-from .operating import confirm, hidden, staff, told, url_of, written_down
+from .operating import confirm, hidden, staff, staff_client, told, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 URL = "publish_message"
-
-
-@pytest.fixture
-def client() -> Client:
-    return staff("publish_message", "view_message")
+client = staff_client("publish_message", "view_message")
 
 
 def filled(client: Client, **query: str) -> dict[str, str]:

@@ -27,8 +27,8 @@ from tests.support.shop.models import Door, Step
 from tests.support.subscribers import QUICK, consume, engine_of, poll_until, stop_between_transactions
 from tests.support.transactions import HeldTransaction
 
-from .looking import text
-from .operating import confirm, hidden, staff, told, url_of, written_down
+from .looking import html_of, text
+from .operating import confirm, hidden, staff, staff_client, told, url_of, written_down
 from .rows import ODD_KEYS
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -41,9 +41,9 @@ kept = with_settings(MQUEUE={**QUICK, "LEASE_DURATION": 600, "RETENTION": 3600})
 """Use leases that do not expire during a test."""
 
 
-@pytest.fixture
-def client() -> Client:
-    return staff("release_partitionlease", "view_offset", "view_partitionlease", "view_subscriberheartbeat")
+client = staff_client(
+    "release_partitionlease", "view_offset", "view_partitionlease", "view_subscriberheartbeat"
+)
 
 
 def owners() -> dict[str, str]:
@@ -51,9 +51,7 @@ def owners() -> dict[str, str]:
 
 
 def shown(client: Client, **asked: Any) -> str:
-    response = client.get(url_of("release_leases"), {**OF, **asked})
-    assert response.status_code == 200, text(response.content.decode())
-    return " ".join(text(response.content.decode()).split())
+    return " ".join(text(html_of(client, url_of("release_leases"), {**OF, **asked})).split())
 
 
 def test_another_finishes_what_one_that_hangs_had_in_hand(client: Client) -> None:

@@ -16,7 +16,7 @@ from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, poll_until, settle
 
 from .looking import text
-from .operating import confirm, hidden, staff, told, url_of, written_down
+from .operating import confirm, hidden, staff, staff_client, told, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -40,9 +40,7 @@ def done() -> list[int]:
     return offsets
 
 
-@pytest.fixture
-def client() -> Client:
-    return staff("view_consumergroup", "reset_consumergroup")
+client = staff_client("view_consumergroup", "reset_consumergroup")
 
 
 def preview(client: Client, **asked: Any) -> str:

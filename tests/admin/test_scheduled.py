@@ -15,17 +15,13 @@ from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.support.subscribers import QUICK, poll_until
 
 from .looking import html_of, text
-from .operating import confirm, staff, told, url_of, written_down
+from .operating import confirm, staff, staff_client, told, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 AT = dt.datetime(2100, 1, 1, 12, tzinfo=dt.UTC)
 LATER = "2101-02-03T04:05:06"
-
-
-@pytest.fixture
-def client() -> Client:
-    return staff("view_message", "cancel_message", "reschedule_message")
+client = staff_client("view_message", "cancel_message", "reschedule_message")
 
 
 @pytest.fixture(params=["keyed", "spread", "urgent", "for_one"])

@@ -17,7 +17,7 @@ from tests.support.subscribers import QUICK, poll_until
 
 from .letters import TOPIC, give_up, outgoing, table
 from .looking import html_of, listed, text
-from .operating import staff, url_of
+from .operating import staff_client, url_of
 from .rows import list_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,12 +30,10 @@ def quick() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def client() -> Client:
-    return staff(
-        "view_message", "view_deadletter", "view_partitionlease", "view_deliverystate", "view_topic",
-        "view_offset", "view_subscriberheartbeat",
-    )  # fmt: skip
+client = staff_client(
+    "view_message", "view_deadletter", "view_partitionlease", "view_deliverystate", "view_topic",
+    "view_offset", "view_subscriberheartbeat",
+)  # fmt: skip
 
 
 def found(client: Client, **asked: str) -> list[tuple[str, str]]:

@@ -12,16 +12,12 @@ from tests.features.inspect.scene import GROUP, TOPIC, one_of_each, published
 from tests.support.subscribers import consume, poll_until
 
 from .looking import html_of, text
-from .operating import confirm, hidden, staff, told, url_of, written_down
+from .operating import confirm, hidden, staff, staff_client, told, url_of, written_down
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 URL = "skip_message"
-
-
-@pytest.fixture
-def client() -> Client:
-    return staff("view_message", "remove_message")
+client = staff_client("view_message", "remove_message")
 
 
 def test_a_pending_message_is_skipped_for_one_group(client: Client) -> None:
