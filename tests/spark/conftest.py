@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 from django.db import connection
 
+from django_mqueue.spark.database import following, heartbeating
 from django_mqueue.spark.launching import session, settings_options
+from django_mqueue.spark.reader.options import read_options
+from django_mqueue.spark.streams.query import Query
 from tests.support.needing_spark import all_need_spark
 
 from .jobs import FAST_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Make = Callable[..., Query]
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -60,3 +65,25 @@ def options(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> dict[str
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
     return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def make(options: dict[str, str]) -> Iterator[Make]:
+    """Yield a function that makes streaming queries of the group ``archive``, and stop them at the end."""
+    made: list[Query] = []
+
+    def query(created: float | None = None, **more: str) -> Query:
+        what = {} if more.keys() & {"subscribe", "subscribePattern"} else {"topic": "orders"}
+        asked = {**options, **what, "group": "archive", "pollInterval": "0.01", **more}
+        made.append(Query(read_options(asked, streaming=True), created))
+        return made[-1]
+
+    yield query
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "ALIVE_MS", 600_000)
+    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)

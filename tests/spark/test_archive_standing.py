@@ -141,12 +141,6 @@ def test_a_group_that_is_not_registered_any_more_is_not_moved(standing: TopicSta
     assert stands_at(GROUP) == 0
 
 
-@pytest.fixture
-def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "ALIVE_MS", 600_000)
-    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
-
-
 def test_one_reader_at_a_time(quick_hearts: None) -> None:
     publish("orders", 1)
     with streams.reading(GROUP):  # noqa: SIM117

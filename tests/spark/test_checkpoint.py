@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,26 +18,17 @@ from django_mqueue.spark.streams.query import Query
 from tests.support.processes import wait_until
 from tests.support.transactions import HeldTransaction
 
+from .conftest import Make
 from .streams import newest, stands_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 GROUP = "archive"
-Make = Callable[[], Query]
 
 
 @pytest.fixture
-def make(options: dict[str, str], checkpoint: str) -> Iterator[Make]:
-    made: list[Query] = []
-
-    def query() -> Query:
-        asked = {**options, "topic": "orders", "group": GROUP, "checkpointLocation": checkpoint}
-        made.append(Query(read_options(asked, streaming=True)))
-        return made[-1]
-
-    yield query
-    for each in made:
-        each.stop()
+def make(make: Make, checkpoint: str) -> Make:
+    return partial(make, checkpointLocation=checkpoint)
 
 
 def write(checkpoint: str, batch: int, ended: Offsets, *, durable: bool) -> None:

@@ -5,8 +5,6 @@ Its offset only moves with durable batches. The tests call the planner as Spark 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.db import connection
 from django.test import override_settings
@@ -18,7 +16,6 @@ from django_mqueue.policy.encoding import encode
 from django_mqueue.protocol.retention.garbage_collection import Collector
 from django_mqueue.spark.database import following, heartbeating
 from django_mqueue.spark.errors import NoSuchTopic
-from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.reader.ranges import Range
 from django_mqueue.spark.streams.checkpoint import Offsets
 from django_mqueue.spark.streams.query import Query
@@ -27,6 +24,7 @@ from django_mqueue.store.leases import Holder
 from tests.support.subscribers import QUICK, consume
 from tests.support.transactions import HeldTransaction
 
+from .conftest import Make
 from .streams import change_by_hand, newest, reads_log, settle, stands_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -35,33 +33,8 @@ GROUP = "archive"
 
 
 @pytest.fixture
-def asked(options: dict[str, str]) -> dict[str, str]:
-    return {**options, "topic": "orders", "group": GROUP, "pollInterval": "0.01"}
-
-
-@pytest.fixture
-def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "ALIVE_MS", 600_000)
-    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
-
-
-@pytest.fixture(autouse=True)
-def kept() -> Iterator[list[Query]]:
-    """Yield a list for the test's queries, and stop them at the end."""
-    made: list[Query] = []
-    yield made
-    for query in made:
-        query.stop()
-
-
-@pytest.fixture
-def query(asked: dict[str, str], kept: list[Query]) -> Query:
-    return another(asked, kept)
-
-
-def another(asked: dict[str, str], kept: list[Query], **more: str) -> Query:
-    kept.append(Query(read_options({**asked, **more}, streaming=True)))
-    return kept[-1]
+def query(make: Make) -> Query:
+    return make()
 
 
 def rows(ranges: list[Range]) -> int:
@@ -217,38 +190,36 @@ def test_a_worker_that_waits_for_its_first_message_is_left_alone(query: Query) -
 
 
 @pytest.mark.usefixtures("quick_hearts")
-def test_a_second_query_is_refused_while_the_first_lives(
-    query: Query, asked: dict[str, str], kept: list[Query]
-) -> None:
+def test_a_second_query_is_refused_while_the_first_lives(query: Query, make: Make) -> None:
     publish("orders", 1)
     query.done(query.initial())
-    second = another(asked, kept)
+    second = make()
     begun = second.initial()
     with pytest.raises(GroupTaken, match="each query needs its own group"):
         second.done(begun)
     query.stop()
-    another(asked, kept).done(begun)
+    make().done(begun)
 
 
 @pytest.mark.usefixtures("quick_hearts")
 def test_the_place_of_a_dead_query_is_taken_when_its_time_is_up(
-    query: Query, asked: dict[str, str], kept: list[Query], monkeypatch: pytest.MonkeyPatch
+    query: Query, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeating, "BEAT_EVERY", 3600)
     monkeypatch.setattr(following, "ALIVE_MS", 1500)
     publish("orders", 1)
     query.done(query.initial())
-    second = another(asked, kept)
+    second = make()
     second.done(second.initial())
 
 
-def test_the_first_batch_may_come_again(query: Query, asked: dict[str, str], kept: list[Query]) -> None:
+def test_the_first_batch_may_come_again(query: Query, make: Make) -> None:
     """Spark then asks again where the query begins. The new query does not wait for the killed one."""
     publish_many("orders", range(3))
     begun = query.initial()
     query.done(begun)
     ended = query.latest(begun, None)
-    again = another(asked, kept)
+    again = make()
     anew = again.initial()
     assert anew.above("orders") == begun.above("orders")
     assert anew.query != begun.query
@@ -257,21 +228,17 @@ def test_the_first_batch_may_come_again(query: Query, asked: dict[str, str], kep
     assert stands_at(GROUP) == newest()
 
 
-def test_the_same_query_goes_on_at_once_after_it_was_killed(
-    query: Query, asked: dict[str, str], kept: list[Query]
-) -> None:
+def test_the_same_query_goes_on_at_once_after_it_was_killed(query: Query, make: Make) -> None:
     publish_many("orders", range(3))
     ended = forward(query, query.initial())
     publish("orders", 3)
-    again = another(asked, kept)
+    again = make()
     again.done(ended)
     assert rows(again.ranges(ended, again.latest(ended, None))) == 1
 
 
 @pytest.mark.parametrize("how", ["unsubscribed", "reset", "subscribed again"])
-def test_a_group_that_was_changed_by_hand_stops_its_query(
-    query: Query, asked: dict[str, str], kept: list[Query], how: str
-) -> None:
+def test_a_group_that_was_changed_by_hand_stops_its_query(query: Query, make: Make, how: str) -> None:
     publish_many("orders", range(3))
     begun = query.initial()
     query.done(begun)
@@ -280,20 +247,18 @@ def test_a_group_that_was_changed_by_hand_stops_its_query(
     with pytest.raises(LogGap, match="unsubscribed from topic 'orders', reset, or registered again"):
         query.done(ended)
     query.stop()
-    again = another(asked, kept)
+    again = make()
     with pytest.raises(LogGap, match="new checkpointLocation"):
         again.done(ended)
     again.stop()
-    careless = another(asked, kept, failOnDataLoss="false")
+    careless = make(failOnDataLoss="false")
     with pytest.warns(UserWarning, match="may be deleted"):
         careless.done(ended)
     assert careless.latest(ended, None).generations != ended.generations
     assert stands_at(GROUP) == newest()
 
 
-def test_a_checkpoint_of_an_earlier_life_is_refused(
-    query: Query, asked: dict[str, str], kept: list[Query]
-) -> None:
+def test_a_checkpoint_of_an_earlier_life_is_refused(query: Query, make: Make) -> None:
     """Another query has registered the group again and has read nothing.
 
     The group's offset does not show deletions since then.
@@ -302,23 +267,21 @@ def test_a_checkpoint_of_an_earlier_life_is_refused(
     ended = forward(query, query.initial())
     query.stop()
     unsubscribe("orders", GROUP)
-    other = another(asked, kept)
+    other = make()
     other.initial()
     other.stop()
     with pytest.raises(LogGap, match="registered again"):
-        another(asked, kept).done(ended)
+        make().done(ended)
 
 
-def test_a_query_that_fell_behind_its_group_stops(
-    query: Query, asked: dict[str, str], kept: list[Query]
-) -> None:
+def test_a_query_that_fell_behind_its_group_stops(query: Query, make: Make) -> None:
     publish_many("orders", range(3))
     begun = query.initial()
     query.stop()
-    newer = another(asked, kept)
+    newer = make()
     forward(newer, newer.initial())
     newer.stop()
-    again = another(asked, kept)
+    again = make()
     with pytest.raises(LogGap, match="another query has read for the group"):
         again.done(begun)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
 
 from django_mqueue import publish, publish_many, unsubscribe
 from django_mqueue.exceptions import GroupTaken
 from django_mqueue.models import SubscriberHeartbeat
-from django_mqueue.spark.reader.options import read_options
-from django_mqueue.spark.streams.query import Query
 
+from .conftest import Make
 from .streams import change_by_hand, newest, reads_log, stands_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -19,27 +16,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 GROUP = "archive"
 
 
-@pytest.fixture
-def make(options: dict[str, str]) -> Iterator[Callable[[], Query]]:
-    """Yield a function that makes queries, and stop them at the end."""
-    made: list[Query] = []
-    asked = {**options, "topic": "orders", "group": GROUP, "failOnDataLoss": "false", "pollInterval": "0.01"}
-
-    def query() -> Query:
-        made.append(Query(read_options(asked, streaming=True)))
-        return made[-1]
-
-    yield query
-    for each in made:
-        each.stop()
-
-
 @pytest.mark.parametrize("how", ["unsubscribed", "reset", "subscribed again"])
-def test_a_query_that_is_to_go_on_goes_on_when_its_group_is_changed_by_hand(
-    make: Callable[[], Query], how: str
-) -> None:
+def test_a_query_that_is_to_go_on_goes_on_when_its_group_is_changed_by_hand(make: Make, how: str) -> None:
     publish_many("orders", range(3))
-    careless = make()
+    careless = make(failOnDataLoss="false")
     begun = careless.initial()
     careless.done(begun)
     ended = careless.latest(begun, None)
@@ -56,13 +36,13 @@ def test_a_query_that_is_to_go_on_goes_on_when_its_group_is_changed_by_hand(
     assert SubscriberHeartbeat.objects.get().deregistered_at is None, "another one could read for it, too"
 
 
-def test_who_was_replaced_does_not_begin_anew(make: Callable[[], Query]) -> None:
+def test_who_was_replaced_does_not_begin_anew(make: Make) -> None:
     """The query was paused.
 
     Meanwhile its checkpoint was started in another process, and the group was registered again.
     """
     publish_many("orders", range(3))
-    careless, again = (make() for _ in range(2))
+    careless, again = (make(failOnDataLoss="false") for _ in range(2))
     ended = careless.latest(careless.initial(), None)
     unsubscribe("orders", GROUP)
     with pytest.warns(UserWarning, match="may be deleted"):

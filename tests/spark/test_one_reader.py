@@ -5,7 +5,7 @@ The tests call the planner as Spark calls it. Nothing here needs Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from django_mqueue.exceptions import GroupTaken, LogGap
 from django_mqueue.models import Message, Offset, SubscriberHeartbeat
 from django_mqueue.spark.database import following, heartbeating
 from django_mqueue.spark.reader import planning, settling
-from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.streams import incarnations
 from django_mqueue.spark.streams.checkpoint import Offsets
 from django_mqueue.spark.streams.query import Query
@@ -27,40 +26,18 @@ from django_mqueue.store.leases import Holder
 from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
 from tests.support.transactions import Background, HeldTransaction, wait_until
 
+from .conftest import Make
 from .streams import newest, stands_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 GROUP = "archive"
-Make = Callable[..., Query]
-
-
-@pytest.fixture
-def make(options: dict[str, str]) -> Iterator[Make]:
-    """Yield a function that makes queries, and stop them at the end."""
-    made: list[Query] = []
-
-    def query(created: float | None = None, **more: str) -> Query:
-        what = {} if more.keys() & {"subscribe", "subscribePattern"} else {"topic": "orders"}
-        asked = {**options, **what, "group": GROUP, "pollInterval": "0.01", **more}
-        made.append(Query(read_options(asked, streaming=True), created))
-        return made[-1]
-
-    yield query
-    for each in made:
-        each.stop()
 
 
 def two(make: Make) -> tuple[Query, Query]:
     """Return two queries that were created at once, so that neither is certainly the later one."""
     now = incarnations.clock()
     return make(created=now), make(created=now)
-
-
-@pytest.fixture
-def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "ALIVE_MS", 600_000)
-    monkeypatch.setattr(heartbeating, "BEAT_EVERY", 0.05)
 
 
 @pytest.fixture

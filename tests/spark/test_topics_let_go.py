@@ -6,7 +6,6 @@ The tests call the planner as Spark calls it. Nothing here needs Spark.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,33 +16,17 @@ from django_mqueue.exceptions import LogGap
 from django_mqueue.models import SubscriberHeartbeat
 from django_mqueue.spark.database import following
 from django_mqueue.spark.reader import planning
-from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.streams.checkpoint import Offsets
 from django_mqueue.spark.streams.query import Query
 from tests.support.subscribers import QUICK, collect, in_log
 
+from .conftest import Make
 from .streams import newest, stands_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 GROUP = "archive"
 BOTH = "orders,payments"
-Make = Callable[..., Query]
-
-
-@pytest.fixture
-def make(options: dict[str, str]) -> Iterator[Make]:
-    """Yield a function that makes queries, and stop them at the end."""
-    made: list[Query] = []
-
-    def query(topics: str, **more: str) -> Query:
-        asked = {**options, "subscribe": topics, "group": GROUP, "pollInterval": "0.01", **more}
-        made.append(Query(read_options(asked, streaming=True)))
-        return made[-1]
-
-    yield query
-    for each in made:
-        each.stop()
 
 
 def rows(query: Query, begun: Offsets, ended: Offsets) -> dict[str, int]:
@@ -61,7 +44,7 @@ def publish_both() -> None:
 def planned(make: Make) -> tuple[Offsets, Offsets]:
     """Plan a batch of both topics. The checkpoint does not show if it was run."""
     publish_both()
-    query = make(BOTH)
+    query = make(subscribe=BOTH)
     begun = query.initial()
     ended = query.latest(begun, None)
     query.stop()
@@ -71,34 +54,33 @@ def planned(make: Make) -> tuple[Offsets, Offsets]:
 @pytest.mark.parametrize("strict", ["true", "false"])
 def test_a_topic_that_is_read_no_more_is_let_go(make: Make, strict: str) -> None:
     _, ended = planned(make)
-    both = make(BOTH)
+    both = make(subscribe=BOTH)
     both.done(ended)
     both.stop()
     publish_both()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        first = make("orders", failOnDataLoss=strict)
+        first = make(subscribe="orders", failOnDataLoss=strict)
         first.done(ended)
         assert unsubscribe("payments", GROUP)
         later = first.latest(ended, None)
         assert rows(first, ended, later) == {"orders": 3}
         first.done(later)
         first.stop()
-        again = make("orders", failOnDataLoss=strict)
+        again = make(subscribe="orders", failOnDataLoss=strict)
         again.done(later)
     assert stands_at(GROUP) == newest()
     assert following.position("payments", GROUP, using="default") is None
     assert not SubscriberHeartbeat.objects.filter(topic="payments").exists()
     again.stop()
     with pytest.raises(LogGap, match="unsubscribed from topic 'payments'"):
-        make(BOTH).done(later)
+        make(subscribe=BOTH).done(later)
 
 
-def test_a_topic_that_no_pattern_matches_any_more_is_let_go(make: Make, options: dict[str, str]) -> None:
+def test_a_topic_that_no_pattern_matches_any_more_is_let_go(make: Make) -> None:
     _, ended = planned(make)
     unsubscribe("payments", GROUP)
-    asked = {**options, "subscribePattern": "ord.*", "group": GROUP}
-    query = Query(read_options(asked, streaming=True))
+    query = make(subscribePattern="ord.*")
     query.done(ended)
     query.stop()
     assert stands_at(GROUP) == newest()
@@ -107,21 +89,21 @@ def test_a_topic_that_no_pattern_matches_any_more_is_let_go(make: Make, options:
 def test_dead_letters_of_a_topic_are_let_go(make: Make) -> None:
     """Dead letters are in a topic with another name."""
     publish_both()
-    query = make(BOTH, table="dead_letters")
+    query = make(subscribe=BOTH, table="dead_letters")
     begun = query.initial()
     query.done(begun)
     query.stop()
     unsubscribe("payments_dlq", GROUP)
-    make("orders", table="dead_letters").done(begun)
+    make(subscribe="orders", table="dead_letters").done(begun)
     unsubscribe("orders_dlq", GROUP)
     with pytest.raises(LogGap, match="unsubscribed from topic 'orders_dlq'"):
-        make("orders", table="dead_letters").done(begun)
+        make(subscribe="orders", table="dead_letters").done(begun)
 
 
 def test_a_batch_that_was_planned_is_whole(make: Make) -> None:
     """The checkpoint is then past the batch, also for a later query that reads the topic again."""
     begun, ended = planned(make)
-    one = make("orders")
+    one = make(subscribe="orders")
     assert rows(one, begun, ended) == {"orders": 3, "payments": 3}
     one.done(ended)
     one.stop()
@@ -129,7 +111,7 @@ def test_a_batch_that_was_planned_is_whole(make: Make) -> None:
         "nobody reads payments for it now"
     )
     publish_both()
-    both = make(BOTH)
+    both = make(subscribe=BOTH)
     both.done(ended)
     assert rows(both, ended, both.latest(ended, None)) == {"orders": 3, "payments": 3}
     assert stands_at(GROUP, "payments") == in_log("payments")[2]
@@ -138,7 +120,7 @@ def test_a_batch_that_was_planned_is_whole(make: Make) -> None:
 def test_a_batch_that_was_planned_is_run_without_what_was_let_go(make: Make) -> None:
     begun, ended = planned(make)
     unsubscribe("payments", GROUP)
-    one = make("orders")
+    one = make(subscribe="orders")
     assert rows(one, begun, ended) == {"orders": 3}
     one.done(ended)
     assert stands_at(GROUP) == newest()
@@ -158,5 +140,5 @@ def test_what_is_let_go_while_a_batch_is_planned_is_told(make: Make, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr("django_mqueue.spark.streams.query.ranges", late)
         with pytest.raises(LogGap, match="unsubscribed from topic 'payments'"):
-            make("orders").ranges(begun, ended)
-    assert rows(make("orders"), begun, ended) == {"orders": 3}
+            make(subscribe="orders").ranges(begun, ended)
+    assert rows(make(subscribe="orders"), begun, ended) == {"orders": 3}
