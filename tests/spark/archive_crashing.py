@@ -15,20 +15,13 @@ from django.db import connection
 
 from django_mqueue.models import SubscriberHeartbeat
 
-from .commands import NO_DJANGO, SMALL, command
+from .commands import NO_DJANGO, SMALL, arguments_of, command
 from .crashing import Processes
 from .pausing import PAUSE_BEFORE
 from .streams import stands_at
 
 TOPIC, GROUP = "orders", "archive"
 TABLES = ("dead_letters", "deliveries", "messages")
-ARGUMENTS = {
-    "host": "--host",
-    "port": "--port",
-    "user": "--user",
-    "database": "--database",
-    "unixSocket": "--unix-socket",
-}
 
 
 @contextmanager
@@ -41,13 +34,12 @@ def verb(
     over at once. ``pause_before``: the verb waits forever before this step (see ``pausing``).
     """
     SubscriberHeartbeat.objects.filter(consumer_group=GROUP).update(heartbeat_at=0)
-    database = [word for option, value in options.items() for word in (ARGUMENTS[option], value)]
     environment = {
         **NO_DJANGO,
         "MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"]),
         PAUSE_BEFORE: pause_before,
     }
-    needs = database if name == "archive" else []
+    needs = arguments_of(options) if name == "archive" else ()
     words = (name, "--topic", TOPIC, *arguments, *needs, *SMALL, "--master", "local[2,3]", "--to", str(place))
     program = "tests.spark.pausing" if pause_before else "django_mqueue.spark"
     with command((program,), words, environment) as worker:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +21,12 @@ SMALL = (
 """Arguments for a command that starts its own Spark."""
 
 NO_DJANGO = {"DJANGO_SETTINGS_MODULE": ""}
+
+
+def arguments_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the options of a connection as arguments of the command."""
+    named = {"--" + re.sub("[A-Z]", r"-\g<0>", name).lower(): value for name, value in options.items()}
+    return tuple(word for pair in named.items() for word in pair)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, in_log, poll_until
 
 from .archive_runs import Runs, copied
+from .commands import arguments_of
 from .streams import eventually
 
 if TYPE_CHECKING:
@@ -246,12 +247,6 @@ def main(*arguments: str) -> int:
         return end.code if isinstance(end.code, int) else -1
 
 
-def connection_arguments(options: dict[str, str]) -> list[str]:
-    names = {"host": "--host", "port": "--port", "unixSocket": "--unix-socket", "database": "--database"}
-    words = [word for name, value in options.items() if name in names for word in (names[name], value)]
-    return [*words, "--user", options["user"]]
-
-
 def test_the_commands(
     stored: States,
     options: dict[str, str],
@@ -267,7 +262,7 @@ def test_the_commands(
     assert json.loads(capsys.readouterr().out)["topics"][0]["published"] == 10
 
     ways = ("replay", "--topic", "orders", "--from", place, "--to", "again", "--name", "spring", "--json")
-    connection = connection_arguments(options)
+    connection = arguments_of(options)
     assert main(*ways, *connection, "--as-of", version) == 0
     assert json.loads(capsys.readouterr().out)["total"] == 5
     assert main(*ways, *connection, "--as-of", time, "--yes") == 0

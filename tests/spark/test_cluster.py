@@ -15,7 +15,7 @@ from django_mqueue.spark.archives.catalog import Archive
 from tests.support.processes import Worker, wait_until
 
 from .clusters import FAST, Service, connect_server, standalone
-from .commands import NO_DJANGO, command, started_by
+from .commands import NO_DJANGO, arguments_of, command, started_by
 from .streams import stands_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -27,11 +27,6 @@ ROWS = 6000
 @pytest.fixture
 def password() -> dict[str, str]:
     return {"MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"])}
-
-
-def arguments_of(options: dict[str, str]) -> list[str]:
-    names = {"unixSocket": "--unix-socket", "sslCa": "--ssl-ca", "defaultsFile": "--defaults-file"}
-    return [word for name, value in options.items() for word in (names.get(name, f"--{name}"), value)]
 
 
 def on_cluster(url: str) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from django_mqueue import publish_many
 from django_mqueue.spark import Archive
 
 from .clusters import standalone
-from .commands import NO_DJANGO, command
+from .commands import NO_DJANGO, arguments_of, command
 from .streams import stands_at
-from .test_cluster import MODULE, arguments_of, on_cluster
+from .test_cluster import MODULE, on_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 

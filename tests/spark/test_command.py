@@ -19,7 +19,7 @@ from django_mqueue.spark.cli.program import PROGRAM
 from django_mqueue.spark.cli.program import main as run_program
 from tests.support.processes import Worker, database_url
 
-from .commands import NO_DJANGO, SMALL, command, started_by, wait_for_nothing_left
+from .commands import NO_DJANGO, SMALL, arguments_of, command, started_by, wait_for_nothing_left
 from .trying import VERBS
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ class Account:
         self.name, self.password = f"spark_{secrets.token_hex(4)}", secrets.token_hex(12)
 
     def arguments(self, options: dict[str, str]) -> tuple[str, ...]:
-        names = {"host": "--host", "port": "--port", "unixSocket": "--unix-socket", "database": "--database"}
-        given = [(names[name], value) for name, value in options.items() if name in names]
-        return (*(word for pair in given for word in pair), "--user", self.name)
+        return arguments_of({**options, "user": self.name})
 
     def url(self, monkeypatch: pytest.MonkeyPatch) -> str:
         with monkeypatch.context() as patch:

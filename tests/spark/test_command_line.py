@@ -31,6 +31,7 @@ from django_mqueue.spark.errors import ArchiveError, NoConnection, OptionError
 from django_mqueue.spark.launching import session
 from tests.support.waiting import SPARK_PATIENCE
 
+from .commands import arguments_of
 from .verbs import failing, main, verb
 
 SECRET = "not to be told"
@@ -328,10 +329,8 @@ def test_the_doctor_of_an_account_that_may_read_nothing(
     """The missing privilege is one finding. The doctor reports the others as well."""
     name, password = may_not_read
     monkeypatch.setenv(PASSWORD, password)
-    names = {"host": "--host", "port": "--port", "unixSocket": "--unix-socket", "database": "--database"}
-    words = [word for key, value in options.items() if key in names for word in (names[key], value)]
     more = ["--json"] if json_too else []
-    assert program.main(["doctor", "--no-spark", "--user", name, *words, *more]) == 1
+    assert program.main(["doctor", "--no-spark", *arguments_of({**options, "user": name}), *more]) == 1
     out, err = capsys.readouterr()
     assert (err, "Traceback" in out) == ("", False)
     if json_too:

@@ -20,8 +20,7 @@ from django_mqueue.spark.exports.export_run import Exported
 from tests.support.subscribers import QUICK, in_log, poll_until, settle
 
 from . import hooks
-from .archive_crashing import ARGUMENTS
-from .commands import NO_DJANGO, SMALL, command
+from .commands import NO_DJANGO, SMALL, arguments_of, command
 from .crashing import Processes
 
 if TYPE_CHECKING:
@@ -397,11 +396,10 @@ def test_a_killed_export_does_not_count(run: Export, options: dict[str, str], pl
     """One task has written its file, and another task hangs."""
     for topic in ("orders", "other"):
         publish_many(topic, range(10))
-    words = ["export", "--topic", "orders", "--topic", "other", "--to", str(place), "--columns", "payload"]
-    words += [word for option, value in options.items() for word in (ARGUMENTS[option], value)]
-    words += ["--connection-hook", f"{hooks.__name__}:hanging", *SMALL]
+    asked = ("export", "--topic", "orders", "--topic", "other", "--to", str(place), "--columns", "payload")
+    words = (*asked, *arguments_of(options), "--connection-hook", f"{hooks.__name__}:hanging", *SMALL)
     environment = {**NO_DJANGO, "MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"])}
-    with command(("django_mqueue.spark",), tuple(words), environment) as worker:
+    with command(("django_mqueue.spark",), words, environment) as worker:
         running = Processes(worker)
         running.until(lambda: any(map(is_whole, left(place))), "a file is written")
         running.kill()

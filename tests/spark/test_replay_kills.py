@@ -7,7 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from tests.support.processes import Worker, wait_until
 from tests.support.subscribers import QUICK, collect, in_log, settle_and_collect
 from tests.support.waiting import SPARK_PATIENCE
 
-from .jobs import FAST_JVM
+from .commands import NO_DJANGO, SMALL, arguments_of, command
 from .test_backfill import assert_given_all, done, publishing
 
 if TYPE_CHECKING:
@@ -47,31 +47,15 @@ def place(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> str:
     return found
 
 
-@contextmanager
-def command(options: dict[str, str], *arguments: str) -> Iterator[Worker]:
-    """Run ``python -m django_mqueue.spark`` in its own process group, which is killed at the end."""
-    names = {"unixSocket": "--unix-socket"}
-    where = [part for name, value in options.items() for part in (names.get(name, f"--{name}"), value)]
-    config = [part for name, value in FAST_JVM.items() for part in ("--conf", f"{name}={value}")]
-    worker = Worker(
-        (*arguments, *where, "--master", "local[2]", "--memory", "600m", *config),
-        {"MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"]), "DJANGO_SETTINGS_MODULE": ""},
-        program=("django_mqueue.spark",),
-    )
-    try:
-        yield worker
-    except BaseException as error:
-        error.add_note(worker.output()[-6000:])
-        raise
-    finally:
-        kill(worker)
-        worker.close()
+def run(options: dict[str, str], *arguments: str) -> AbstractContextManager[Worker]:
+    password = {"MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"])}
+    words = (*arguments, *arguments_of(options), *SMALL)
+    return command(("django_mqueue.spark",), words, {**NO_DJANGO, **password})
 
 
 def kill(worker: Worker) -> None:
-    if worker.running:
-        os.killpg(worker.pid, signal.SIGKILL)
-        worker.wait()
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
 
 
 @contextmanager
@@ -112,7 +96,7 @@ def test_a_killed_replay_goes_on_and_stores_nothing_twice(
     target = ("--group", "billing") if alone else ()
     named = ("replay", "--topic", "orders", "--from", place, "--to", "again", "--name", "spring", *target)
     with eating("again", "billing") as got:
-        with command(options, *named, "--rate", str(RATE), "--yes") as worker:
+        with run(options, *named, "--rate", str(RATE), "--yes") as worker:
             wait_until(
                 lambda: len(got) > ROWS / 4 or not worker.running, "some are eaten", seconds=SPARK_PATIENCE
             )
@@ -144,7 +128,7 @@ def test_a_killed_backfill_goes_on_and_the_group_is_given_each_message_once(
     named = ("backfill", "--topic", "orders", "--group", "reports", "--from", place)
     subscribe("orders", "others")
     with publishing(ROWS, ROWS + 2000) as said, eating("orders", "others"):
-        with command(options, *named, "--rate", str(RATE), "--yes") as worker:
+        with run(options, *named, "--rate", str(RATE), "--yes") as worker:
 
             def some() -> bool:
                 lanes = Offset.objects.filter(partition_key__startswith="backfill-lane")

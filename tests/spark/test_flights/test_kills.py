@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 import pytest
 from django.db import connection
 
+from tests.spark.commands import command
 from tests.spark.jobs import defaults
 from tests.spark.streams import committed, newest, stands_at
 from tests.support.processes import Worker, database_url, wait_until
@@ -27,28 +27,14 @@ EACH = 1500
 """Number of flights before the first kill, and during each kill."""
 
 
-@contextmanager
-def job(place: Path, checkpoint: str, *arguments: str) -> Iterator[Worker]:
+def job(place: Path, checkpoint: str, *arguments: str) -> AbstractContextManager[Worker]:
     """Run ``manage.py stream_carriers``. A ``SPARK_CONF_DIR`` makes its JVM fast."""
-    worker = Worker(
-        ("stream_carriers", "--checkpoint", checkpoint, *arguments),
-        {
-            "DATABASE_URL": database_url(),
-            "DJANGO_SETTINGS_MODULE": "example_project.settings",
-            "SPARK_CONF_DIR": str(defaults(place)),
-        },
-        program=("django",),
-    )
-    try:
-        yield worker
-    except BaseException as error:
-        error.add_note(worker.output()[-6000:])
-        raise
-    finally:
-        if worker.running:
-            os.killpg(worker.pid, signal.SIGKILL)
-            worker.wait()
-        worker.close()
+    environment = {
+        "DATABASE_URL": database_url(),
+        "DJANGO_SETTINGS_MODULE": "example_project.settings",
+        "SPARK_CONF_DIR": str(defaults(place)),
+    }
+    return command(("django",), ("stream_carriers", "--checkpoint", checkpoint, *arguments), environment)
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
@@ -85,6 +71,7 @@ def test_a_job_that_is_killed_again_and_again_comes_to_what_the_file_says(
                     partial(_has, goal, checkpoint, worker), "a batch is durable", seconds=SPARK_PATIENCE
                 )
                 assert worker.running, "it ended before it could be killed"
+                os.killpg(worker.pid, signal.SIGKILL)
             killed.release()
     finally:
         killed.release(kills)
