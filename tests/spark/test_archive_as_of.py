@@ -25,6 +25,7 @@ from tests.support.subscribers import QUICK, in_log, poll_until
 from .archive_runs import Runs, copied
 from .commands import arguments_of
 from .streams import eventually
+from .verbs import exit_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -239,14 +240,6 @@ def test_a_state_whose_files_were_deleted_is_an_error(stored: States, spark: Spa
         stored.counts(stored.versions[0])
 
 
-def main(*arguments: str) -> int:
-    """Return the exit code, also if the parser exits."""
-    try:
-        return program.main(list(arguments))
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else -1
-
-
 def test_the_commands(
     stored: States,
     options: dict[str, str],
@@ -256,16 +249,16 @@ def test_the_commands(
     monkeypatch.setattr(program.Run, "start", lambda ours: stored.spark)
     place, version, time = str(stored.place), str(stored.versions[0]), stored.times[1].isoformat()
     source = ("report", "--topic", "orders", "--from-archive", place)
-    assert main(*source, "--no-live", "--as-of", version, "--json", "-") == 0
+    assert exit_code(*source, "--no-live", "--as-of", version, "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["topics"][0]["published"] == 5
-    assert main(*source, "--no-live", "--as-of", time, "--json", "-") == 0
+    assert exit_code(*source, "--no-live", "--as-of", time, "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["topics"][0]["published"] == 10
 
     ways = ("replay", "--topic", "orders", "--from", place, "--to", "again", "--name", "spring", "--json")
     connection = arguments_of(options)
-    assert main(*ways, *connection, "--as-of", version) == 0
+    assert exit_code(*ways, *connection, "--as-of", version) == 0
     assert json.loads(capsys.readouterr().out)["total"] == 5
-    assert main(*ways, *connection, "--as-of", time, "--yes") == 0
+    assert exit_code(*ways, *connection, "--as-of", time, "--yes") == 0
     assert json.loads(capsys.readouterr().out)["stored"] == 10
     assert Message.objects.filter(topic="again").count() == 10
 
@@ -276,7 +269,7 @@ def test_the_commands(
         ((*ways, *connection, "--as-of", version, "--live"), 2, "leave out the live log"),
         ((*ways, *connection, "--as-of", "-3"), 2, "--as-of"),
     ):
-        assert main(*arguments) == code, arguments
+        assert exit_code(*arguments) == code, arguments
         out, err = capsys.readouterr()
         assert text in err
         assert (out, "Traceback" in err) == ("", False)

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from tests.support.subscribers import QUICK, collect, in_log, poll_until
 
 from .archive_runs import Runs, copied
 from .archives import age
+from .verbs import exit_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -425,12 +427,7 @@ def test_a_state_whose_files_were_deleted_is_told_as_that(
         replay(spark, "orders", "spring", source=place, as_of=version, options=options)
 
 
-def main(*arguments: str) -> int:
-    """Return the exit code, also if the parser exits."""
-    try:
-        return program.main(["erase", *arguments])
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else -1
+main = partial(exit_code, "erase")
 
 
 def test_the_command_reports_what_it_has_erased(

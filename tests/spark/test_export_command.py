@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from argparse import ArgumentParser
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,21 +13,17 @@ import pytest
 
 from django_mqueue import publish_many
 from django_mqueue.models import Message
-from django_mqueue.spark.cli import program
 from django_mqueue.spark.cli.output import Output
 from django_mqueue.spark.cli.verb import Job, Stopped
 from django_mqueue.spark.cli.verbs.export import VERB
+
+from .verbs import exit_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def main(*arguments: str) -> int:
-    """Return the exit code, also if the parser exits."""
-    try:
-        return program.main(["export", *arguments])
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else -1
+main = partial(exit_code, "export")
 
 
 _SPARK = pytest.mark.spark

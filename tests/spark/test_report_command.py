@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from django_mqueue.spark import report
-from django_mqueue.spark.cli import program
 from django_mqueue.spark.errors import OptionError
 from django_mqueue.spark.reports.counting import kind_of
 from django_mqueue.spark.reports.requests import report_request
 
+from .verbs import exit_code
+
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-def main(*arguments: str) -> int:
-    """Return the exit code, also if the parser exits."""
-    try:
-        return program.main(["report", *arguments])
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else -1
+main = partial(exit_code, "report")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
-"""A test's own verb, run in the test's process."""
+"""The command, and a test's own verb, run in the test's process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from django_mqueue.spark.cli import program
 from django_mqueue.spark.cli.verb import Job, Verb
+from django_mqueue.spark.cli.verbs import VERBS
 
 
 def verb(run: Callable[[Job], int], *, answers: bool = False) -> Verb:
@@ -14,12 +15,16 @@ def verb(run: Callable[[Job], int], *, answers: bool = False) -> Verb:
     )
 
 
-def main(*arguments: str, run: Callable[[Job], int] = lambda job: 0, answers: bool = False) -> int:
-    """Return the exit code, also if the parser exits."""
+def exit_code(*arguments: str, verbs: Sequence[Verb] = VERBS) -> int:
+    """Run the command. Return its exit code, also if the parser exits."""
     try:
-        return program.main(["try", *arguments], [verb(run, answers=answers)])
+        return program.main(list(arguments), verbs)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else -1
+
+
+def main(*arguments: str, run: Callable[[Job], int] = lambda job: 0, answers: bool = False) -> int:
+    return exit_code("try", *arguments, verbs=[verb(run, answers=answers)])
 
 
 def failing(error: Exception) -> Callable[[Job], int]:
