@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django_mqueue import Subscription, publish
+from django_mqueue import Delivery, Subscription, publish
 from django_mqueue.protocol.retention.garbage_collection import Collector
-from tests.support.subscribers import QUICK, consume, engine_of, settle
+from tests.support.subscribers import QUICK, consume, engine_of, poll_until, settle
 from tests.support.transactions import Background, wait_for_lock_wait
 
 from .steps import Stopped
@@ -53,6 +53,15 @@ def give_up(subscription: Subscription, partition: str) -> None:
     with engine.context.lock:
         engine.membership._give_up([partition])
         engine.context.drop([partition])
+
+
+def delivered(worker: Subscription, count: int) -> list[Delivery]:
+    """Publish ``count`` messages of key k, and settle and deliver them. None is acked."""
+    for n in range(count):
+        publish(worker.topic, n, key="k")
+    got = sorted(poll_until(worker, count), key=lambda delivery: delivery.offset)
+    settle(worker)
+    return got
 
 
 def finished(worker: Subscription, *payloads: object, key: str = "k") -> list[int]:

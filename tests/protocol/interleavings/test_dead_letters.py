@@ -36,12 +36,6 @@ still = with_settings(MQUEUE={**STILL, "DISCOVERY_INTERVAL": 600})
 
 
 @pytest.fixture
-def worker() -> Iterator[Subscription]:
-    with Subscription(TOPIC, "g") as subscription:
-        yield subscription
-
-
-@pytest.fixture
 def delivery(worker: Subscription) -> Delivery:
     publish(TOPIC, 1, key="k")
     (got,) = poll_until(worker, 1)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from django_mqueue import Delivery, StaleDelivery, Subscription, publish, subscribe, unsubscribe
+from django_mqueue import StaleDelivery, Subscription, publish, subscribe, unsubscribe
 from django_mqueue.models import DeliveryState
 from django_mqueue.protocol.retention import garbage_collection
 from django_mqueue.store import removal
@@ -24,7 +22,7 @@ from tests.support.subscribers import (
 )
 from tests.support.transactions import Background, HeldTransaction, wait_until
 
-from .sides import STILL, collect_page, ends, finished, move, waits
+from .sides import STILL, collect_page, delivered, ends, finished, move, waits
 from .steps import COMMIT, Stopped
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,21 +41,6 @@ FIRST_OPEN, POSITION_WRITTEN = "ORDER BY m.`offset` LIMIT 1", "INSERT INTO queue
 
 
 still = with_settings(MQUEUE=STILL)
-
-
-@pytest.fixture
-def worker() -> Iterator[Subscription]:
-    with Subscription(TOPIC, "g") as subscription:
-        yield subscription
-
-
-def delivered(worker: Subscription, count: int) -> list[Delivery]:
-    """Publish ``count`` messages of key k, and settle and deliver them. None is acked."""
-    for n in range(count):
-        publish(TOPIC, n, key="k")
-    got = sorted(poll_until(worker, count), key=lambda delivery: delivery.offset)
-    settle(worker)
-    return got
 
 
 class TestWatermarkAndLateCommit:

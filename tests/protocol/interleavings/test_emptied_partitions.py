@@ -5,8 +5,6 @@ Meanwhile others publish to the partition, own it or move its watermark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from django_mqueue import Subscription, publish
@@ -36,12 +34,6 @@ EMPTY_READ, POSITIONS_GO = "SELECT p.partition_key, (SELECT m.`offset`", "SELECT
 
 
 still = with_settings(MQUEUE=STILL)
-
-
-@pytest.fixture
-def worker() -> Iterator[Subscription]:
-    with Subscription(TOPIC, "g") as subscription:
-        yield subscription
 
 
 class TestEmptiedPartitions:

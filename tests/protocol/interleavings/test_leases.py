@@ -19,15 +19,9 @@ from tests.support.transactions import Background, HeldTransaction, wait_for_loc
 
 from .sides import ends
 from .steps import COMMIT, Stopped
-from .workers import GROUP, TOPIC, acquire, claim, expire, owner, state, worker
+from .workers import GROUP, TOPIC, acquire, claim, expire, owner, renew, state, worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("still")]
-
-
-def renew(subscription: Subscription) -> None:
-    engine = engine_of(subscription)
-    with engine.context.lock:
-        engine.membership._renew()
 
 
 def has(subscription: Subscription) -> list[str]:

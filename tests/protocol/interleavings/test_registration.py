@@ -12,10 +12,10 @@ from django_mqueue.service.registration import is_registered
 from django_mqueue.store.connection import session
 from tests.factories import HeartbeatFactory
 from tests.support.fixtures import with_settings
-from tests.support.subscribers import consume, engine_of, in_log, poll_until, settle, watermark, with_state
+from tests.support.subscribers import consume, engine_of, in_log, settle, watermark, with_state
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
 
-from .sides import STILL, ends, move, waits
+from .sides import STILL, delivered, ends, move, waits
 from .steps import COMMIT, Stopped
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,12 +39,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Subscription]:
 
 @pytest.fixture
 def deliveries(worker: Subscription) -> list[Delivery]:
-    """Two messages of key k, settled and delivered. None is acked."""
-    for n in range(2):
-        publish(TOPIC, n, key="k")
-    got = sorted(poll_until(worker, 2), key=lambda delivery: delivery.offset)
-    settle(worker)
-    return got
+    return delivered(worker, 2)
 
 
 def registered() -> bool:

@@ -14,7 +14,7 @@ from tests.support.transactions import Background, HeldTransaction, wait_for_loc
 
 from .sides import ends
 from .steps import COMMIT, Stopped
-from .workers import GROUP, TOPIC, acquire, claim, expire, owner, state, worker
+from .workers import GROUP, TOPIC, acquire, claim, expire, owner, renew, state, worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("still")]
 
@@ -44,12 +44,6 @@ def pair() -> Iterator[tuple[Subscription, Subscription]]:
 
 def released() -> Released:
     return release(TOPIC, GROUP, partition="k")
-
-
-def renew(subscription: Subscription) -> None:
-    engine = engine_of(subscription)
-    with engine.context.lock:
-        engine.membership._renew()
 
 
 def test_who_lost_it_can_do_nothing_and_another_goes_on(pair: tuple[Subscription, Subscription]) -> None:

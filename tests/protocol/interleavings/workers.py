@@ -36,6 +36,12 @@ def acquire(subscription: Subscription, *keys: str) -> int:
         return engine.membership._acquire(keys or ("k",))
 
 
+def renew(subscription: Subscription) -> None:
+    engine = engine_of(subscription)
+    with engine.context.lock:
+        engine.membership._renew()
+
+
 def expire() -> None:
     """Let every lease expire."""
     PartitionLease.objects.update(lease_renewed_at=0)
