@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import environ
 
@@ -44,3 +47,24 @@ def connection_parameters(url: str, *, database: bool = True) -> dict[str, objec
     }
     found: dict[str, object] = DatabaseWrapper(complete).get_connection_params()
     return {key: value for key, value in found.items() if database or key not in ("database", "db")}
+
+
+@contextmanager
+def own_database(url: str, suffix: str, *, keep: bool = False) -> Iterator[str]:
+    """Create a second database on the server of the URL, and drop it at the end unless ``keep`` is set."""
+    import MySQLdb
+
+    def execute(sql: str) -> None:
+        connection = MySQLdb.connect(**connection_parameters(url, database=False))
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+        connection.close()
+
+    place = urlsplit(url)
+    name = f"{place.path.strip('/') or 'mqueue'}_{suffix}"
+    execute(f"CREATE DATABASE {'IF NOT EXISTS' if keep else ''} `{name}` CHARACTER SET utf8mb4")
+    try:
+        yield place._replace(path=f"/{name}").geturl()
+    finally:
+        if not keep:
+            execute(f"DROP DATABASE `{name}`")

@@ -7,10 +7,10 @@ import fnmatch
 import importlib.util
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from urllib.parse import urlsplit
+
+from tests.benchmarks.stage import say
 
 BUDGET_MS = 300
 """Milliseconds of SQL that a page may take."""
@@ -69,7 +69,9 @@ def stage(kind: str, *, keep: bool) -> Iterator[str]:
     """Yield the URL of a separate database."""
     with ExitStack() as stack:
         if given := os.environ.get("DATABASE_URL"):
-            yield stack.enter_context(own_database(given, keep=keep))
+            from tests.databases import own_database
+
+            yield stack.enter_context(own_database(given, "admin_pages", keep=keep))
             return
         import MySQLdb
 
@@ -84,29 +86,6 @@ def stage(kind: str, *, keep: bool) -> Iterator[str]:
             cursor.execute("SET GLOBAL innodb_buffer_pool_size = 1073741824")
             cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
         yield server.url()
-
-
-@contextmanager
-def own_database(url: str, *, keep: bool) -> Iterator[str]:
-    """Create a second database on the server of the URL, and drop it at the end unless ``keep`` is set."""
-    import MySQLdb
-
-    from tests.databases import connection_parameters
-
-    place = urlsplit(url)
-    name = f"{place.path.strip('/') or 'mqueue'}_admin_pages"
-    connection = MySQLdb.connect(**connection_parameters(url, database=False))
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {'IF NOT EXISTS' if keep else ''} `{name}` CHARACTER SET utf8mb4")
-    connection.close()
-    try:
-        yield place._replace(path=f"/{name}").geturl()
-    finally:
-        if not keep:
-            connection = MySQLdb.connect(**connection_parameters(url, database=False))
-            with connection.cursor() as cursor:
-                cursor.execute(f"DROP DATABASE `{name}`")
-            connection.close()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -170,13 +149,6 @@ def launch_it(arguments: list[str]) -> int:
 
     python = VirtualEnvironment(running(), django="5.2", extras=("dev", "example", "test")).ensure()
     return forward([python, "-m", "tests.benchmarks.admin_pages", *arguments], env=dict(os.environ))
-
-
-_begun = time.monotonic()
-
-
-def say(text: str) -> None:
-    print(f"{time.monotonic() - _begun:6.0f} s  {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ from tests.benchmarks.speed.scenarios import (
     RATES,
     WAKING,
 )
+from tests.benchmarks.stage import say
 
 DURABLE = ["--log-bin", "--server-id=1", "--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1",
            "--innodb-buffer-pool-size=1G"]  # fmt: skip
@@ -39,11 +39,6 @@ DURABLE = ["--log-bin", "--server-id=1", "--sync-binlog=1", "--innodb-flush-log-
 Measures = dict[str, Callable[[], Figures]]
 Scenario = tuple[str, str, Callable[[], Figures]]
 """A section, a name, and the function that measures."""
-_begun = time.monotonic()
-
-
-def say(text: str) -> None:
-    print(f"{time.monotonic() - _begun:6.0f} s  {text}", flush=True)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,14 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from urllib.parse import quote, urlsplit
-
-import MySQLdb
+from urllib.parse import quote
 
 from example_project.environment.database import FLAVOURS
 from example_project.environment.layout import LOCAL
 from example_project.environment.server import PrivateServer, private_server
-from tests.databases import connection_parameters
+from tests.databases import connection_parameters, own_database
 from tests.proof.checker import Rules, check, summary
 from tests.proof.disk import Disk, small_disk
 from tests.proof.history import read
@@ -83,7 +81,7 @@ def stage(kind: str) -> Iterator[tuple[str, PrivateServer | None, Disk | None]]:
     with ExitStack() as stack:
         if given := os.environ.get("DATABASE_URL"):
             print("on the server that DATABASE_URL names: it is not killed", flush=True)
-            yield stack.enter_context(own_database(given)), None, None
+            yield stack.enter_context(own_database(given, "proof")), None, None
             return
         disk = stack.enter_context(small_disk(LOCAL / "proof" / f"disk-{os.getpid()}"))
         if disk is None:
@@ -92,22 +90,6 @@ def stage(kind: str) -> Iterator[tuple[str, PrivateServer | None, Disk | None]]:
         server = stack.enter_context(private_server(FLAVOURS[kind](), home))
         print(f"{kind} {server.version}", flush=True)
         yield server.url(), server, disk
-
-
-@contextmanager
-def own_database(url: str) -> Iterator[str]:
-    """Create a database on the server of ``url``, and drop it at the end."""
-    place = urlsplit(url)
-    name = f"{place.path.strip('/') or 'mqueue'}_proof"
-    connection = MySQLdb.connect(**connection_parameters(url, database=False))
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
-    try:
-        yield place._replace(path=f"/{name}").geturl()
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE `{name}`")
-        connection.close()
 
 
 def play(
