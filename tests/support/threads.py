@@ -11,6 +11,7 @@ import MySQLdb
 from django.db import connections
 
 from .transactions import Background as Background
+from .waiting import wait_until
 
 
 class RawConnection:
@@ -50,6 +51,30 @@ def raw_connection(alias: str = "default") -> Iterator[RawConnection]:
         yield connection
     finally:
         connection.close()
+
+
+def other_connections() -> list[int]:
+    """Return the server's ids of all other connections to this database."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM information_schema.PROCESSLIST WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        )
+        return [int(number) for (number,) in cursor.fetchall()]
+
+
+def kill_others() -> None:
+    """Let the server end all other connections to this database."""
+    with connections["default"].cursor() as cursor:
+        for number in other_connections():
+            cursor.execute("KILL %s", [number])
+
+
+def end_session(number: int) -> None:
+    """Let the server end a connection, and wait until it has."""
+    with raw_connection() as other:
+        other.execute("KILL %s", [number])
+        ended = "SELECT 1 FROM information_schema.PROCESSLIST WHERE id = %s"
+        wait_until(lambda: not other.execute(ended, [number]), "the server has ended the connection")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from django_mqueue import (
     scheduled,
     subscribe,
 )
-from tests.support.statements import counted
+from tests.support.statements import CALM, counted
 from tests.support.subscribers import QUICK, consume, consume_rest, settle, watermark
 from tests.support.transactions import rolled_back, statements, wait
 
@@ -26,12 +26,6 @@ from .helping import ids_in_log, now, waiting
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TOMORROW = timedelta(days=1)
-CALM = {
-    "DISCOVERY_INTERVAL": 3600,
-    "LEASE_DURATION": 36_000,
-    "LEASE_RENEWAL_INTERVAL": 3600,
-    "GC_INTERVAL": 3600,
-}
 
 
 def test_a_delayed_message_comes_when_it_is_due_and_not_before() -> None:

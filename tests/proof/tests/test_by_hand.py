@@ -6,13 +6,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from django_mqueue import publish, subscribe
 from tests.proof.crew import PROGRAMS
 from tests.proof.history import Fault, Started, read
 from tests.proof.plan import HAND, environment
 from tests.support.processes import Worker, database_url, wait_until
+from tests.support.threads import kill_others
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,18 +33,8 @@ def test_a_batch_that_ends_with_an_error_was_silent_too(tmp_path: Path) -> None:
 
     with closing(Worker(("hand-0",), variables, PROGRAMS["hand"])):
         wait_until(started, "the message is given")
-        disconnect_others()
+        kill_others()
         wait_until(lambda: [fault for fault in faults() if fault.kind == "abandoned"], "the answer fails")
     silent, heard, abandoned = faults()[:3]
     assert [silent.kind, heard.kind, abandoned.kind] == ["silent", "heard", "abandoned"]
     assert silent.at <= started()[0].at < heard.at <= abandoned.at
-
-
-def disconnect_others() -> None:
-    """Run ``KILL`` on all other connections to this database."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
-        )
-        for (found,) in cursor.fetchall():
-            cursor.execute(f"KILL {found:d}")

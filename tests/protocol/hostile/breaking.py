@@ -8,8 +8,7 @@ from typing import Any
 
 from django.db import OperationalError, connections
 
-from tests.support.threads import raw_connection
-from tests.support.waiting import wait_until
+from tests.support.threads import end_session
 
 Act = Callable[[], object]
 
@@ -38,11 +37,7 @@ def before_statement(beginning: str, act: Act, *, holding: str = "", times: int 
 def kill_own_connection() -> None:
     """Let the server close this thread's connection and roll back. The next statement fails."""
     connections["default"].ensure_connection()
-    number = connections["default"].connection.thread_id()
-    with raw_connection() as other:
-        other.execute("KILL %s", [number])
-        ended = "SELECT 1 FROM information_schema.PROCESSLIST WHERE id = %s"
-        wait_until(lambda: not other.execute(ended, [number]), "the server has ended the connection")
+    end_session(connections["default"].connection.thread_id())
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartb
 from tests.support.processes import FAST, Workers
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import QUICK, consume, poll_until
+from tests.support.threads import other_connections
 from tests.support.transactions import PATIENCE, Background, wait_until
 
 from .breaking import before_statement, killed_at
@@ -137,14 +138,6 @@ def test_closing_inside_a_transaction_keeps_no_publisher_waiting(kind: str) -> N
     finally:
         transaction.set_autocommit(True)
     assert_nothing_is_held()
-
-
-def other_connections() -> list[int]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id FROM information_schema.PROCESSLIST WHERE db = DATABASE() AND id <> CONNECTION_ID()"
-        )
-        return [int(number) for (number,) in cursor.fetchall()]
 
 
 def test_a_graceful_stop_whose_connection_has_died_releases_all() -> None:

@@ -30,7 +30,7 @@ from tests.support.subscribers import (
     settle,
     watermark,
 )  # fmt: skip
-from tests.support.threads import Background, RawConnection, raw_connection
+from tests.support.threads import Background, RawConnection, kill_others, raw_connection
 from tests.support.transactions import HeldTransaction, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -317,13 +317,3 @@ def test_workers_whose_database_is_set_back_go_on(is_killed: bool) -> None:
             publish_some(number)
         wait_until(lambda: all(done(number) for number in range(20, 24)), "none is lost")
         assert [worker.stop() for worker in all_workers] == [0, 0, 0]
-
-
-def kill_others() -> None:
-    """Kill every connection except this one."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID <> CONNECTION_ID()"
-        )
-        for (found,) in cursor.fetchall():
-            cursor.execute(f"KILL {found:d}")

@@ -18,19 +18,15 @@ from django_mqueue.protocol.tailer import Tailer
 from django_mqueue.stats.numbers import subscribers
 from django_mqueue.store.connection import errors, session, session_lock
 from django_mqueue.store.connection.session_lock import worker_session
-from tests.support.threads import raw_connection
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.statements import CALM
+from tests.support.threads import end_session
+from tests.support.waiting import PATIENCE
 
 Result = TypeVar("Result")
 
 TOPIC, GROUP = "orders", "billing"
 
-PATIENT: dict[str, Any] = {
-    "DISCOVERY_INTERVAL": 1,
-    "LEASE_DURATION": 36_000,
-    "LEASE_RENEWAL_INTERVAL": 3600,
-    "GC_INTERVAL": 3600,
-}
+PATIENT: dict[str, Any] = {**CALM, "DISCOVERY_INTERVAL": 1}
 """Leases do not expire during a test."""
 
 
@@ -120,13 +116,6 @@ class Loop:
         self.do(self._session.close)
         self.do(connections.close_all)
         self._thread.shutdown()
-
-
-def end_session(number: int) -> None:
-    with raw_connection() as other:
-        other.execute(f"KILL {number:d}")
-        ended = "SELECT 1 FROM information_schema.PROCESSLIST WHERE id = %s"
-        wait_until(lambda: not other.execute(ended, [number]), "the server has ended the session")
 
 
 def look(engine: Subscriber) -> None:
