@@ -12,6 +12,10 @@ _CELL = re.compile(r"<t([hd])([^>]*)>(.*?)</t\1>", re.DOTALL)
 _LABEL = re.compile(r'data-label="([^"]*)"')
 
 
+AGES = ("COUNTS_MAX_AGE", "SURVEY_MAX_AGE", "RATES_MAX_AGE", "BLOCKERS_MAX_AGE", "TOPICS_MAX_AGE")
+"""How long ``admin.topics.status`` caches each part."""
+
+
 def rows(html: str) -> dict[str, dict[str, str]]:
     """Return the rows by the name in their first cell: the text of each cell by its label."""
     table = html.partition('<table class="mqueue-standing"')[2].partition("</table>")[0]

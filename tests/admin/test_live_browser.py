@@ -23,6 +23,7 @@ from tests.support.processes import database_ms
 from tests.support.subscribers import QUICK, poll_until, settle
 
 from .operating import url_of
+from .overviewing import AGES
 
 __all__ = ["chrome"]
 
@@ -36,13 +37,7 @@ class TestLive(BrowserCase):
     def _quickly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Refresh every second, without a cache."""
         cache.clear()
-        for name in (
-            "COUNTS_MAX_AGE",
-            "SURVEY_MAX_AGE",
-            "RATES_MAX_AGE",
-            "BLOCKERS_MAX_AGE",
-            "TOPICS_MAX_AGE",
-        ):
+        for name in AGES:
             monkeypatch.setattr(status, name, 0.0)
         for page in (GroupPage, TopicPage, MessagePage):
             monkeypatch.setattr(page, "every", 1)

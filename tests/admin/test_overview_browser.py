@@ -20,6 +20,8 @@ from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.support.browser import BrowserCase, chrome
 from tests.support.processes import wait_until
 
+from .overviewing import AGES
+
 __all__ = ["chrome"]
 
 LANDING = "/admin/django_mqueue/"
@@ -40,13 +42,7 @@ class TestInABrowser(BrowserCase):
         """Refresh every second without a cache. Count the reads of the overview, and let them fail on demand."""
         cache.clear()
         self.looks, self.broken = 0, False
-        for name in (
-            "COUNTS_MAX_AGE",
-            "SURVEY_MAX_AGE",
-            "RATES_MAX_AGE",
-            "BLOCKERS_MAX_AGE",
-            "TOPICS_MAX_AGE",
-        ):
+        for name in AGES:
             monkeypatch.setattr(status, name, 0.0)
         monkeypatch.setattr(overview, "EVERY", EVERY // 1000)
         real = status.overview

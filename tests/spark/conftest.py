@@ -68,6 +68,11 @@ def checkpoint(tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "archive")
+
+
+@pytest.fixture
 def make(options: dict[str, str]) -> Iterator[Make]:
     """Yield a function that makes streaming queries of the group ``archive``, and stop them at the end."""
     made: list[Query] = []

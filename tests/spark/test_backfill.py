@@ -25,8 +25,10 @@ from django_mqueue.spark.replays import backfills, originals
 from django_mqueue.spark.replays.backfills import Backfilled
 from django_mqueue.spark.replays.preview import Preview
 from django_mqueue.store import offsets
-from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
+from tests.support.subscribers import QUICK, consume, in_log, settle_and_collect
 from tests.support.transactions import HeldTransaction
+
+from .test_replay import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,20 +38,8 @@ pytestmark = pytest.mark.spark
 KEYS = ("ada", "bob", "cyd", None)
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    return str(tmp_path / "archive")
-
-
 def fill(numbers: range) -> None:
     publish_many("orders", [OutgoingMessage(n, key=KEYS[n % 4]) for n in numbers])
-
-
-def kept(spark: SparkSession, options: dict[str, str], place: str) -> None:
-    archive(spark, "orders", place, options=options)
-    with override_settings(MQUEUE={"RETENTION": 0}):
-        collect("orders")
-    assert in_log("orders") == []
 
 
 def done(found: Preview | Backfilled) -> Backfilled:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 KEYS = ("ada", "bob", None)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    return str(tmp_path / "archive")
 
 
 def fill(numbers: range, topic: str = "orders") -> None:

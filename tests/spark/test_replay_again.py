@@ -25,14 +25,12 @@ from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.subscribers import collect, in_log
 
 from .streams import settle
-from .test_replay import done, fill, kept, numbers, place
+from .test_replay import done, fill, kept, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-__all__ = ["place"]
 
 
 def begun(spark: SparkSession, options: dict[str, str], **ways: Any) -> None:

@@ -19,14 +19,12 @@ from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import OptionError
 from django_mqueue.spark.replays.preview import Preview
 
-from .test_replay import done, place
+from .test_replay import done
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-__all__ = ["place"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/how-to/replay-from-an-archive.md").read_text()

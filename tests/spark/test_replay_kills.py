@@ -18,14 +18,15 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish_many, subscribe
 from django_mqueue.messages import OutgoingMessage
 from django_mqueue.models import Offset
-from django_mqueue.spark import archive, backfill, replay
+from django_mqueue.spark import backfill, replay
 from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.processes import Worker, wait_until
-from tests.support.subscribers import QUICK, collect, in_log, settle_and_collect
+from tests.support.subscribers import QUICK, in_log, settle_and_collect
 from tests.support.waiting import SPARK_PATIENCE
 
 from .commands import NO_DJANGO, SMALL, arguments_of, command
 from .test_backfill import assert_given_all, done, publishing
+from .test_replay import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +41,7 @@ def place(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> str:
     """Return the path of an archive whose messages are deleted from the log."""
     found = str(tmp_path / "archive")
     publish_many("orders", [OutgoingMessage(n, key=KEYS[n % 4]) for n in range(ROWS)])
-    archive(spark, "orders", found, options=options)
-    with override_settings(MQUEUE={"RETENTION": 0}):
-        collect("orders")
-    assert in_log("orders") == []
+    kept(spark, options, found)
     return found
 
 

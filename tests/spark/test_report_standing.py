@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 UNKNOWN = "messages were archived with incomplete history and then deleted"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    return str(tmp_path / "archive")
 
 
 _kept = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})

@@ -19,6 +19,7 @@ from django_mqueue.models import Message, Offset, PartitionLease
 from django_mqueue.store.gates import ensure
 from django_mqueue.store.server import leftovers, plans
 from tests.factories import DeliveryStateFactory, LeaseFactory, OffsetFactory
+from tests.features.test_settings import session
 from tests.servers import kind_of_run
 from tests.support.accounts import acting_as, documented
 from tests.support.processes import database_ms
@@ -67,7 +68,7 @@ def test_the_group_that_does_the_operations_of_the_admin(mqueue_json: Json) -> N
 
 def test_the_time_that_other_sessions_wait_for_locks(mqueue_json: Json) -> None:
     """The doctor itself waits for a second at most."""
-    with with_session(innodb_lock_wait_timeout=3600):
+    with session(innodb_lock_wait_timeout=3600):
         document = mqueue_json("doctor")
     facts = {row["name"]: row["value"] for row in document["facts"]}
     assert facts["innodb_lock_wait_timeout"] == "3600 s"
@@ -84,20 +85,9 @@ def test_the_text_has_what_why_and_repair(mqueue: Run) -> None:
     assert text.rstrip().endswith("errors: 0, warnings: 1")
 
 
-@contextmanager
-def with_session(**variables: str | int) -> Iterator[None]:
-    with connection.cursor() as cursor:
-        for name, value in variables.items():
-            cursor.execute(f"SET SESSION {name} = %s", [value])
-    try:
-        yield
-    finally:
-        connection.close()
-
-
 def test_a_session_of_another_isolation(mqueue_json: Json) -> None:
     name = "tx_isolation" if MARIADB else "transaction_isolation"
-    with with_session(**{name: "SERIALIZABLE", "sql_mode": ""}):
+    with session(**{name: "SERIALIZABLE", "sql_mode": ""}):
         document = mqueue_json("doctor")
     assert the(document, "isolation")["check"] == "django_mqueue.W002"
     assert the(document, "sql_mode")["check"] == "django_mqueue.W006"
@@ -105,7 +95,7 @@ def test_a_session_of_another_isolation(mqueue_json: Json) -> None:
 
 def test_a_session_that_is_read_only(failing: Failing) -> None:
     name = "tx_read_only" if MARIADB else "transaction_read_only"
-    with with_session(**{name: 1}):
+    with session(**{name: 1}):
         document, reason = failing("doctor")
     found = the(document, "server")
     assert (found["severity"], found["check"]) == ("error", "django_mqueue.E008")
