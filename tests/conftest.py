@@ -23,6 +23,7 @@ from tests.servers import adopt, kind_of_run, version_of_run
 from tests.support import lock_hygiene
 from tests.support.durations import Recorder, leave_out_slow, leave_to_the_other_server, seconds_of, slow
 from tests.support.fixtures import fast as fast
+from tests.support.fixtures import repeatable_read as repeatable_read
 from tests.support.sampling import changed_files, timed_sample
 
 _running = ExitStack()

@@ -5,11 +5,9 @@ If ``MQUEUE_SCREENSHOTS`` names a folder, the tests save an image of each page t
 
 from __future__ import annotations
 
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 
 from .rows import FAR, NOON, PAGES, dead_letter, delivery, heartbeat, lease, message, offset
-
-__all__ = ["chrome"]
 
 ERROR = (
     "TimeoutError: the payment service did not answer within 30 s\n\n"

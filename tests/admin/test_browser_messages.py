@@ -7,12 +7,10 @@ from django.test import override_settings
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, redrive, subscribe
 from django_mqueue.inspect import messages
 from django_mqueue.models import Message
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 from tests.support.subscribers import poll_until
 
 from .test_browser import ERROR
-
-__all__ = ["chrome"]
 
 
 def a_shop() -> dict[str, int]:

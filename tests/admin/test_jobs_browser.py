@@ -6,11 +6,9 @@ from django.test import override_settings
 
 from tests.features.tasks import jobs
 from tests.features.tasks.conftest import tasks
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 
 from .test_jobs import work
-
-__all__ = ["chrome"]
 
 
 @override_settings(TASKS=tasks())

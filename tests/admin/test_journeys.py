@@ -9,11 +9,9 @@ from django.contrib.admin.models import LogEntry
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, inspect, publish_many, subscribe
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 from tests.support.processes import FAST, Workers, wait_until
 from tests.support.shop.models import Door, Step
-
-__all__ = ["chrome"]
 
 LANDING = "/admin/django_mqueue/"
 

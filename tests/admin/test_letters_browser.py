@@ -13,14 +13,12 @@ from django_mqueue.admin.dead_letters import handing_over
 from django_mqueue.browse import bulk_redrive
 from django_mqueue.models import Message
 from django_mqueue.policy.names import OPERATIONS_TOPIC
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 from tests.support.processes import Workers
 from tests.support.subscribers import QUICK, stop_between_transactions
 from tests.support.waiting import wait_until
 
 from .letters import TOPIC, give_up, given, left, outgoing
-
-__all__ = ["chrome"]
 
 LIBRARY = (
     '  File "/srv/venv/lib/python3.11/site-packages/django/db/backends/utils.py", line 105, in _execute\n'

@@ -18,14 +18,12 @@ from django_mqueue.admin.topics import status
 from django_mqueue.admin.topics.model_admin import TopicPage
 from django_mqueue.models import Message
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 from tests.support.processes import database_ms
 from tests.support.subscribers import QUICK, poll_until, settle
 
 from .operating import url_of
 from .overviewing import AGES
-
-__all__ = ["chrome"]
 
 STATUS = "[data-mqueue-status]"
 PENDING = f'a[href$="topic={TOPIC}&group={GROUP}&status=pending"]'

@@ -7,12 +7,10 @@ from selenium.webdriver.common.by import By
 
 from django_mqueue import Subscription, inspect, publish, subscribe
 from django_mqueue.models import PartitionLease
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 from tests.support.subscribers import QUICK, consume, poll_until, settle
 
 from .operating import url_of
-
-__all__ = ["chrome"]
 
 EVIL = '<b>Zoë 😀</b> "quoted" & it\'s ' + "long-" * 15
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from django_mqueue import inspect, publish, publish_many, scheduled, subscribe
 from tests.features.inspect.scene import GROUP, TOPIC
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 
 from .operating import url_of
-
-__all__ = ["chrome"]
 
 
 class TestOperations(BrowserCase):

@@ -17,12 +17,10 @@ from django_mqueue.admin.topics import overview, status
 from django_mqueue.store import removal
 from tests.features.groups.test_removal import half_done
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 from tests.support.processes import wait_until
 
 from .overviewing import AGES
-
-__all__ = ["chrome"]
 
 LANDING = "/admin/django_mqueue/"
 WAITING = f'a[href$="topic={TOPIC}&group={GROUP}&status=pending"]'

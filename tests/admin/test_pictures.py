@@ -13,11 +13,9 @@ import pytest
 from django.test import override_settings
 
 from django_mqueue.models import Message
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 
 from . import day
-
-__all__ = ["chrome"]
 
 WIDTH = 1280
 

@@ -7,11 +7,9 @@ from django.test import override_settings
 from django_mqueue.testing import assert_enqueued
 from tests.features.tasks import jobs
 from tests.features.tasks.conftest import tasks
-from tests.support.browser import BrowserCase, chrome
+from tests.support.browser import BrowserCase
 
 from .test_recurring_jobs import ENTRIES, work
-
-__all__ = ["chrome"]
 
 
 @override_settings(TASKS=tasks(recurring=ENTRIES))

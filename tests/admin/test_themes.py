@@ -15,12 +15,10 @@ from selenium.webdriver import Chrome
 from django_mqueue import inspect
 from tests.content_security import POLICY
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
-from tests.support.browser import Page, chrome
+from tests.support.browser import Page
 from tests.support.processes import Workers, wait_until
 
 from .operating import url_of
-
-__all__ = ["chrome"]
 
 pytestmark = [pytest.mark.long, pytest.mark.django_db(transaction=True)]
 

@@ -25,15 +25,12 @@ from django_mqueue import (
 )
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.models import Message as Row
-from tests.support.fixtures import repeatable_read
 from tests.support.processes import database_ms, wait_until
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
 from tests.support.transactions import Background
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("repeatable_read")]
-
-__all__ = ["repeatable_read"]
 
 RECORD_CHANGED = 1020
 

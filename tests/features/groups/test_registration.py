@@ -16,7 +16,6 @@ from django_mqueue import (
     unsubscribe,
 )
 from django_mqueue.models import DeliveryState, Offset, PartitionLease, SubscriberHeartbeat
-from tests.support.fixtures import repeatable_read as repeatable_read
 from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     QUICK,

@@ -19,13 +19,10 @@ from django_mqueue import (
     unsubscribe,
 )
 from django_mqueue.models import Message
-from tests.support.fixtures import repeatable_read
 from tests.support.subscribers import consume
 from tests.support.transactions import Background, HeldTransaction
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-__all__ = ["repeatable_read"]
 
 ID, KEY = "id-5", "key-5"
 

@@ -6,14 +6,11 @@ import pytest
 from django.db import transaction
 
 from django_mqueue import Reply, Subscription
-from tests.support.fixtures import repeatable_read
 from tests.support.processes import database_ms
 from tests.support.shop.models import Sale
 from tests.support.transactions import Background, HeldTransaction
 
 from .asking import asked, boxes, one
-
-__all__ = ["repeatable_read"]
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("repeatable_read")]
 

@@ -11,14 +11,11 @@ from django.db import transaction
 
 from django_mqueue import OutgoingMessage, cancel, publish, publish_many, reschedule, subscribe
 from django_mqueue.models import Message
-from tests.support.fixtures import repeatable_read
 from tests.support.subscribers import in_log
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait
 from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("repeatable_read")]
-
-__all__ = ["repeatable_read"]
 
 ID, KEY = "id-5", "key-5"
 

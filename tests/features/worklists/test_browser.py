@@ -13,10 +13,10 @@ from django_mqueue.worklists import State
 from tests.support.browser import BrowserCase, chrome
 from tests.support.shop.models import Sale
 
-from .conftest import Declare, declare
+from .conftest import Declare
 from .lists import an_item, newest, steps_of, team, user
 
-__all__ = ["chrome", "declare"]
+__all__ = ["chrome"]
 
 WORK = "/admin/mqueue_worklists/workitem/"
 

@@ -9,7 +9,6 @@ from django.db import OperationalError, connection
 
 from django_mqueue import Delivery, MQueueError, Subscription, publish
 from django_mqueue.models import DeliveryState
-from tests.support.fixtures import repeatable_read as repeatable_read
 from tests.support.subscribers import engine_of, poll_until
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -1,0 +1,3 @@
+"""A browser for the tests of the admin."""
+
+from tests.support.browser import chrome as chrome
