@@ -165,11 +165,17 @@ repeats: dict[str, str] = {}
 
 def is_masked(topic: str) -> bool:
     """Return whether a topic, or the topic that it repeats, has a mask. True if a mask is invalid."""
-    original = original_topic(topic)
+    seen = set[str]()
+    one: str | None = topic
     try:
-        return any(mask(one) is not None for one in (original, repeats.get(original)) if one)
+        while one is not None and (one := original_topic(one)) not in seen:
+            if mask(one) is not None:
+                return True
+            seen.add(one)
+            one = repeats.get(one)
     except Exception:  # The import of a mask may raise anything.
         return True
+    return False
 
 
 def topics() -> list[str]:

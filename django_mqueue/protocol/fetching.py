@@ -53,7 +53,7 @@ def _load(context: ConsumerState, names: Sequence[str]) -> None:
         if before:
             # Reading is no activity: a partition that is often read again must still become idle.
             new.idle_since, new.uncounted = before.idle_since, before.uncounted
-            new.free_at = before.free_at
+            new.free_at, new.retried = before.free_at, before.retried
             known.update(one.receipt for one in before.quarantined)
         if pause := pauses.get(name):
             new.pause, new.free_at = pause, max(new.free_at, last[name] + pause)

@@ -148,8 +148,9 @@ class Partition:
         yields = self.pause and self.retried and self.fresh
         while len(due) < room and self.waiting and self.waiting[0][0] <= now and not yields:
             due.append(heapq.heappop(self.waiting)[1])
-        self.retried = bool(due)
         fresh = [self.fresh.popleft() for _ in range(min(room - len(due), len(self.fresh)))]
+        if due or fresh:
+            self.retried = bool(due)
         return due, fresh
 
     def take_head(self, now: int) -> tuple[list[int], list[int]]:

@@ -101,19 +101,24 @@ class RecurringJob:
             return self.task.enqueue(*self.options.args, **self.options.kwargs)
 
     def enqueue_next(self) -> None:
-        """Enqueue the next firing, unless it was enqueued or the job is paused.
-
-        It waits for the latest firing that was due before it. While no worker ran, not all due times had a firing.
-        """
-        if self.is_paused:
-            return
+        """Enqueue the next firing, unless it was enqueued, the job is paused, or a due firing will enqueue it."""
         now, options = self._now(), self.options
+        if self.is_paused or (options.overlap != "allow" and has_not_ended(self._using, self._last_due(now))):
+            return
+        previous = options.timetable.last_before(now)
+        self._enqueue(options.timetable.next_after(now), str(self.firing(previous)))
+
+    def _last_due(self, now: datetime) -> str | None:
+        """Return the id of the last firing that exists and is due. While no worker ran, not each due time had one.
+
+        None for a limit with several permits, because each firing has the permit that the hash of its id selects.
+        """
+        limit = self.backend.options_of(self.task.func).limit
+        if limit is not None and limit.running > 1:
+            return None
         until = self.firing(now)
         topics = until.topic, scheduled_topic(until.topic)
-        last = job_rows.newest_id(self._using, topics, until.partition, str(self._id("@")), str(until))
-        if options.catch_up == "all" and options.overlap != "allow" and has_not_ended(self._using, last):
-            return  # It enqueues the firing after it.
-        self._enqueue(options.timetable.next_after(now), last or "")
+        return job_rows.newest_id(self._using, topics, until.partition, str(self._id("@")), str(until))
 
     def firing(self, due: datetime) -> JobId:
         """Return the id of the firing with this due time."""

@@ -15,14 +15,14 @@ from ..store.connection import session
 logger = logging.getLogger("django_mqueue")
 
 
-_FAILURE = "mqueue_failure"
-"""The attribute of a connection with the last failure at its last use."""
+_MOVE = "mqueue_move"
+"""The attribute of a connection with what ``last_move`` returned after its last use."""
 
 
 def renew_after_use() -> None:
     """Let ``after_use`` close this thread's connections: their server is read-only."""
     for connection in connections.all(initialized_only=True):
-        setattr(connection, _FAILURE, object())
+        setattr(connection, _MOVE, object())
 
 
 def after_use() -> bool:
@@ -32,7 +32,7 @@ def after_use() -> bool:
     would stay in its ``atomic`` block. If a database has ``AUTOCOMMIT`` off, open work is rolled back, as at the end of
     a request. This is normal, and does not return False. A broken connection is closed.
 
-    A connection is also closed if one to its database has failed since. A failover may have made its server a replica,
+    A connection is also closed if the database may have moved since. A failover may have made its server a replica,
     which still answers. The others stay open. Django checks each at its next use, and replaces it if the server has
     closed it, as ``CONN_HEALTH_CHECKS`` does once for each request. The check is a ping, not a statement. A check now
     would be too early.
@@ -51,10 +51,10 @@ def after_use() -> bool:
             if not connection.get_autocommit():
                 with suppress(Error):  # The connection is broken, and its transaction is lost.
                     connection.rollback()
-            failure = session.last_failure(connection.alias)
-            if getattr(connection, _FAILURE, None) is not failure:
+            move = session.last_move(connection.alias)
+            if getattr(connection, _MOVE, move) is not move:
                 connection.close()
-            setattr(connection, _FAILURE, failure)
+            setattr(connection, _MOVE, move)
             connection.close_at = None  # ``CONN_MAX_AGE`` is for requests.
             connection.close_if_unusable_or_obsolete()
             connection.health_check_enabled = True  # type: ignore[attr-defined]

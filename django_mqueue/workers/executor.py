@@ -104,7 +104,8 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
     except BaseException as exception:
         span.failed(exception)
         job.failed(exception)
-        if errors.is_read_only(exception):
+        causes = exception, exception.__cause__, exception.__context__
+        if any(one is not None and errors.is_read_only(one) for one in causes):
             connections.renew_after_use()
         if all(delivery.status.answer == "ack" for delivery in deliveries):
             # The writes and the ack are committed. Only an ``on_commit`` hook has failed.

@@ -46,7 +46,9 @@ def has(user: Any, worklist: Worklist, right: str) -> bool:
 def may_ever(user: Any, worklist: Worklist, verb: str) -> bool:
     """Return whether the user may take this step with an item in any state."""
     right = ALL_MAY.get(verb)
-    rights = (right,) if right in ("view", "assign") else ("take", "assign", "review")
+    if right in ("view", "assign"):
+        return has(user, worklist, right)
+    rights = ("take", "assign", "review") if verb in (MOVE, FINISH) else ("take", "assign")
     return any(has(user, worklist, right) for right in rights)
 
 

@@ -25,8 +25,11 @@ class TestRecurringJobsInABrowser(BrowserCase):
         page.click_link("Run now sums")
         assert page.driver.execute_script("""
             const form = document.querySelector("#mqueue-main form");
-            return [1, 2].map(() => !form.dispatchEvent(new Event("submit", {bubbles: true, cancelable: true})));
-        """) == [False, True], "a double click sends the form once"
+            const stop = Object.assign(document.createElement("input"), {type: "submit", name: "stop"});
+            form.append(stop);
+            return [null, null, stop].map((submitter) => !form.dispatchEvent(
+                new SubmitEvent("submit", {bubbles: true, cancelable: true, submitter})));
+        """) == [False, True, False], "a double click sends the form once; Stop ends an operation in steps"
         page.driver.refresh()
         page.click("#mqueue-main form [type=submit]")
         assert "A job of sums is enqueued." in page.text_of(".messagelist")

@@ -13,6 +13,7 @@ def test_with_a_pause_a_retry_does_not_come_before_each_other_message() -> None:
     for now in range(5):
         partition.add_retry(1, now)
         taken.append(partition.take(1, now))
+        assert partition.take(0, now) == ([], []), "another thread is free"
         partition.waiting.clear()
     assert taken == [([1], []), ([], [2]), ([1], []), ([], [3]), ([1], [])]
 

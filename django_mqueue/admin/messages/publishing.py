@@ -129,6 +129,11 @@ class PublishForm(forms.Form):
             given["payload_value"], key=given["key"] or None, id=given["id"] or None, kind=given["kind"],
             headers=given["headers_value"], group=given["group"] or None, priority=given["priority"] or 0,
         )  # fmt: skip
+        if given["topic"] in conf.repeats:
+            self.add_error(
+                "topic", _("The messages of this topic are the steps of work items. Change the items.")
+            )
+            return
         try:
             publish.check(given["topic"], outgoing)
             due_of(given["delay"], given["at"])

@@ -58,7 +58,7 @@
     // A double click must not send a form twice.
     document.addEventListener("submit", (event) => {
         if (event.target.method === "post" && !event.defaultPrevented) {
-            if ("mqueueSent" in event.target.dataset) {
+            if ("mqueueSent" in event.target.dataset && event.submitter?.name !== "stop") {
                 event.preventDefault();
             }
             event.target.dataset.mqueueSent = "";

@@ -198,17 +198,21 @@ def _cursor(connection: Any) -> CursorWrapper:
 
 _lost: dict[str, object] = {}
 """For each database, an object that is replaced after each failure of a connection."""
+_moved: dict[str, object] = {}
+"""The same for failures after which the database may be on another server."""
 
 
-def last_failure(using: str) -> object:
-    """Return an object that is another one after each failure of a connection to the database in this process."""
-    return _lost.get(using)
+def last_move(using: str) -> object:
+    """Return an object that is another one each time the database may have moved to another server (a failover)."""
+    return _moved.get(using)
 
 
 def _note_lost(using: str, error: Error) -> None:
     """Record a lost connection. A server that refuses statements counts: a failover may have made it a replica."""
     if errors.is_temporary(error) and not errors.is_retriable(error):
         _lost[using] = object()
+    if errors.is_lost(error) or errors.is_read_only(error):
+        _moved[using] = object()
 
 
 def _again(using: str, error: Error, attempt: int, *, lock_waits: bool = True) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -22,7 +23,7 @@ from ...admin.messages.masking import sees_all
 from .. import states
 from ..figures import overdue
 from ..models import WorkAttribute, WorkItem
-from ..rights import ALL_MAY, has, visible
+from ..rights import ALL_MAY, has, may_ever, visible
 from ..searching import first_due, visible_to
 from . import display
 from .filters import OVERDUE, ViewFilter, WorklistFilter
@@ -48,6 +49,8 @@ def _action(verb: str) -> Callable[..., HttpResponse | None]:
         if len({item.worklist for item in items}) > 1:
             messages.error(request, _("Select items of one worklist."))
             return None
+        if not may_ever(request.user, items[0].rules, verb):
+            raise PermissionDenied
         if len(items) > ITEMS_MAX:
             messages.warning(
                 request, _("Only the first %(count)s items are selected.") % {"count": ITEMS_MAX}

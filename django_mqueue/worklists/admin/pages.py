@@ -145,12 +145,9 @@ class StepPage(WorklistView):
             item.version = versions[item.pk]
         if not self.items:
             raise Http404
-        return super().dispatch(request, *args, **kwargs)
-
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not may_ever(request.user, self.worklist, self.verb):
             raise PermissionDenied
-        return super().get(request, *args, **kwargs)
+        return super().dispatch(request, *args, **kwargs)
 
     @property
     def worklist(self) -> Worklist:

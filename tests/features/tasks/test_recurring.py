@@ -142,7 +142,7 @@ def test_a_firing_waits_for_the_previous_one() -> None:
     assert jobs.seen == [1, 2, 1]
 
 
-@pytest.mark.parametrize("options", [{}, {"catch_up": "all"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"catch_up": "all"}, {"overlap": "skip"}], ids=str)
 def test_a_firing_waits_for_the_one_that_was_due_while_no_worker_ran(options: dict[str, Any]) -> None:
     """A worker that starts enqueues the next firing before the old one begins. No firing was due in between."""
     with recurring(task="succeeds_later", **options):

@@ -170,7 +170,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "handlers leave a server that a failover has made a replica",
         "each message fails on the old primary until it is a dead letter",
         "workers/connections.py",
-        "            if getattr(connection, _FAILURE, None) is not failure:\n",
+        "            if getattr(connection, _MOVE, move) is not move:\n",
         "            if False:\n",
         "features/workers/test_passing_outages.py"
         "::test_handlers_leave_a_server_that_a_failover_has_made_a_replica[the handler]",
