@@ -1,4 +1,4 @@
-"""Build the tests' ``DATABASES`` from one URL."""
+"""Build the tests' ``DATABASES`` from one URL, and make a database for one test."""
 
 from __future__ import annotations
 

@@ -1,3 +1,23 @@
 """A browser for the tests of the admin."""
 
-from tests.support.browser import chrome as chrome
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+
+@pytest.fixture
+def chrome(tmp_path: Path) -> Iterator[Chrome]:
+    from tests.support.browser import start_chrome  # Most tests of this folder need no browser.
+
+    driver = start_chrome(tmp_path / "profile")
+    try:
+        yield driver
+    finally:
+        driver.quit()

@@ -13,7 +13,7 @@ _LABEL = re.compile(r'data-label="([^"]*)"')
 
 
 AGES = ("COUNTS_MAX_AGE", "SURVEY_MAX_AGE", "RATES_MAX_AGE", "BLOCKERS_MAX_AGE", "TOPICS_MAX_AGE")
-"""How long ``admin.topics.status`` caches each part."""
+"""The constants of ``admin.topics.status`` that say for how long each part is cached."""
 
 
 def rows(html: str) -> dict[str, dict[str, str]]:

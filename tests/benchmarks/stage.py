@@ -1,4 +1,4 @@
-"""Common parts of the benchmarks with Spark: install what is missing, start a private server, print the time."""
+"""Common parts of the benchmarks: install what is missing, start a private server, print the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder that need it, and the options of the test database."""
+"""One Spark session for the tests of this folder, streaming queries, and the options of the test database."""
 
 from __future__ import annotations
 

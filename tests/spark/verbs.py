@@ -24,6 +24,7 @@ def exit_code(*arguments: str, verbs: Sequence[Verb] = VERBS) -> int:
 
 
 def main(*arguments: str, run: Callable[[Job], int] = lambda job: 0, answers: bool = False) -> int:
+    """Do the same for the verb ``try``, whose work is ``run``."""
     return exit_code("try", *arguments, verbs=[verb(run, answers=answers)])
 
 

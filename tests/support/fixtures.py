@@ -32,7 +32,7 @@ fast = with_settings(autouse=False, MQUEUE=FAST)
 
 @pytest.fixture
 def repeatable_read() -> Iterator[None]:
-    """Use REPEATABLE READ in all connections of this process.
+    """Use REPEATABLE READ in all connections of this process, and short intervals.
 
     On MariaDB, enable snapshot isolation, which newer versions enable by default.
     """

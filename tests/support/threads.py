@@ -1,4 +1,4 @@
-"""Database connections outside Django, and a connection that is lost just after a COMMIT."""
+"""Database connections outside Django, connections that are ended, and one that is lost just after a COMMIT."""
 
 from __future__ import annotations
 
