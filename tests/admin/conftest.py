@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def chrome(tmp_path: Path) -> Iterator[Chrome]:
-    from tests.support.browser import start_chrome  # Most tests of this folder need no browser.
+    from tests.support.browser import running_chrome  # Most tests of this folder need no browser.
 
-    driver = start_chrome(tmp_path / "profile")
-    try:
+    with running_chrome(tmp_path / "profile") as driver:
         yield driver
-    finally:
-        driver.quit()

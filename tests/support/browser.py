@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,19 @@ def start_chrome(profile: Path) -> Chrome:
     return driver
 
 
-@pytest.fixture
-def chrome(tmp_path: Path) -> Iterator[Chrome]:
-    driver = start_chrome(tmp_path / "profile")
+@contextmanager
+def running_chrome(profile: Path) -> Iterator[Chrome]:
+    driver = start_chrome(profile)
     try:
         yield driver
     finally:
         driver.quit()
+
+
+@pytest.fixture
+def chrome(tmp_path: Path) -> Iterator[Chrome]:
+    with running_chrome(tmp_path / "profile") as driver:
+        yield driver
 
 
 class Page:

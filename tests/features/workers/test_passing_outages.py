@@ -135,7 +135,8 @@ def test_handlers_leave_a_server_that_a_failover_has_made_a_replica(seen_by: str
         run(threads=1)
     assert used[0] == used[1]
     assert used[0] not in used[2:]
-    assert {message.attempt for message in seen.messages} == {1}, "such an error uses no attempt"
+    assert {message.attempt for message in seen.messages} == {1}
+    assert set(DeliveryState.objects.values_list("failure_count", flat=True)) == {0}, "it uses no attempt"
 
 
 def test_polling_by_hand_goes_on_with_a_new_connection() -> None:

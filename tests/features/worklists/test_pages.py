@@ -150,6 +150,14 @@ class TestList:
         page = client_of(ann).post(f"{reverse(LIST)}?view=unassigned", data, follow=True)
         assert "The selected items are no longer in this list." in page.content.decode()
 
+    def test_the_rights_on_another_worklist_do_not_count(self, declare: Declare) -> None:
+        declare()
+        declare(Worklist, "checks", source="checks-wanted")
+        item, ann = an_item(), user("ann", "view")
+        ann.user_permissions.add(Permission.objects.get(codename="assign_checks"))
+        data = {"action": "assign", "_selected_action": [item.pk]}
+        assert client_of(ann).post(f"{reverse(LIST)}?view=open&worklist=refunds", data).status_code == 403
+
     def test_what_another_user_has_changed_meanwhile_stays(self, refunds: type[Worklist]) -> None:
         """The lead has seen unassigned items. Assigning is also allowed for those that are assigned by now."""
         boss, ann, bob = user("boss", "assign"), user("ann", "take"), user("bob", "take")
