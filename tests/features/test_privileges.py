@@ -277,7 +277,9 @@ def operate() -> None:
 
 def test_every_account_is_tested() -> None:
     """``spark/test_privileges.py`` tests the accounts for Spark."""
-    spark = {"spark_reader", "spark_settler", "spark_group", "spark_writer"}
+    spark = {
+        "spark_reader", "spark_settler", "spark_group", "spark_writer", "spark_replayer", "spark_reporter",
+    }  # fmt: skip
     assert set(documented()) == {*PUBLISHERS, "worker", "viewer", "operator", *spark}
 
 

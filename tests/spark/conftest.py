@@ -47,6 +47,12 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True)
+def archive_tasks_of_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide also a batch of a few rows among the cores, so that small archives are made by several tasks."""
+    monkeypatch.setattr("django_mqueue.spark.archives.requests.ROWS_MIN", 1)
+
+
+@pytest.fixture(autouse=True)
 def no_query_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Stop queries that a failed test has left. They would read the messages of the next test."""
     yield

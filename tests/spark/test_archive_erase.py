@@ -160,6 +160,27 @@ def test_rows_leave_all_tables_and_files(run: Runs, which: dict[str, str]) -> No
     assert len(ids(run)) == 8
 
 
+def test_a_file_that_was_replaced_weeks_ago_is_deleted_after_a_checkpoint_of_delta(live: Runs) -> None:
+    """Each table keeps the dates of replaced files for ten years. An archive run sets this in older archives."""
+    from deltalake import DeltaTable
+
+    for snapshot in Archive.open(live.place).snapshots.values():
+        snapshot.set_properties({"delta.deletedFileRetentionDuration": "interval 7 days"})
+    live()
+    erase(live.spark, str(live.place), "orders", key="ada")
+    assert files_with(live, SECRET) != []
+    for table in TABLES:
+        for log in (live.place / table / "_delta_log").glob("*.json"):
+            log.write_text(re.sub(r'("deletionTimestamp":)(\d+)', earlier, log.read_text()))
+        DeltaTable(str(live.place / table)).create_checkpoint()
+    erase(live.spark, str(live.place), "orders", key="nobody")
+    assert files_with(live, SECRET) == []
+
+
+def earlier(found: re.Match[str]) -> str:
+    return f"{found[1]}{int(found[2]) - 20 * 86_400_000}"
+
+
 def test_a_condition_by_offset_takes_the_dead_letter_of_that_message(run: Runs) -> None:
     """A dead letter has an offset of its own, which is another message's nowhere."""
     (letter,) = run.held(table="dead_letters")

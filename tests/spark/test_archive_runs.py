@@ -115,6 +115,16 @@ def test_batches_ranges_and_days(run: Runs, place: Path) -> None:
     assert dates == {"2024-10-04", "2024-10-05", "2024-10-06", "2024-10-07"}
 
 
+def test_a_small_batch_becomes_one_file(
+    run: Runs, place: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    monkeypatch.undo()
+    publish_many("orders", range(10 * spark.sparkContext.defaultParallelism))
+    subscribe("orders", "billing")
+    run()
+    assert len(Archive.open(place).entries("orders")) == 1
+
+
 @override_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 def test_dead_letters_and_delivery_history_come_with_it(run: Runs, place: Path, spark: SparkSession) -> None:
     subscribe("orders", "idle")

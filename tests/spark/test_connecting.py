@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import IntegrityError, connection, connections
 from django.test import override_settings
 from django.utils.connection import ConnectionDoesNotExist
 from pytest_django import DjangoDbBlocker
 
 from django_mqueue import publish
+from django_mqueue.policy.encoding import encode
 from django_mqueue.protocol import settling
 from django_mqueue.spark.connecting import ConnectionParameters, RetryingConnection, connected, connecting
 from django_mqueue.spark.errors import NoConnection
 from django_mqueue.spark.launching import settings_options
+from django_mqueue.spark.sql import detached
+from django_mqueue.store import log
 from django_mqueue.store.connection import session
+from django_mqueue.store.log import NewRow
 from tests.own_server import own_server_of_kind
 from tests.servers import kind_of_run
 from tests.support.waiting import SPARK_PATIENCE
@@ -138,6 +142,18 @@ def test_a_retrying_connection_also_explains_missing_tables(options: dict[str, s
     line = RetryingConnection(connecting({**lower(options), "database": "mysql"}))
     with pytest.raises(NoConnection, match=r"holds no tables of the queue: run manage\.py migrate"):
         line.run(lambda using: settling.Settler(using, "orders").advance())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_sql_mode_is_strict_on_any_server() -> None:
+    """In another mode, an INSERT of two messages for a group that is not registered stores them for all groups."""
+    given = connection.settings_dict
+    settings = {**given, "OPTIONS": {**given["OPTIONS"], "init_command": "SET sql_mode = ''"}}
+    with detached.connection(settings) as using:
+        assert session.fetch(using, "SELECT @@sql_mode") == [("STRICT_TRANS_TABLES",)]
+        rows = [NewRow("k", id, encode(1, "", None, 100), "nobody") for id in "ab"]
+        with pytest.raises(IntegrityError):
+            session.run(using, lambda cursor: log.insert(cursor, "orders", rows))
 
 
 @override_settings(MQUEUE={"DATABASE": "queue"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import OperationalError
@@ -13,6 +13,8 @@ from django.test import override_settings
 from django_mqueue import Subscription, pause, publish, publish_many
 from django_mqueue.models import Message
 from django_mqueue.spark.launching import settings_options
+from django_mqueue.spark.replays.backfills import Backfilled
+from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.accounts import PASSWORD, acting_as
 from tests.support.subscribers import QUICK, poll_until
 
@@ -104,3 +106,32 @@ def test_a_writer(spark: SparkSession, password: dict[str, str]) -> None:
         for _ in range(2):
             frame.write.format("mqueue").options(**options).mode("append").save()
     assert Message.objects.filter(topic="orders").count() == 5
+
+
+def test_replays_and_backfills(spark: SparkSession, password: dict[str, str], tmp_path: Path) -> None:
+    from django_mqueue.spark import archive, backfill, replay
+
+    some_messages()
+    place = str(tmp_path / "archive")
+    archive(spark, "orders", to=place, options=settings_options())
+    publish("orders", 3)
+    with acting_as("spark_replayer"):
+        ways: dict[str, Any] = {
+            "options": {**settings_options(), **password},
+            "source": place,
+            "dry_run": False,
+        }
+        replayed = replay(spark, "orders", "once", to="copies", live=True, **ways)
+        backfilled = backfill(spark, "orders", "stock", **ways)
+    assert isinstance(replayed, Replayed)
+    assert isinstance(backfilled, Backfilled)
+    assert (replayed.stored, replayed.finished, backfilled.stored, backfilled.finished) == (4, True, 4, True)
+
+
+def test_a_report(spark: SparkSession, password: dict[str, str]) -> None:
+    from django_mqueue.spark import report
+
+    some_messages()
+    with acting_as("spark_reporter"):
+        (found,) = report(spark, "orders", options={**settings_options(), **password}).groups
+    assert (found.published, found.finished, found.dead) == (3, 1, 1)

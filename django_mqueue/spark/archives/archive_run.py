@@ -28,7 +28,7 @@ from ..reader.planning import some_topics
 from ..sql import installation
 from ..sql.installation import Installation
 from .batches import Planner, Task, write_task
-from .catalog import SERVER, Archive
+from .catalog import KEPT, SERVER, Archive
 from .jobs import parallelism, spread
 from .opening import check_writable, create_archive, open_to_write
 from .parquet import FileEntry
@@ -139,8 +139,9 @@ class Run:
                 self._connection.run(partial(self._check_free, topic))
             if archive is None:
                 archive = create_archive(self._storage, database, self._group)
-            elif archive.properties.get(SERVER) != database.server:
-                archive.snapshots["messages"].set_properties({SERVER: database.server})
+            elif not (wanted := {SERVER: database.server, **KEPT}).items() <= archive.properties.items():
+                for table in TABLES:  # The messages last: the check above reads their properties.
+                    archive.snapshots[table].set_properties(wanted)
                 archive = Archive.open(self._storage.uri)
             self._snapshots = {
                 table: snapshot.with_current_columns() for table, snapshot in archive.snapshots.items()

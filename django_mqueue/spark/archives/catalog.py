@@ -30,6 +30,9 @@ FORMAT = "1"
 ID, GROUP, INSTALLATION, SERVER = "mqueue.archive", "mqueue.group", "mqueue.installation", "mqueue.server"
 FORMAT_PROPERTY = "mqueue.format"
 """Names of the properties of the tables."""
+KEPT = {"delta.deletedFileRetentionDuration": "interval 3660 days"}
+"""Properties of each table. For this time it keeps the dates when files were replaced, longer than any ``keep_hours``.
+``vacuum`` needs them. Without the property, Delta drops them after a week."""
 
 
 class Archive:

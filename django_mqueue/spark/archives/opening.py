@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ArchiveError, NoArchive
 from ..sql.installation import Installation
-from .catalog import FORMAT, FORMAT_PROPERTY, GROUP, ID, INSTALLATION, SERVER, Archive
+from .catalog import FORMAT, FORMAT_PROPERTY, GROUP, ID, INSTALLATION, KEPT, SERVER, Archive
 from .jobs import spread
 from .requests import TABLES
 from .storage import HIDDEN, Storage, storage_at, visible_files
@@ -91,7 +91,7 @@ def create_archive(storage: Storage, database: Installation, group: str) -> Arch
     """Create the tables, the messages last: the archive exists when the table of messages exists."""
     properties = {
         FORMAT_PROPERTY: FORMAT, ID: uuid.uuid4().hex, GROUP: group,
-        INSTALLATION: database.id, SERVER: database.server,
+        INSTALLATION: database.id, SERVER: database.server, **KEPT,
     }  # fmt: skip
     for table in TABLES:
         if table == "messages" or open_table(storage, table) is None:

@@ -19,6 +19,8 @@ In this order, a message that is deleted while a report reads is never counted a
 """
 
 BATCH_ROWS = 1_000_000
+ROWS_MIN = 10_000
+"""A batch is divided among the cores, but not into files with fewer rows than this."""
 HISTORY_AFTER = 3600.0
 """Seconds after which a message's delivery history is archived even if a group is not done with the message."""
 
@@ -47,7 +49,12 @@ class ArchiveRequest:
         """Return the options to read each table. ``cores``: tasks that run at once; all tasks get about equal work."""
         rounds = math.ceil(self.batch_rows / (ROWS_PER_PARTITION * cores))
         each = math.ceil(self.batch_rows / (rounds * cores))
-        options = replace(self.options, max_records_per_partition=each, min_partitions=cores)
+        options = replace(
+            self.options,
+            max_records_per_partition=each,
+            min_partitions=cores,
+            least_records=min(each, ROWS_MIN),
+        )
         return {
             "messages": replace(options, targeted=True),
             "dead_letters": replace(options, table="dead_letters"),

@@ -179,7 +179,10 @@ def _offsets(text: str, lowest: int) -> Bound:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The options of a read, parsed. ``targeted``: also read messages that are for one group only."""
+    """The options of a read, parsed. ``targeted``: also read messages that are for one group only.
+
+    ``least_records``: ``min_partitions`` makes no partitions with fewer rows.
+    """
 
     connecting: ConnectionParameters
     topics: tuple[str, ...] = option("subscribe", _topics, ())
@@ -199,6 +202,7 @@ class ReadOptions:
     settle: bool = option("settle", flag, True)
     poll_interval: float = option("pollInterval", _seconds, 0.2)
     suffixes: Suffixes = BY_DEFAULT
+    least_records: int = 1
 
     @property
     def targets(self) -> tuple[str, ...] | None:

@@ -95,7 +95,8 @@ def ranges(using: str, options: ReadOptions, spans: Sequence[tuple[str, int, int
         list(_pieces(using, topic, above, upto, min(STEP, most), options.targets))
         for topic, above, upto in spans
     ]
-    each = rows_each(sum(piece.rows for pieces in counted for piece in pieces), most, options.min_partitions)
+    total = sum(piece.rows for pieces in counted for piece in pieces)
+    each = max(rows_each(total, most, options.min_partitions), options.least_records)
     found = [piece for pieces in counted for piece in _even_pieces(using, pieces, each, options.targets)]
     if options.table != "deliveries":
         return [Range(piece) for piece in found]

@@ -86,17 +86,13 @@ def delivery_facts(spark: SparkSession, read: Read) -> DataFrame:
 
 
 def _deliveries_with_messages(spark: SparkSession, read: Read) -> DataFrame:
-    """Return the delivery states with columns of their messages, ``is_parked``, and the start of their groups."""
+    """Return the delivery states with columns of their messages, and the start of their groups."""
     messages = messages_with_in_log(read).selectExpr(
         "topic", "`offset`", "published", "first", "origin = 'retry' AS is_retry", "in_log"
     )
-    waiting = spark.createDataFrame(sorted(read.parked), "topic STRING, `offset` BIGINT, reader STRING")
-    returned = read.tables["messages"].where("origin = 'retry'")
-    parked = returned.selectExpr("topic", "retry_of AS `offset`", "target AS reader").unionByName(waiting)
     return (
         read.tables["deliveries"]
         .join(never_broadcast(messages), ["topic", "offset"], "left")
-        .join(never_broadcast(parked.distinct().selectExpr("*", "true AS is_parked")), KEY, "left")
         .join(starts_of(spark, read).hint("broadcast"), ["topic", "reader"], "left")
     )
 

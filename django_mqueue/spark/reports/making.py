@@ -180,12 +180,12 @@ class _ReportBuilder:
 
     def _pairs_with_steps(self) -> list[tuple[str, str | None]]:
         """Return (topic, group) for all steps of the report. The group is None for a topic without groups."""
-        topics = self.extents.keys() - {topic for topic, _ in self.pairs}
         groups = [
             (topic, group)
             for topic, group in self.pairs
             if (found := self.extents[topic].groups.get(group)) is None or not found.reads_log
         ]
+        topics = self.extents.keys() - {topic for topic, _ in groups}
         return sorted(
             [*groups, *((topic, None) for topic in topics)], key=lambda pair: (pair[0], pair[1] or "")
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from ...policy.outcomes import ASIDE_AT
 from ..archives.requests import TABLES
 from ..collecting import collect_all
 from ..connecting import connected, connecting
@@ -40,11 +41,12 @@ _ORIGIN = f"""CASE
     WHEN retry_of IS NOT NULL THEN 'retry'
     WHEN original_id IS NULL THEN 'new'
     WHEN id RLIKE '{COPY_IDS}' THEN 'copy'
+    WHEN id RLIKE '^[0-9]+:' THEN 'new'
     ELSE 'redriven' END"""
 """How a message came into the log.
 
-``new``: published. ``retry``: a parked retry that was moved into the log. ``copy``: a copy that a backfill stored.
-``redriven``: redriven from the dead letters.
+``new``: published, or stored as a dead letter. ``retry``: a parked retry that was moved into the log. ``copy``: a copy
+that a backfill stored. ``redriven``: redriven from the dead letters.
 """
 
 ONCE = ("new", "redriven")
@@ -61,11 +63,12 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
     ),
     "deliveries": (
         "topic STRING, `offset` BIGINT, `group` STRING, done BOOLEAN, in_flight BOOLEAN, redeliveries INT,"
-        " failure_count INT, delivered_to STRING, delivered_at TIMESTAMP_LTZ, done_at TIMESTAMP_LTZ, errors STRING",
+        " failure_count INT, delivered_to STRING, delivered_at TIMESTAMP_LTZ, done_at TIMESTAMP_LTZ,"
+        " due_at TIMESTAMP_LTZ, errors STRING",
         (
             "topic", "`offset`", "`group` AS reader", "done", "in_flight", "redeliveries", "failure_count AS failed",
             "delivered_to <> '' AS was_delivered", "unix_millis(delivered_at) AS delivered",
-            "unix_millis(done_at) AS ended",
+            "unix_millis(done_at) AS ended", f"unix_millis(due_at) = {ASIDE_AT} AS is_parked",
             f"transform(from_json(errors, '{ERRORS}'), e -> struct(e.at, e.attempt, left(e.error, {HEAD}) AS error))"
             " AS errors",
         ),

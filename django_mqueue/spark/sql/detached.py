@@ -49,13 +49,20 @@ class _Wrapper(DatabaseWrapper):
 
 @contextmanager
 def connection(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Open a connection with an entry of ``DATABASES``, and yield its alias. Raises the driver's error."""
+    """Open a connection with an entry of ``DATABASES``, and yield its alias. Raises the driver's error.
+
+    Its SQL mode is strict, whatever the server's is. Otherwise an INSERT of several messages for a group that is not
+    registered would store '' for NULL, and all groups would get them.
+    """
     alias = f"django_mqueue.detached.{next(_numbers)}"
     wrapper = _Wrapper(
         {
             "NAME": "", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "TEST": {}, **settings,
             "ENGINE": "django.db.backends.mysql",
-            "OPTIONS": {"charset": "utf8mb4", **settings.get("OPTIONS", {}), "isolation_level": "read committed"},
+            "OPTIONS": {
+                "charset": "utf8mb4", **settings.get("OPTIONS", {}), "isolation_level": "read committed",
+                "sql_mode": "STRICT_TRANS_TABLES",
+            },
             "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False, "AUTOCOMMIT": True, "ATOMIC_REQUESTS": False,
             "TIME_ZONE": None,
         },
