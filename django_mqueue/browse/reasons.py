@@ -11,9 +11,9 @@ from django.utils.translation import ngettext
 
 from ..policy.durations import moment
 from ..policy.message_query import DEAD, DONE, IN_FLIGHT, WAITING, Inspected
-from ..policy.names import key_of
+from ..policy.names import key_of, pause_of
 from ..policy.outcomes import BEFORE_START, HELD_UNTIL
-from ..stats.texts import age
+from ..stats.texts import age, duration
 from ..store.queries.one_message import Ahead
 from .obstacles import ROWS, Facts
 from .timeline import GroupView, MessageTimeline
@@ -110,7 +110,12 @@ class Reasons:
         if facts.is_expired:
             sentences += self._lease(facts)
         at = self.view.delivered_at
-        return sentences, RELEASE if at is not None and facts.now - at > LONG else None, None
+        if at is None or facts.now - at <= LONG:
+            return sentences, None, None
+        sentences.append(
+            _("If the handler hangs, release the partition. If it works, it would then run twice at once.")
+        )
+        return sentences, RELEASE, None
 
     def _not_delivered(self, facts: Facts) -> tuple[list[str], str | None, int | None]:
         ahead = facts.ahead
@@ -118,7 +123,11 @@ class Reasons:
             return [no_worker_text(facts), *self._ahead(ahead)], START_WORKER, None
         sentences = [*self._ahead(ahead), *self._lease(facts)]
         if ahead is None and facts.owner and not facts.is_expired:
-            sentences.append(_("Nothing holds it back: it is delivered when the subscriber has room for it."))
+            text = _("Nothing holds it back: it is delivered when the subscriber has room for it.")
+            if pause := pause_of(self.found.partition):
+                text = _("Its limit lets a job start %(time)s after the end of the one before, or later.")
+                text %= {"time": duration(timedelta(milliseconds=pause))}
+            sentences.append(text)
         if ahead is not None and ahead.opened and self.strict is not False and self._has_key:
             return sentences, LOOK_AT_FIRST, ahead.first
         return sentences, None, None

@@ -13,8 +13,9 @@ from ..service.actions import Author
 from ..service.registration import Start
 from ..stats import topic_list
 from ..store import offsets
+from ..store.server import leftovers
 from .output import Output
-from .selecting import author_of, check_known
+from .selecting import author_of, check_known, unknown_topic
 from .verbs import Options, Verb, confirm, moment
 
 
@@ -69,6 +70,11 @@ def unsubscribe(options: Options, output: Output) -> None:
     if options["dry_run"]:
         return
     if not figures.registered:
+        alias = conf.database(using)
+        is_empty = not any(leftovers.count(alias, table, topic, group) for table in leftovers.STATE)
+        if is_empty and (problem := unknown_topic(alias, topic)):
+            output.problem(problem)
+            return
         confirm(options, f"Group {group!r} is not registered. Delete its remaining state, if there is any?")
         registration.unsubscribe(topic, group, **author_of(options))
         return

@@ -141,12 +141,15 @@ def _say_unknown(options: Options, output: Output) -> None:
         text := unknown_topic(conf.database(options["database"]), options["topic"])
     ):
         output.say(f"The {text}.")
+        output.document(note=text)
 
 
 def _add_dead_letters(parser: ArgumentParser) -> None:
     parser.add_argument("topic", help="the original topic, without the suffix of dead letters")
     parser.add_argument("--group", help="only dead letters of this group")
-    parser.add_argument("--id", action="append", help="only the message with this id; may be repeated")
+    parser.add_argument(
+        "--id", action="append", help="only dead letters of messages with this id; may be repeated"
+    )
     parser.add_argument("--error", help="only this exception, for example ValueError")
     parser.add_argument("--failed-after", type=moment, help="only those that failed at this time or later")
     parser.add_argument("--failed-before", type=moment, help="only those that failed before this time")

@@ -33,7 +33,7 @@ def add_filters(parser: ArgumentParser, *leave_out: str) -> None:
     helps: dict[str, tuple[str, dict[str, Any]]] = {
         "status": ("only messages with this status", {}),
         "key": ("only messages with this key", {}),
-        "id": ("only the message with this id", {}),
+        "id": ("only messages with this id", {}),
         "offset": ("only the message at this offset", {"type": count}),
         "kind": ("only messages of this kind; may be repeated", {"action": "append"}),
         "after": (

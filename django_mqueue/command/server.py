@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -78,8 +78,10 @@ def blockers(options: Options, output: Output) -> None:
     )
     transactions = _transactions(found)
     output.table(
-        "transactions", transactions, title="Open transactions that published or locked rows", empty=empty
-    )
+        "transactions", [{**row, "topics": _cut(row["topics"])} for row in transactions],
+        title="Open transactions that published or locked rows", empty=empty,
+    )  # fmt: skip
+    output.document(transactions=transactions)
     if any(row["published"] == PERHAPS for row in transactions):
         output.say(
             f"{PERHAPS}: the server does not show whether a transaction published, and in which tables its rows are."
@@ -108,10 +110,14 @@ def _transactions(found: Blockers) -> list[dict[str, Any]]:
             "id": one.session.id, "program": program_of(one.session), "open": one.open_for,
             "doing": doing(one.session), "rows_changed": one.changed, "rows_locked": one.locked,
             "published": PUBLISHED[one.published],
-            "topics": [*one.topics[:TOPICS_SHOWN], *(["…"] if len(one.topics) > TOPICS_SHOWN else [])],
+            "topics": one.topics,
         }
         for one in found.transactions
     ]  # fmt: skip
+
+
+def _cut(topics: Sequence[str]) -> list[str]:
+    return [*topics[:TOPICS_SHOWN], *(["…"] if len(topics) > TOPICS_SHOWN else [])]
 
 
 def _connection(one: Session) -> dict[str, Any]:

@@ -171,6 +171,8 @@ def _remedy(alias: str, found: MessageTimeline, explanation: Explanation, offset
     original = topic if explanation.group and found.message.status == DEAD else found.topic
     failed_group = explanation.group or found.message.group or "GROUP"
     of_group = ("--group", group) if explanation.group else ("--all-groups",)
+    key = key_of(found.partition)
+    selected = (*of_group, "--id", id, *(() if key is None else ("--key", key)))
     start: tuple[str, ...] = (
         "runconsumer",
         f"{original}:{explanation.group}" if explanation.group else original,
@@ -184,8 +186,8 @@ def _remedy(alias: str, found: MessageTimeline, explanation: Explanation, offset
         reasons.REDRIVE: ("mqueue", "redrive", original, "--group", failed_group, "--id", id),
         reasons.RESET: ("mqueue", "reset", topic, group, str(offset), "--dry-run"),
         reasons.SUBSCRIBE: ("mqueue", "subscribe", topic, group),
-        reasons.UNHOLD: ("mqueue", "unhold", original, *of_group, "--id", id),
-        reasons.HURRY: ("mqueue", "hurry", original, *of_group, "--id", id),
+        reasons.UNHOLD: ("mqueue", "unhold", original, *selected),
+        reasons.HURRY: ("mqueue", "hurry", original, *selected),
         reasons.LOOK_AT_FIRST: ("mqueue", "why", topic, str(explanation.first), "--group", group),
     }
     command = commands.get(explanation.remedy or "")

@@ -88,6 +88,12 @@ def further(server: Server) -> Iterator[Finding]:
             "A statement that meets a locked row waits that long, and keeps its own locks meanwhile.",
             "SET GLOBAL innodb_lock_wait_timeout = 50; and set it in the server's configuration.",
         )  # fmt: skip
+    if found.get("innodb_rollback_on_timeout") == "ON":
+        yield Finding(
+            WARNING, "timeouts", "innodb_rollback_on_timeout is ON",
+            "A statement that waits too long for a lock rolls back the whole transaction. The rest runs without it.",
+            "Remove innodb_rollback_on_timeout from the server's configuration, and restart it.",
+        )  # fmt: skip
     if (
         server.is_mariadb
         and found.get("idle_write_transaction_timeout") == found.get("idle_transaction_timeout") == "0"

@@ -115,7 +115,7 @@ def _of_groups(found: Snapshot) -> Iterator[Metric]:
         "Live subscribers of the group; absent while a group that reads the log has none.",
         *of_group,
     )
-    paused = _gauge("mqueue_group_paused", "1 if the group is paused, else 0.", *of_group)
+    paused = _gauge("mqueue_group_paused", "1 if the group is paused or is being reset, else 0.", *of_group)
     for one in found.groups:
         labels = [one.topic, one.group]
         open_messages = {"pending": one.pending, "in_flight": one.in_flight, "waiting": one.waiting}
@@ -126,7 +126,7 @@ def _of_groups(found: Snapshot) -> Iterator[Metric]:
         dead.add_metric(labels, one.dead.value)
         if one.workers or not one.reads_log:
             workers.add_metric(labels, one.workers)
-        paused.add_metric(labels, one.paused)
+        paused.add_metric(labels, one.paused or one.removing)
     left_out = _gauge(
         "mqueue_groups_left_out", "Pairs of topic and group without metrics, because there are too many."
     )

@@ -58,6 +58,7 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
         return [Alarm(_("Not registered: the group receives nothing, and deletion does not wait for it"))]
     waits = any(one.value for one in (figures.pending, figures.waiting, figures.in_flight))
     oldest = figures.oldest_age or NOTHING
+    is_idle_reader = figures.reads_log and not figures.workers  # Such as an archive between two runs.
     resetting = _("Resetting: nothing is delivered until its old delivery state is deleted")
     paused = _("Paused, and messages wait") if waits else _("Paused")
     no_subscriber = _("No subscriber is alive, and messages wait") if waits else _("No subscriber is alive")
@@ -65,8 +66,8 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
     checks = [
         (figures.removing, resetting, False),
         (figures.paused, paused, waits),
-        (not figures.workers and not figures.reads_log, no_subscriber, waits),
-        (oldest > late_after, late, True),
+        (not figures.workers and not is_idle_reader, no_subscriber, waits),
+        (oldest > late_after and not is_idle_reader, late, True),
         (figures.dead_lately.value >= DEAD_LETTERS, _dead_letters(figures), True),
     ]
     if figures.workers:

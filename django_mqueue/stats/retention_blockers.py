@@ -11,6 +11,7 @@ from .. import conf
 from ..policy.durations import moment
 from ..policy.message_query import DONE
 from ..policy.names import key_of
+from ..protocol.retention.garbage_collection import is_kept
 from ..service import actions
 from ..store import garbage, offsets
 from ..store.connection import session
@@ -28,7 +29,9 @@ MEMBERS = 500
 
 
 def holds(using: str, topic: str) -> list[Hold]:
-    """Return the retention blockers of a topic, the oldest message first; none if the topic is empty."""
+    """Return the retention blockers of a topic, the oldest message first; none if it is empty, or has no retention."""
+    if is_kept(topic):
+        return []
     with session.migration_errors(using):
         end = ends(using, [topic]).get(topic)
         return [] if end is None else _Blockers(using, topic, end).all()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from .. import conf
+from ..protocol.retention.garbage_collection import is_kept
 from . import alarms, numbers
 from .alarms import NOTHING, Alarm
 from .results import Figure, GroupFigures, Hold, KnownTopic, Rates, Series, TopicFigures, total
@@ -121,8 +122,8 @@ def late_after(topic: str) -> timedelta:
 
 
 def over_retention(figures: TopicFigures) -> timedelta:
-    """Return how far a topic's oldest message is past its retention; negative if not yet due."""
-    if figures.oldest_published_at is None:
+    """Return how far a topic's oldest message is past its retention; negative if not yet due, 0 if it is kept."""
+    if figures.oldest_published_at is None or is_kept(figures.topic):
         return timedelta()
     kept_for = timedelta(milliseconds=conf.retention_ms(figures.topic))
     return figures.at - figures.oldest_published_at - kept_for

@@ -76,6 +76,10 @@ def with_failures(metadata: str, attempts: int | None, errors: str | None) -> st
     return json.dumps(content, ensure_ascii=False)
 
 
+PAIRS_MAX = 500
+"""Up to this number of ids and groups, multiplied, dead letters are found by their ids instead of in offset order."""
+
+
 def sizes(
     using: str, topic: str, groups: Sequence[str], ids: Sequence[str], above: int, last: int, limit: int
 ) -> list[tuple[int, int]]:
@@ -84,7 +88,7 @@ def sizes(
     ``groups``: the groups that failed. ``ids``: the original ids; empty: all.
     """
     with_ids = f" AND original_id IN ({marks(ids)})" if ids else ""
-    index = "queue_messages_due" if ids and len(ids) * len(groups) <= limit else "queue_messages_tail"
+    index = "queue_messages_due" if ids and len(ids) * len(groups) <= PAIRS_MAX else "queue_messages_tail"
     rows = session.fetch(
         using,
         f"SELECT `offset`, LENGTH(payload) + LENGTH(metadata) FROM queue_messages FORCE INDEX ({index})"

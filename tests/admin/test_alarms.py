@@ -52,6 +52,9 @@ def test_late() -> None:
     assert found == [("Late: its oldest open message is 2 h 5 min old", True), ("Paused", False)], (
         "the worst first"
     )
+    late = replace(WELL, reads_log=True, oldest_age=2 * LATE)
+    assert told(late) == [("Late: its oldest open message is 20 min old", True)]
+    assert told(replace(late, workers=0)) == [], "it works again at its next run"
 
 
 MINUTES = timedelta(minutes=5)

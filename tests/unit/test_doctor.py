@@ -106,6 +106,7 @@ def test_group_replication_with_one_primary_is_suitable() -> None:
         (mysql(innodb_flush_log_at_trx_commit="2"), WARNING, "", "lose the last commits"),
         (mysql(sync_binlog="0"), WARNING, "", "SET GLOBAL sync_binlog = 1"),
         (mysql(innodb_lock_wait_timeout="3600"), WARNING, "", "3600 s"),
+        (mysql(innodb_rollback_on_timeout="ON"), WARNING, "", "rolls back the whole transaction"),
         (mysql(performance_schema="OFF"), INFO, "", "nor which connection blocks"),
         (
             mariadb(idle_transaction_timeout="0", idle_write_transaction_timeout="0"), INFO, "",

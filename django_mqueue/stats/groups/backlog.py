@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...policy.batching import PER_STATEMENT, batches
-from ...policy.message_query import IN_FLIGHT, PENDING, WAITING
+from ...policy.message_query import DONE, IN_FLIGHT, PENDING, WAITING
 from ...store.queries import bounded_counts, group_rows, partition_progress, skip_scan
 from ...store.queries.group_rows import Range, Row
 from ...store.queries.partition_progress import Above, Counted, Progress
@@ -206,6 +206,8 @@ def _long_backlogs(using: str, starts: Mapping[Pair, int], cap: int, limit: int)
         pair: position.behind for pair, position in positions.items() if _oldest(ends[pair].first) is None
     }
     first_open = _first_open(using, unsearched)
+    partial = {pair: start for pair, start in starts.items() if positions[pair].is_partial}
+    newest = _newest_pending(using, partial, ends, cap + 1)
     found = {}
     for pair, position in positions.items():
         in_flight, waiting, rows = delivered[pair]
@@ -215,7 +217,7 @@ def _long_backlogs(using: str, starts: Mapping[Pair, int], cap: int, limit: int)
             others = [row.offset for row in (*ends[pair].newest, *rows) if row.status in OPEN_STATUSES]
             oldest = min([*others, *([first_open[pair]] if pair in first_open else ())], default=None)
         if position.is_partial:
-            count = Figure(max(count.value, min(_count(ends[pair].newest, PENDING), cap)), AT_LEAST)
+            count = Figure(max(count.value, min(newest.get(pair, 0), cap)), AT_LEAST)
         recent = [*ends[pair].reached, *rows]
         found[pair] = Backlog(count, in_flight, waiting, oldest, is_exact, recent, position)
     return found
@@ -229,6 +231,19 @@ def _ends(using: str, starts: Mapping[Pair, int], positions: Mapping[Pair, Posit
         ranges += [first, newest._replace(high=positions[pair].reached + 1), newest]
     rows = iter(group_rows.rows(using, ranges, RECENT))
     return {pair: _Ends(next(rows), next(rows), next(rows)) for pair in starts}
+
+
+def _newest_pending(
+    using: str, starts: Mapping[Pair, int], ends: Mapping[Pair, _Ends], limit: int
+) -> dict[Pair, int]:
+    """Count the messages that were never delivered among the newest ``limit``. Leave out groups that are done."""
+    ranges = {
+        pair: Range(*pair, start, start + 1, newest_first=True)
+        for pair, start in starts.items()
+        if any(row.status != DONE for row in ends[pair].newest)
+    }
+    read = group_rows.rows(using, [*ranges.values()], limit)
+    return {pair: _count(rows, PENDING) for pair, rows in zip(ranges, read, strict=True)}
 
 
 def _delivered(

@@ -58,10 +58,14 @@ def without_message(using: str, topic: str, group: str) -> int:
 
 
 def delete_without_message(topic: str, group: str) -> str:
-    """Return a statement, for people, that deletes a group's delivery states that have no message."""
+    """Return statements, for people, that delete a group's delivery states that have no message.
+
+    At REPEATABLE READ, the join would lock the end of the log, so that publishers wait.
+    """
     topic, group = ("'" + text.replace("\\", "\\\\").replace("'", "''") + "'" for text in (topic, group))
     return (
-        "DELETE s FROM queue_delivery_state s LEFT JOIN queue_messages m ON m.`offset` = s.message_offset"
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
+        " DELETE s FROM queue_delivery_state s LEFT JOIN queue_messages m ON m.`offset` = s.message_offset"
         f" WHERE s.consumer_group = {group} AND s.topic = {topic} AND m.`offset` IS NULL;"
     )
 

@@ -18,8 +18,8 @@ CHARSETS = ("character_set_client", "character_set_connection", "character_set_r
 VARIABLES = (
     "innodb_autoinc_lock_mode", "auto_increment_increment", "binlog_format", "log_bin", "sql_mode", "tx_isolation",
     "transaction_isolation", "wsrep_on", "max_allowed_packet", "innodb_flush_log_at_trx_commit", "sync_binlog",
-    "wait_timeout", "innodb_lock_wait_timeout", "idle_transaction_timeout", "idle_write_transaction_timeout",
-    "read_only", "super_read_only", "innodb_read_only", "tx_read_only", "transaction_read_only",
+    "wait_timeout", "innodb_lock_wait_timeout", "innodb_rollback_on_timeout", "idle_transaction_timeout",
+    "idle_write_transaction_timeout", "read_only", "super_read_only", "innodb_read_only", "tx_read_only", "transaction_read_only",
     "group_replication_group_name", "group_replication_single_primary_mode", "performance_schema",
     "max_connections", *CHARSETS,
 )  # fmt: skip

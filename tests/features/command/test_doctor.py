@@ -15,7 +15,7 @@ from django.test import override_settings
 from django_mqueue import Subscription, pause, publish, subscribe
 from django_mqueue.doctor import tables
 from django_mqueue.doctor.accounts import ACCOUNTS
-from django_mqueue.models import Message, Offset, PartitionLease
+from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease
 from django_mqueue.store.gates import ensure
 from django_mqueue.store.server import leftovers, plans
 from tests.factories import DeliveryStateFactory, LeaseFactory, OffsetFactory
@@ -240,7 +240,7 @@ def test_a_group_that_subscribes_meanwhile(mqueue_json: Json, monkeypatch: pytes
 
 
 def test_state_without_messages(mqueue_json: Json) -> None:
-    """Its repair is a statement that can be pasted."""
+    """Its repair can be pasted, also into a session at REPEATABLE READ: publishers do not wait for it."""
     subscribe("orders", "bill\\'ing")
     offset = publish("orders", {"order": 1}, key="1").offset
     for number in (offset, offset + 1):
@@ -249,9 +249,14 @@ def test_state_without_messages(mqueue_json: Json) -> None:
         )
     found = the(mqueue_json("doctor"), "state")
     assert "delivery states of bill\\'ing on orders without a message: 1 of the first 1000" in found["what"]
-    with connection.cursor() as cursor:
-        cursor.execute(found["repair"].partition("and run: ")[2])
-        assert cursor.rowcount == 1
+    with raw_connection() as pasted:
+        pasted.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        for statement in found["repair"].partition("and run: ")[2].split("; "):
+            pasted.execute(statement)
+        with session(innodb_lock_wait_timeout=1):
+            publish("orders", {"order": 2})
+        pasted.commit()
+    assert [one.message_offset for one in DeliveryState.objects.all()] == [offset]
     assert about(mqueue_json("doctor"), "state") == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError
 
 from django_mqueue import Subscription, publish, release, reset, subscribe
-from django_mqueue.models import PartitionLease
+from django_mqueue.models import Offset, PartitionLease
 from django_mqueue.service import releasing
 from django_mqueue.service.actions import recent
 from django_mqueue.store import leases
@@ -142,6 +142,17 @@ def test_pausing_a_mistyped_topic_is_a_problem(mqueue: Run) -> None:
     subscribe("orders", "billing")
     with pytest.raises(CommandError, match=r"topic 'odrers' is unknown: .* Similar names: orders$"):
         mqueue("pause", "odrers")
+
+
+def test_unsubscribing_from_a_mistyped_topic_is_a_problem(mqueue: Run) -> None:
+    """It stores nothing. State that is left of a topic without messages and groups is deleted nevertheless."""
+    subscribe("orders", "billing")
+    with pytest.raises(CommandError, match=r"topic 'odrers' is unknown: .* Similar names: orders$"):
+        mqueue("unsubscribe", "odrers", "billing", "--yes")
+    assert not Offset.objects.filter(topic="odrers").exists()
+    LeaseFactory(topic="odrers", consumer_group="billing")
+    mqueue("unsubscribe", "odrers", "billing", "--yes")
+    assert not PartitionLease.objects.exists()
 
 
 def test_a_lease_of_another_subscriber_is_not_listed(mqueue_json: Json) -> None:

@@ -201,10 +201,12 @@ def test_an_interrupted_action_is_recorded_with_its_total(
 
 
 @pytest.mark.parametrize("option", ["--dry-run", "--yes"])
-def test_erasing_from_a_mistyped_topic_says_so(mqueue: Run, option: str) -> None:
+def test_erasing_from_a_mistyped_topic_says_so(mqueue: Run, mqueue_json: Json, option: str) -> None:
     publish("orders", 1, key="ann")
-    found = mqueue("erase", "--topic", "odrers", "--key", "ann", option)
-    assert "The topic 'odrers' is unknown: it has no message and no group. Similar names: orders." in found
+    arguments = ("erase", "--topic", "odrers", "--key", "ann", option)
+    text = "topic 'odrers' is unknown: it has no message and no group. Similar names: orders"
+    assert f"The {text}." in mqueue(*arguments)
+    assert mqueue_json(*arguments)["note"] == text
 
 
 def test_erase(mqueue: Run, mqueue_json: Json) -> None:

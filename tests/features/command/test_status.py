@@ -19,6 +19,7 @@ from django_mqueue.models import Message
 from tests.factories import DeadLetterFactory
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.own_server import OwnServer
+from tests.support.processes import database_ms
 from tests.support.subscribers import QUICK, poll_until
 
 from .conftest import Run
@@ -158,6 +159,26 @@ def test_json_is_printed_also_if_the_verb_is_refused(failing: Callable[..., Any]
     document, reason = failing("status", "--database", "nosuch")
     assert document == {"problems": [reason]}
     assert reason.startswith("--database 'nosuch' is no entry of DATABASES: default")
+
+
+def test_dead_letters_that_a_group_consumes_are_no_alarm(mqueue: Run) -> None:
+    with Subscription(TOPIC, GROUP) as subscription:
+        publish(TOPIC, 1)
+        poll_until(subscription, 1)[0].reject("no")
+    Message.objects.filter(topic=f"{TOPIC}_dlq").update(published_at=database_ms() - 30 * 86_400_000)
+    with Subscription(f"{TOPIC}_dlq", "alarm") as subscription:
+        poll_until(subscription, 1)[0].ack()
+    assert "Deletion is late" not in mqueue("status", "--no-rates", "--fail-on-alarm")
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_lag_over_many_keys_of_a_group_that_has_never_run(mqueue: Run, others: int) -> None:
+    """Not all partitions are read, but enough of the newest messages."""
+    for number in range(1 + others):
+        subscribe(TOPIC, f"group-{number}")
+    publish_many(TOPIC, [OutgoingMessage(n, key=f"key-{n}") for n in range(1_010)])
+    with pytest.raises(CommandError, match=r"group group-0: its lag is 1,001\+"):
+        mqueue("status", TOPIC, "--no-rates", "--fail-if-more-than", "1000")
 
 
 def test_an_unknown_topic_is_a_problem(mqueue: Run) -> None:

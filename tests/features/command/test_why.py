@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError
 from django.db import connection
+from django.db.models import F
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
@@ -26,6 +27,7 @@ from django_mqueue import (
 from django_mqueue.browse import finding, obstacles, reasons
 from django_mqueue.inspect import Inspected, hold, remove
 from django_mqueue.models import DeliveryState, Message, PartitionLease
+from django_mqueue.policy.names import one_at_a_time
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each, scheduled
 from tests.support.processes import database_ms
 from tests.support.running import registered
@@ -70,7 +72,7 @@ def test_each_status(why: Why) -> None:
     text, helps = why(offsets["waiting"])[GROUP]
     assert text.startswith("Its retry is due at 20")
     assert text.endswith("Attempt 1 failed: ConnectionError: not now")
-    assert helps == "manage.py mqueue hurry orders --group billing --id waiting"
+    assert helps == "manage.py mqueue hurry orders --group billing --id waiting --key waiting"
     text, helps = why(offsets["in_flight"])[GROUP]
     assert text.startswith("worker-1 has had it since 20")
     assert "in attempt 1. It is delivered again if not settled by 20" in text
@@ -197,8 +199,46 @@ def test_a_held_message(why: Why) -> None:
     assert hold(TOPIC, group=GROUP, id="a") == 1
     assert why(offset)[GROUP] == (
         "An operator holds it.",
-        "manage.py mqueue unhold orders --group billing --id a",
+        "manage.py mqueue unhold orders --group billing --id a --key k",
     )
+
+
+def test_the_command_changes_no_message_of_another_key_with_the_same_id(why: Why, mqueue_json: Json) -> None:
+    subscribe(TOPIC, GROUP)
+    first, second = (publish(TOPIC, 1, key=key, id="1").offset for key in ("a", "b"))
+    assert hold(TOPIC, group=GROUP) == 2
+    _, helps = why(first)[GROUP]
+    assert helps is not None
+    assert mqueue_json(*helps.split()[2:])["messages"] == 1
+    assert why(first)[GROUP][0].startswith("Its retry is due since")
+    assert why(second)[GROUP][0] == "An operator holds it."
+
+
+def test_a_handler_that_runs_for_long(why: Why) -> None:
+    """The command comes with a warning: whether the handler hangs or works is not known."""
+    with Subscription(TOPIC, GROUP) as worker:
+        offset = publish(TOPIC, 1, key="k").offset
+        (delivery,) = poll_until(worker, 1)
+        assert why(offset)[GROUP][1] is None
+        PartitionLease.objects.update(leased_at=F("leased_at") - 120_000)
+        DeliveryState.objects.update(delivered_at=F("delivered_at") - 120_000)
+        text, helps = why(offset)[GROUP]
+        delivery.ack()
+    assert text.endswith(
+        "If the handler hangs, release the partition. If it works, it would then run twice at once."
+    )
+    assert helps == "manage.py mqueue release orders billing --partition k"
+
+
+def test_a_job_whose_limit_rests(why: Why) -> None:
+    with Subscription(TOPIC, GROUP) as worker:
+        for number in range(2):
+            publish(TOPIC, number, key="k")
+        Message.objects.update(partition_key=one_at_a_time("k/600000"))
+        poll_until(worker, 1)[0].ack()
+        text, helps = why(Message.objects.latest("offset").offset)[GROUP]
+    assert text.endswith("Its limit lets a job start 10 min after the end of the one before, or later.")
+    assert helps is None
 
 
 def test_a_redriven_message_and_its_copy(why: Why, worker: Subscription) -> None:
@@ -222,7 +262,7 @@ def test_a_parked_retry(why: Why, worker: Subscription, mqueue_json: Json) -> No
     assert text.startswith("Its retry is parked outside the log until it is due.")
     assert f"It is scheduled message {parked}, due at 20" in text
     assert text.endswith("Attempt 1 failed: OSError: closed")
-    assert helps == "manage.py mqueue hurry orders --group billing --id a"
+    assert helps == "manage.py mqueue hurry orders --group billing --id a --key k"
     ((text, helps),) = why(parked).values()
     assert text.startswith(f"It is the parked retry of message {offset} for group billing.")
 
@@ -231,7 +271,7 @@ def test_a_scheduled_message(why: Why) -> None:
     (offset,) = scheduled("tomorrow")
     text, helps = why(offset)[""]
     assert text.startswith("It is scheduled until 20")
-    assert helps == "manage.py mqueue hurry orders --all-groups --id later-tomorrow"
+    assert helps == "manage.py mqueue hurry orders --all-groups --id later-tomorrow --key k"
     Message.objects.update(available_at=database_ms() - 1_000)
     text, helps = why(offset)[""]
     assert text.startswith("It is due since 20")

@@ -267,6 +267,16 @@ def test_a_rate_holds_for_few_messages_and_the_call_ends_with_the_last() -> None
     assert 0 <= sleep.call_args.args[0] <= 1
 
 
+def test_a_rate_with_several_ids_reads_their_index_and_not_all_dead_letters() -> None:
+    give_up(*range(4))
+    ids = Row.objects.filter(topic=DEAD).values_list("original_id", flat=True)[:2]
+    with mock.patch("time.sleep"), statements() as seen:
+        assert redrive(TOPIC, ids=list(ids), rate=1) == 2
+    pages = [sql for sql in seen if "LENGTH(payload)" in sql]
+    assert len(pages) == 3
+    assert all("FORCE INDEX (queue_messages_due)" in sql for sql in pages)
+
+
 def test_letters_of_groups_that_are_gone_stay() -> None:
     subscribe(TOPIC, "stock")
     give_up(1)

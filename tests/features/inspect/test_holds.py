@@ -72,6 +72,18 @@ def test_nobody_works_for_the_group() -> None:
     assert found.since.timestamp() == 1_700_000_000
 
 
+def test_dead_letters_have_no_retention() -> None:
+    """They stay, although a group has acknowledged them: nothing holds them back."""
+    with Subscription(TOPIC, GROUP) as subscription:
+        publish(TOPIC, 1)
+        poll_until(subscription, 1)[0].reject("no")
+    Message.objects.update(published_at=database_ms() - 30 * 86_400_000)
+    with Subscription(f"{TOPIC}_dlq", "alarm") as subscription:
+        poll_until(subscription, 1)[0].ack()
+        settle(subscription)
+    assert holds(f"{TOPIC}_dlq") == []
+
+
 def test_the_group_is_paused() -> None:
     publish_long_ago()
     subscribe(TOPIC, GROUP)

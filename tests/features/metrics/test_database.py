@@ -11,8 +11,9 @@ from django.test import Client, override_settings
 
 from django_mqueue import Subscription, pause, publish, subscribe, unsubscribe
 from django_mqueue.metrics import DatabaseCollector, database, snapshot
-from django_mqueue.models import Message, PartitionLease
+from django_mqueue.models import Message, Offset, PartitionLease
 from django_mqueue.spark.database import following
+from django_mqueue.store.offsets import REMOVING
 from tests.factories import HeartbeatFactory
 from tests.support.many import insert_messages
 from tests.support.processes import database_ms
@@ -62,6 +63,8 @@ def test_figures_of_topics_and_groups() -> None:
     pause("orders", "billing")
     assert collected()("mqueue_group_paused", **BILLING) == 1
     assert collected()("mqueue_group_paused", topic="orders", group="audit") == 0
+    Offset.objects.filter(topic="orders", consumer_group="audit").update(scan_offset=REMOVING)
+    assert collected()("mqueue_group_paused", topic="orders", group="audit") == 1
 
 
 def test_a_group_that_keeps_old_messages_is_named_with_the_reason() -> None:

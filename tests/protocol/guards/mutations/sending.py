@@ -34,6 +34,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_TLS}::test_a_false_server_is_sent_no_password[parameters0-without]",
     ),
     mutation(
+        "the SQL mode of Spark's connections is strict",
+        "messages for a group that is unsubscribed meanwhile go to all groups, if the server's mode is not strict",
+        "spark/sql/detached.py",
+        '"sql_mode": "STRICT_TRANS_TABLES",',
+        "",
+        "spark/test_connecting.py::test_the_sql_mode_is_strict_on_any_server",
+    ),
+    mutation(
         "the environment can forbid options that name servers, files and functions",
         "a user who may only read a topic can send any file or the password to a server of their own",
         "spark/connecting.py",
