@@ -10,10 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from .policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC, RESERVED_SUFFIXES
-
-DLQ_SUFFIX_MAX = 14
-"""Maximum length of ``DLQ_SUFFIX``. Topic columns have 128 characters; a public topic has up to 100."""
+from .policy.names import ACTIONS_TOPIC, DLQ_SUFFIX_MAX, OPERATIONS_TOPIC, RESERVED_SUFFIXES
 
 
 @dataclass(frozen=True)

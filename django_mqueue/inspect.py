@@ -28,7 +28,6 @@ from .policy.message_query import (
     message_query,
 )
 from .service.actions import Author, BulkRecord
-from .service.registration import topic_limit
 from .service.subscription import check_count
 from .stats.groups import group_summary
 from .stats.groups.group_progress import deliveries, partitions
@@ -111,7 +110,7 @@ def messages(
         "group": group, "status": status, "key": key, "id": id, "offset": offset, "kind": kind, "after": after,
         "before": before, "filter": filter, **payload,
     }  # fmt: skip
-    query = message_query(topic, filters, topic_limit=topic_limit())
+    query = message_query(topic, filters)
     return message_search.page(
         conf.database(using),
         query,
@@ -142,7 +141,7 @@ def counts(
     """
     if group is None:
         raise TypeError("group must be a str: each group has counts of its own")
-    query = message_query(topic, {"group": group, "key": key}, topic_limit=topic_limit())
+    query = message_query(topic, {"group": group, "key": key})
     check_count("cap", cap)
     return group_summary.counts(conf.database(using), query, cap, check_count("scan_limit", scan_limit))
 
@@ -152,7 +151,7 @@ def groups(topic: str, *, scan_limit: int = 10_000, using: str | None = None) ->
 
     The function reads at most ``scan_limit`` keys for each group. Raises ``TypeError`` or ``ValueError``.
     """
-    names.check_topic(topic, topic_limit())
+    names.check_topic(topic)
     return group_summary.group_states(conf.database(using), topic, check_count("scan_limit", scan_limit))
 
 
@@ -341,7 +340,7 @@ def _move(
         raise ValueError(
             f"status must be one of {', '.join(verb.statuses)}, or None for each of these except dead, not {status!r}"
         )
-    query = message_query(topic, filters, topic_limit=topic_limit())
+    query = message_query(topic, filters)
     if limit is not None:
         check_count("limit", limit)
     alias = conf.database(using)

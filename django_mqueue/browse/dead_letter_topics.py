@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .. import conf
 from ..policy.batching import batches
+from ..policy.names import DLQ_SUFFIX_MAX
 from ..store.connection import session
 from ..store.queries import bounded_counts, dead_letter_summaries, topic_index
 
@@ -89,7 +90,7 @@ def _may_hold_dead_letters(name: str, known: Collection[str]) -> bool:
     """Return whether the name ends with a configured suffix, or is a known topic's name with another suffix."""
     if name.endswith(conf.dead_letter_suffixes()):
         return True
-    return any(name[:-cut] in known for cut in range(1, min(conf.DLQ_SUFFIX_MAX, len(name) - 1) + 1))
+    return any(name[:-cut] in known for cut in range(1, min(DLQ_SUFFIX_MAX, len(name) - 1) + 1))
 
 
 def _groups(using: str, first: dict[str, str]) -> dict[str, list[str]]:

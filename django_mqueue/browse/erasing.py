@@ -13,7 +13,6 @@ from .. import conf
 from ..policy.filters import PAYLOAD
 from ..policy.message_query import DEAD, SCHEDULED, Inspected, MessageQuery, message_query
 from ..service.actions import Author, BulkRecord
-from ..service.registration import topic_limit
 from ..stats import topic_list
 from ..store import delivery_state, garbage, offsets
 from ..store.connection import session
@@ -77,7 +76,7 @@ def erase(
     filters = {"key": key, "id": id, "filter": filter, **payload}
     with session.migration_errors(alias):
         topics = sorted(topic_list.known_topics(alias)) if topic is None else [topic]
-        queries = [message_query(one, filters, topic_limit=topic_limit()) for one in topics]
+        queries = [message_query(one, filters) for one in topics]
         every = [replace(query, status=status) for query in queries for status in (None, SCHEDULED, DEAD)]
         # A dead-letter topic with groups is also a topic of its own. Its later entry searches all its rows, not only
         # dead letters.

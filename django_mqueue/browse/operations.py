@@ -123,9 +123,9 @@ def _append_copies(cursor: CursorWrapper, group: str | None, topic: str, batch: 
                 row["partition"],
                 uuid7(),
                 group,
-                row["original_id"],
                 bytes(row["payload"]),
                 without("retry", row["metadata"]),
+                row["original_id"],
             )
             for row in dead_letters.read(cursor, [offset for offset, _ in part])
         ]

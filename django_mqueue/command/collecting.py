@@ -8,7 +8,6 @@ from .. import conf
 from ..inspect import holds, topic_figures
 from ..policy import names
 from ..protocol.retention.garbage_collection import Collector
-from ..service.registration import topic_limit
 from ..stats import topic_list
 from .output import Output
 from .selecting import unknown_topic
@@ -23,7 +22,7 @@ def collect(options: Options, output: Output) -> None:
     """Delete the messages that every group is done with and whose retention is over."""
     using = conf.database(options["database"])
     for topic in options["topics"]:
-        names.check_topic(topic, topic_limit())
+        names.check_topic(topic)
         if problem := unknown_topic(using, topic):
             output.problem(problem)
     rows = []

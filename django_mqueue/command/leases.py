@@ -7,7 +7,7 @@ from shlex import quote
 
 from ..policy import names
 from ..service import actions as recorded
-from ..service.registration import check_group, topic_limit
+from ..service.registration import check_group
 from ..service.subscription import check_count
 from ..stats.groups import group_progress
 from .output import Output
@@ -69,7 +69,7 @@ def _add_actions(parser: ArgumentParser) -> None:
 
 
 def actions(options: Options, output: Output) -> None:
-    names.check_topic(options["topic"], topic_limit())
+    names.check_topic(options["topic"])
     check_count("limit", options["limit"], recorded.READ)
     if options["group"] is not None:
         check_group(options["group"])

@@ -21,7 +21,6 @@ from ..drawing.printing import on_a_line
 from ..policy import names
 from ..policy.batching import batches
 from ..service import actions
-from ..service.registration import topic_limit
 from ..stats import numbers, topic_list
 from ..stats.results import Figure, KnownTopic, Rates, Series, total
 from ..stats.summaries import RECENT, Ages, GroupRow, TopicRow, recently, topic_rows, with_rates
@@ -80,7 +79,7 @@ class Picture:
 def read(alias: str, wanted: Sequence[str], exact: int | None = None, *, rates: bool = True) -> Picture:
     """Read the state of the wanted topics; of all topics if ``wanted`` is empty."""
     for topic in wanted:
-        names.check_topic(topic, topic_limit())
+        names.check_topic(topic)
     with session.migration_errors(alias):
         every = topic_list.known_topics(alias)
         unknown = []

@@ -17,7 +17,7 @@ from ..doctor.findings import command_line
 from ..policy import names
 from ..policy.message_query import DEAD, Inspected
 from ..policy.names import REPLIES_SUFFIX, key_of
-from ..service.registration import check_group, topic_limit
+from ..service.registration import check_group
 from ..tasks.job_ids import GROUP as TASKS
 from ..tasks.job_ids import topic_of
 from ..workers import registry
@@ -44,7 +44,7 @@ def _add_why(parser: ArgumentParser) -> None:
 
 def why(options: Options, output: Output) -> None:
     topic, group, alias = options["topic"], options["group"], conf.database(options["database"])
-    names.check_name("topic", topic, topic_limit())
+    names.check_name("topic", topic, names.LONG_TOPIC_MAX)
     if group is not None:
         check_group(group)
     if (options["offset"] is None) == (options["id"] is None):

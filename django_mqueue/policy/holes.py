@@ -55,13 +55,3 @@ class MissingOffsets:
         """Return the index of the first range that ends at or above ``offset``."""
         at = bisect_left(self.ranges, (offset,))
         return at - 1 if at and self.ranges[at - 1][1] >= offset else at
-
-
-def gaps(position: int, offsets: Iterable[int]) -> list[Range]:
-    """Return the missing ranges between ``position`` and each of the ascending ``offsets``."""
-    found = []
-    for offset in offsets:
-        if offset > position + 1:
-            found.append((position + 1, offset - 1))
-        position = offset
-    return found

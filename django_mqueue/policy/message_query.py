@@ -177,12 +177,12 @@ class MessageQuery:
 FILTERS = ("group", "status", "key", "id", "offset", "kind", "after", "before", "filter")
 
 
-def message_query(topic: str, filters: Mapping[str, Any], *, topic_limit: int) -> MessageQuery:
+def message_query(topic: str, filters: Mapping[str, Any]) -> MessageQuery:
     """Return the query for a user's filters by name: ``FILTERS``, and paths that begin with ``payload__``.
 
     Raises ``TypeError`` or ``ValueError`` that names the argument and the correction.
     """
-    names.check_name("topic", topic, topic_limit)
+    names.check_name("topic", topic, names.LONG_TOPIC_MAX)
     given = {name: filters.get(name) for name in FILTERS}
     paths = {name: value for name, value in filters.items() if name not in FILTERS}
     group, status, key, id, offset = (given[name] for name in FILTERS[:5])

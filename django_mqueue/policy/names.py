@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 TOPIC_MAX = 100
+DLQ_SUFFIX_MAX = 14
+LONG_TOPIC_MAX = TOPIC_MAX + DLQ_SUFFIX_MAX
+"""Maximum length of the name of a topic that groups consume, with the suffix of a dead-letter topic."""
 KEY_MAX = 255
 ID_MAX = 255
 GROUP_MAX = 128
@@ -62,7 +65,7 @@ def check_name(argument: str, value: object, limit: int) -> str:
     return value
 
 
-def check_topic(value: object, limit: int = TOPIC_MAX) -> str:
+def check_topic(value: object, limit: int = LONG_TOPIC_MAX) -> str:
     """Return ``value`` if it is a valid topic to consume. Raises ``TypeError`` or ``ValueError``.
 
     It must not have one of the ``RESERVED_SUFFIXES``.
@@ -83,7 +86,7 @@ def replies_topic(topic: str) -> str:
 def check_publish_topic(value: object, dlq_suffixes: Iterable[str]) -> str:
     """Return ``value`` if users may publish to this topic. Suffixes of derived topics are reserved for the queue."""
     uses = dict.fromkeys(dlq_suffixes, "dead letters") | {OPERATIONS_TOPIC: "operations of the admin"}
-    return _refuse_suffixes(check_topic(value), uses)
+    return _refuse_suffixes(check_topic(value, TOPIC_MAX), uses)
 
 
 def _refuse_suffixes(topic: str, uses: Mapping[str, str]) -> str:

@@ -54,8 +54,7 @@ class Subscriber:
 
     def start(self) -> None:
         """Join the tailer, then the group. So the tailer reports each message that the first read does not find."""
-        self.tailer.join(self.context.topic, self)
-        self.context.tail = self.tailer.position(self.context.topic)
+        self.context.tail = self.tailer.join(self.context.topic, self)
         self.membership.start()
 
     def stop(self, unstarted: Sequence[Delivery] = (), *, patient: bool = True) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..policy.batching import batches
-from ..policy.holes import MissingOffsets, gaps
+from ..policy.holes import MissingOffsets
 from ..policy.names import key_of
 from ..store import log
 from ..store.connection import session
@@ -114,11 +114,12 @@ class Tailer:
         self._connection = session.Watched(using)
         self._reload_at = -math.inf
 
-    def join(self, topic: str, listener: Listener) -> None:
-        """Pass new rows of a topic to the listener from now on. The listener reads older rows itself."""
+    def join(self, topic: str, listener: Listener) -> int:
+        """Pass new rows of a topic to the listener from now on. It reads the rows up to the returned offset itself."""
         if topic not in self.tails:
             self.tails[topic] = self._open(topic)
         self.tails[topic].listeners.append(listener)
+        return self.tails[topic].position
 
     def leave(self, topic: str, listener: Listener) -> None:
         tail = self.tails.get(topic)
@@ -126,10 +127,6 @@ class Tailer:
             tail.listeners.remove(listener)
             if not tail.listeners:
                 del self.tails[topic]
-
-    def position(self, topic: str) -> int:
-        """Return the offset up to which the topic's tail was read."""
-        return self.tails[topic].position
 
     def shared_settled(self, topic: str) -> int:
         """Return the settled offset as the topic's row has it: the value that all workers share."""
@@ -282,9 +279,9 @@ class Tailer:
             tail = self.tails[topic]
             if any(listener.strict for listener in tail.listeners):
                 self._catch_up(tail)
-            for first, last in gaps(tail.position, [offset for offset, _, _ in news]):
-                tail.holes.add(first, last)
-            tail.position = news[-1][0]
+            for offset, _, _ in news:
+                tail.holes.add(tail.position + 1, offset - 1)
+                tail.position = offset
             self.arrivals += len(news)
             tail.notify(news)
         return any(len(news) == ROWS for news in by_topic.values()), due

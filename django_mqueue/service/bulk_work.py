@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.db.backends.utils import CursorWrapper
-
 from ..policy import encoding, names
 from ..policy.ids import uuid7
 from ..protocol.waking import commits
@@ -26,9 +24,5 @@ BYTES_MAX = 1_048_576
 def send(using: str, key: str, step: Mapping[str, Any]) -> None:
     """Store the message of the next step, in the current transaction if there is one. ``step``: JSON."""
     row = NewRow(key, uuid7(), encoding.encode(step, "", None, BYTES_MAX))
-
-    def work(cursor: CursorWrapper) -> None:
-        log.insert(cursor, names.OPERATIONS_TOPIC, [row])
-
-    session.run(using, work)
+    session.run(using, lambda cursor: log.insert(cursor, names.OPERATIONS_TOPIC, [row]))
     commits.after_commit(using, names.OPERATIONS_TOPIC)

@@ -11,15 +11,7 @@ from ..protocol.retention import removing
 from ..store import heartbeats, offsets
 from ..store.connection import session
 from .actions import Author, record
-from .registration import (
-    Start,
-    check_group,
-    check_names,
-    check_start,
-    registration_of,
-    start_above,
-    topic_limit,
-)
+from .registration import Start, check_group, check_names, check_start, registration_of, start_above
 
 
 def reset(
@@ -132,7 +124,7 @@ def resume(
 
 
 def _set_paused(topic: str, group: str | None, author: Author, using: str | None, *, paused: bool) -> int:
-    names.check_topic(topic, topic_limit())
+    names.check_topic(topic)
     if group is not None:
         check_group(group)
     alias = conf.database(using)

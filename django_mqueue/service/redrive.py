@@ -30,7 +30,7 @@ from ..store.message_rows import message_fields
 from ..store.scheduling.parked_retries import without
 from . import message_views
 from .actions import BulkRecord
-from .registration import check_group, topic_limit
+from .registration import check_group
 from .subscription import check_count
 
 AT_ONCE = 500
@@ -110,7 +110,7 @@ def selection(
     edit: Edit | None = None,
 ) -> DeadLetterSelection:
     """Check the arguments of ``redrive`` or ``purge``, and return the dead letters that they select."""
-    names.check_topic(topic, topic_limit())
+    names.check_topic(topic)
     if group is not None:
         check_group(group)
     dead_topic = conf.dead_letter_topic(topic)
@@ -243,7 +243,7 @@ class DeadLetterSelection:
             limit = conf.get("MAX_PAYLOAD_BYTES", self.topic)
             content = dead_letter.encode(self.edit(dead_letter.message), limit)
             payload, metadata = content.body, content.metadata
-        return Redriven(row["partition"], uuid7(), row["failed_group"], row["original_id"], payload, metadata)
+        return Redriven(row["partition"], uuid7(), row["failed_group"], payload, metadata, row["original_id"])
 
     def matches(self, dead_letter: DeadLetterRow) -> bool:
         # Two topics with different suffixes can have one dead-letter topic.

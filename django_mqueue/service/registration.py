@@ -33,7 +33,7 @@ def check_group(group: str) -> str:
 
 def check_names(topic: str, group: str) -> None:
     """Raise ``TypeError`` or ``ValueError`` for an invalid topic or group."""
-    names.check_topic(topic, topic_limit())
+    names.check_topic(topic)
     check_group(group)
 
 
@@ -47,11 +47,6 @@ def check_start(start: object) -> None:
         raise TypeError(f'start must be "earliest", "latest", an aware datetime or an offset, not {start!r}')
     elif start < 0:
         raise ValueError(f"start must be an offset of 0 or more, not {start!r}")
-
-
-def topic_limit() -> int:
-    """Return the maximum length of the name of a topic that groups consume, with the suffix of a dead-letter topic."""
-    return names.TOPIC_MAX + conf.DLQ_SUFFIX_MAX
 
 
 def subscribe(

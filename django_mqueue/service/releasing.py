@@ -49,7 +49,19 @@ def held(
     using: str | None = None,
 ) -> list[leases.LeaseRow]:
     """Return the leases that ``release`` would release now, sorted by partition. Raises the same exceptions."""
-    return _find(topic, group, partition, subscriber, holder, conf.database(using))
+    alias = conf.database(using)
+    check_names(topic, group)
+    if partition is None and subscriber is None:
+        raise TypeError("release needs a partition or a subscriber, to select the leases: give one of them")
+    if partition is not None:
+        names.check_partition(partition)
+    if subscriber is not None:
+        names.check_name("subscriber", subscriber, names.SUBSCRIBER_MAX)
+    if holder is not None:
+        names.check_name("holder", holder, INCARNATION_MAX)
+    with session.migration_errors(alias):
+        registration_of(alias, topic, group)
+        return leases.find_held(alias, group, topic, partition, subscriber, holder)
 
 
 def release(
@@ -88,7 +100,7 @@ def release(
         Author(by, why), "release", topic, group, "leases",
         partition=partition, subscriber=subscriber, holder=holder,
     )  # fmt: skip
-    left = _find(topic, group, partition, subscriber, holder, alias)
+    left = held(topic, group, partition=partition, subscriber=subscriber, holder=holder, using=alias)
 
     def set_free(cursor: CursorWrapper, some: Sequence[leases.LeaseRow]) -> list[leases.LeaseRow]:
         freed = leases.set_free(cursor, seen=some)
@@ -105,9 +117,9 @@ def release(
                 record.committed(len(freed_now))
                 free += freed_now
             freed = set(free)
-            held = [one for one in left if one not in freed]
-            left = leases.unchanged(alias, held)
-            changed += set(held).difference(left)
+            rest = [one for one in left if one not in freed]
+            left = leases.unchanged(alias, rest)
+            changed += set(rest).difference(left)
             if time.monotonic() > deadline or session.in_transaction(alias):
                 break
             if left:
@@ -117,21 +129,3 @@ def release(
 
 def _partitions(found: Sequence[leases.LeaseRow]) -> tuple[str, ...]:
     return tuple(sorted(lease.partition for lease in found))
-
-
-def _find(
-    topic: str, group: str, partition: str | None, subscriber: str | None, holder: str | None, alias: str
-) -> list[leases.LeaseRow]:
-    """Check the arguments of ``release``, and return the leases that they select."""
-    check_names(topic, group)
-    if partition is None and subscriber is None:
-        raise TypeError("release needs a partition or a subscriber, to select the leases: give one of them")
-    if partition is not None:
-        names.check_partition(partition)
-    if subscriber is not None:
-        names.check_name("subscriber", subscriber, names.SUBSCRIBER_MAX)
-    if holder is not None:
-        names.check_name("holder", holder, INCARNATION_MAX)
-    with session.migration_errors(alias):
-        registration_of(alias, topic, group)
-        return leases.find_held(alias, group, topic, partition, subscriber, holder)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from .. import conf
 from ..policy import durations, names
-from ..service.registration import check_group, topic_limit
+from ..service.registration import check_group
 from ..service.subscription import check_count
 from . import rates as lately
 from . import retention_blockers, topic_list
@@ -167,7 +167,7 @@ def _exact(exact: int | None) -> int | None:
 
 
 def _topic(topic: object) -> str:
-    return names.check_topic(topic, topic_limit())
+    return names.check_topic(topic)
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

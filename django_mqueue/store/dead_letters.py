@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.backends.utils import CursorWrapper
 
@@ -127,23 +126,18 @@ def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
     return [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]
 
 
-@dataclass(frozen=True)
-class Redriven:
+class Redriven(NamedTuple):
     """A message to send back to the group that failed. ``original``: the id under which it was published."""
 
     partition: str
     id: str
     group: str
-    original: str
     payload: bytes
     metadata: str
-
-    def params(self) -> list[str | bytes]:
-        return [self.partition, self.id, self.group, self.payload, self.metadata, self.original]
+    original: str
 
 
 def append_redriven(cursor: CursorWrapper, topic: str, messages: Sequence[Redriven]) -> None:
     """Append messages to the log, each for its group only."""
     values = f"%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s"
-    rows = [(values, message.params()) for message in messages]
-    insert_values(cursor, topic, rows, f"{INSERT_COLUMNS}, original_id")
+    insert_values(cursor, topic, [(values, one) for one in messages], f"{INSERT_COLUMNS}, original_id")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .connection.dialect import NOW_MS, marks, names_table, numbers_table, values_table
+from .connection.dialect import IN_TOPIC, NOW_MS, TOPIC_ROW, marks, names_table, numbers_table, values_table
 from .connection.session import Row
 from .offsets import READS_LOG, REMOVING
 from .queries.skip_scan import NEWEST
@@ -22,8 +22,7 @@ def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tu
     """Lock the topic's row if its next pass is due. Return (settled offset, cursor); None if not due, or locked."""
     cursor.execute(
         f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s"
-        " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE SKIP LOCKED",
+        f" FROM queue_offsets {TOPIC_ROW} FOR UPDATE SKIP LOCKED",
         [interval_ms, topic],
     )
     row = cursor.fetchone()
@@ -60,9 +59,7 @@ def groups(cursor: CursorWrapper, topic: str, replies: str | None = None) -> Gro
     """Return the registered groups, and whether the topic ``replies`` holds rows (False without groups)."""
     replies_exist, params = "0", list[str]()
     if replies is not None:
-        replies_exist = (
-            "EXISTS (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s)"
-        )
+        replies_exist = f"EXISTS (SELECT 1 {IN_TOPIC})"
         params.append(replies)
     cursor.execute(
         f"SELECT consumer_group, offset_acked, scan_offset, {replies_exist}"
@@ -87,8 +84,8 @@ def starts(cursor: CursorWrapper, topic: str) -> Mapping[str, int]:
 def page(cursor: CursorWrapper, topic: str, above: int, settled: int, limit: int) -> list[Row]:
     """Return (offset, partition, target group) of the next ``limit`` settled rows above ``above``."""
     cursor.execute(
-        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
-        f" WHERE topic = %s AND `offset` > %s AND `offset` <= %s ORDER BY `offset` LIMIT {limit:d}",
+        f"SELECT `offset`, partition_key, consumer_group {IN_TOPIC} AND `offset` > %s AND `offset` <= %s"
+        f" ORDER BY `offset` LIMIT {limit:d}",
         [topic, above, settled],
     )
     return list(cursor.fetchall())

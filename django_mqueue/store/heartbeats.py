@@ -69,15 +69,6 @@ def beat(using: str, holder: Holder, *, is_leaving: bool = False) -> bool:
     return session.single(using, work, latest=True) or incarnation(using, holder) == holder.incarnation
 
 
-def _lock(cursor: CursorWrapper, holder: Holder) -> bool:
-    """Lock this incarnation's row. Return False if it does not exist, or if another transaction has locked it."""
-    cursor.execute(
-        f"SELECT 1 FROM queue_subscriber_heartbeats {_INDEX}{_MINE}",
-        [holder.group, holder.topic, holder.name, holder.incarnation],
-    )
-    return cursor.fetchone() is not None
-
-
 def incarnation(using: str, holder: Holder, alive_ms: int | None = None) -> str | None:
     """Return the incarnation in the subscriber's row. ``alive_ms``: only if it has not deregistered or expired."""
     alive, params = "", list[int]()
@@ -171,7 +162,11 @@ def is_replaced(cursor: CursorWrapper, holder: Holder) -> bool:
 
 def deregister(cursor: CursorWrapper, holder: Holder) -> None:
     """Record that this subscriber has left. If the row is locked, the heartbeat expires instead."""
-    if _lock(cursor, holder):
+    cursor.execute(
+        f"SELECT 1 FROM queue_subscriber_heartbeats {_INDEX}{_MINE}",
+        [holder.group, holder.topic, holder.name, holder.incarnation],
+    )
+    if cursor.fetchone():
         cursor.execute(
             f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}, session_lock = ''{_ROW}",
             [holder.group, holder.topic, holder.name],

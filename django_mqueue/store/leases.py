@@ -9,7 +9,7 @@ from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
 from .connection import errors, session
-from .connection.dialect import NOW_MS, flat, marks, sharing
+from .connection.dialect import GROUP_ROW, NOW_MS, flat, marks, sharing
 from .offsets import REMOVING
 
 
@@ -55,9 +55,7 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
 
     def work(cursor: CursorWrapper) -> list[str] | None:
         cursor.execute(
-            "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-            " WHERE consumer_group = %s AND topic = %s AND partition_key = ''"
-            f" AND scan_offset <> {REMOVING} {sharing(using)}",
+            f"SELECT 1 FROM queue_offsets {GROUP_ROW} AND scan_offset <> {REMOVING} {sharing(using)}",
             [holder.group, holder.topic],
         )
         if cursor.fetchone() is None:
@@ -222,12 +220,7 @@ def held(using: str, holder: Holder) -> set[str]:
 
 def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, int]:
     """Return (number of leases, number that are free or expired)."""
-    rows = session.fetch(
-        using,
-        f"SELECT {COUNTS}",
-        [*[group, topic] * 3, lease_ms],
-    )
-    total, free = rows[0]
+    ((total, free),) = session.fetch(using, f"SELECT {COUNTS}", [*[group, topic] * 3, lease_ms])
     return int(total), int(free)
 
 

@@ -12,7 +12,7 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.encoding import Encoded
 from ..policy.names import scheduled_topic
 from .connection import session
-from .connection.dialect import NOW_MS, flat, names_table, union, values_table
+from .connection.dialect import GROUP_ROW, IN_TOPIC, NOW_MS, flat, names_table, union, values_table
 from .connection.second_connection import keeps_snapshot, outside_snapshot
 from .connection.session import Row
 from .gates import locking_topic
@@ -26,10 +26,7 @@ DUPLICATE_FLAG = 1 << 62
 """Added to the offset in LAST_INSERT_ID if the row existed before. So one round trip returns the offset and this fact.
 """
 
-_REGISTERED = (
-    "(SELECT consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-    " WHERE consumer_group = %s AND topic = %s AND partition_key = '')"
-)
+_REGISTERED = f"(SELECT consumer_group FROM queue_offsets {GROUP_ROW})"
 """The group's name, or NULL if the group is not registered; then the INSERT fails."""
 
 
@@ -161,12 +158,8 @@ class MessageIdentity:
 
 def newest_mark(using: str, topic: str) -> MessageIdentity:
     """Return the newest committed message of a topic. Its offset is 0 if the topic is empty."""
-    rows = session.fetch(
-        using,
-        "SELECT `offset`, id, published_at FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
-        " ORDER BY `offset` DESC LIMIT 1",
-        [topic],
-    )
+    newest_row = f"SELECT `offset`, id, published_at {IN_TOPIC} ORDER BY `offset` DESC LIMIT 1"
+    rows = session.fetch(using, newest_row, [topic])
     return MessageIdentity(int(rows[0][0]), str(rows[0][1]), int(rows[0][2])) if rows else MessageIdentity(0)
 
 
@@ -198,8 +191,7 @@ def within(
     where = " OR ".join(["`offset` BETWEEN %s AND %s"] * len(ranges))
     rows = session.fetch(
         using,
-        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
-        f" WHERE topic = %s AND ({where}) ORDER BY `offset` LIMIT {limit:d}",
+        f"SELECT `offset`, partition_key, consumer_group {IN_TOPIC} AND ({where}) ORDER BY `offset` LIMIT {limit:d}",
         [topic, *flat(ranges)],
     )
     return [(int(offset), partition, group) for offset, partition, group in rows]
@@ -257,13 +249,11 @@ def times_near(using: str, topic: str, offset: int, upto: int, limit: int) -> tu
 
     It reads up to ``limit`` rows at or below the offset, and up to ``limit`` rows from there to ``upto``.
     """
-    side = (
-        "(SELECT published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
-        f" WHERE topic = %s AND `offset` BETWEEN %s AND %s ORDER BY `offset` {{}} LIMIT {limit:d})"
-    )
+    rows = f"SELECT published_at {IN_TOPIC} AND `offset` BETWEEN %s AND %s ORDER BY `offset`"
     ((earliest, latest),) = session.fetch(
         using,
-        f"SELECT MIN(published_at), MAX(published_at) FROM ({side.format('DESC')} UNION ALL {side.format('ASC')}) near",
+        "SELECT MIN(published_at), MAX(published_at) FROM"
+        f" (({rows} DESC LIMIT {limit:d}) UNION ALL ({rows} ASC LIMIT {limit:d})) near",
         [topic, 0, offset, topic, offset + 1, upto],
     )
     return None if latest is None else (int(earliest), int(latest))
@@ -273,8 +263,8 @@ def first_since(using: str, topic: str, above: int, upto: int, moment: int) -> i
     """Return the first offset in a range whose row was published at ``moment`` or later; None if there is none."""
     rows = session.fetch(
         using,
-        "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
-        " AND `offset` > %s AND `offset` <= %s AND published_at >= %s ORDER BY `offset` LIMIT 1",
+        f"SELECT `offset` {IN_TOPIC} AND `offset` > %s AND `offset` <= %s AND published_at >= %s"
+        " ORDER BY `offset` LIMIT 1",
         [topic, above, upto, moment],
     )
     return int(rows[0][0]) if rows else None
@@ -284,8 +274,7 @@ def last_until(using: str, topic: str, upto: int, moment: int) -> int:
     """Return the last offset up to ``upto`` whose row was published before ``moment``; 0 if there is none."""
     rows = session.fetch(
         using,
-        "SELECT `offset` FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
-        " AND `offset` <= %s AND published_at < %s ORDER BY `offset` DESC LIMIT 1",
+        f"SELECT `offset` {IN_TOPIC} AND `offset` <= %s AND published_at < %s ORDER BY `offset` DESC LIMIT 1",
         [topic, upto, moment],
     )
     return int(rows[0][0]) if rows else 0
@@ -293,10 +282,7 @@ def last_until(using: str, topic: str, upto: int, moment: int) -> int:
 
 def latest_published(using: str, topic: str, above: int, upto: int) -> int | None:
     """Return the offset of the row in a range with the latest publication time; of several, the highest."""
-    of_range = (
-        "FROM queue_messages FORCE INDEX (queue_messages_tail)"
-        " WHERE topic = %s AND `offset` > %s AND `offset` <= %s"
-    )
+    of_range = f"{IN_TOPIC} AND `offset` > %s AND `offset` <= %s"
     ((found,),) = session.fetch(
         using,
         f"SELECT MAX(`offset`) {of_range} AND published_at = (SELECT MAX(published_at) {of_range})",

@@ -10,8 +10,8 @@ from typing import Any
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.outcomes import REMOVED_BY_HAND
-from . import failures
-from .connection.dialect import NOW_MS, flat, marks
+from . import failures, leases
+from .connection.dialect import NOW_MS, flat
 from .offsets import REMOVING
 
 AT_THE_FRONT = 2
@@ -135,12 +135,7 @@ def _begin(
 
 def insert_free_leases(cursor: CursorWrapper, group: str, topic: str, partitions: Sequence[str]) -> None:
     """Insert free leases for partitions without one, so that workers find the waiting messages."""
-    cursor.execute(
-        "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})",
-        [group, topic, *sorted(partitions)],
-    )
-    missing = sorted(set(partitions) - {partition for (partition,) in cursor.fetchall()})
+    missing = sorted(set(partitions) - leases.known(cursor.db.alias, group, topic, partitions))
     if missing:  # Only missing rows, as in offsets.lock_topic.
         cursor.execute(
             "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"

@@ -10,11 +10,13 @@ from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from .connection import errors, session
-from .connection.dialect import NOW_MS, marks, sharing
+from .connection.dialect import GROUP_ROW, NOW_MS, TOPIC_ROW, marks, sharing
 from .connection.second_connection import outside_snapshot
 from .log import MessageIdentity
 
 COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
+REGISTRATION = "id, offset_acked, paused, updated_at, scan_offset"
+"""The columns that ``registration_of`` takes."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,7 @@ class Position:
 
 
 def registration(using: str, group: str, topic: str) -> Registration | None:
-    rows = session.fetch(
-        using,
-        "SELECT id, offset_acked, paused, updated_at, scan_offset FROM queue_offsets"
-        " FORCE INDEX (queue_offsets_partition) WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
-        [group, topic],
-    )
+    rows = session.fetch(using, f"SELECT {REGISTRATION} FROM queue_offsets {GROUP_ROW}", [group, topic])
     return registration_of(rows[0]) if rows else None
 
 
@@ -66,8 +63,7 @@ def registrations(using: str, topic: str) -> dict[str, Registration]:
     """Return the registrations of a topic by group, in the order of the names."""
     rows = session.fetch(
         using,
-        "SELECT consumer_group, id, offset_acked, paused, updated_at, scan_offset"
-        " FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
+        f"SELECT consumer_group, {REGISTRATION} FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
         " WHERE topic = %s AND partition_key = '' AND consumer_group > '' ORDER BY consumer_group",
         [topic],
     )
@@ -106,12 +102,8 @@ def registrations_for_sure(
     found: dict[str, tuple[int, int] | None] = {}
     for group in sorted(groups):
         try:
-            cursor.execute(
-                "SELECT id, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-                " WHERE consumer_group = %s AND topic = %s AND partition_key = ''"
-                f" {sharing(cursor.db.alias, 'NOWAIT')}",
-                [group, topic],
-            )
+            lock = sharing(cursor.db.alias, "NOWAIT")
+            cursor.execute(f"SELECT id, offset_acked FROM queue_offsets {GROUP_ROW} {lock}", [group, topic])
         except DatabaseError as error:
             if not errors.is_locked(error):
                 raise
@@ -139,11 +131,7 @@ def lock_topic(cursor: CursorWrapper, topic: str) -> int:
 
     Register, unsubscribe, reset and GC hold this lock, so that none of them sees another's unfinished change.
     """
-    cursor.execute(
-        "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        " WHERE consumer_group = '' AND topic = %s AND partition_key = ''",
-        [topic],
-    )
+    cursor.execute(f"SELECT 1 FROM queue_offsets {TOPIC_ROW}", [topic])
     if cursor.fetchone() is None:
         # Only if the row is missing: for a duplicate the servers also lock the end of the table at REPEATABLE READ, and
         # no worker could insert a position until the caller's transaction ends.
@@ -152,11 +140,7 @@ def lock_topic(cursor: CursorWrapper, topic: str) -> int:
             " ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
             [topic],
         )
-    cursor.execute(
-        "SELECT offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE",
-        [topic],
-    )
+    cursor.execute(f"SELECT offset_acked FROM queue_offsets {TOPIC_ROW} FOR UPDATE", [topic])
     return int(cursor.fetchone()[0])
 
 
@@ -181,8 +165,7 @@ def store_settled(using: str, topic: str, newest: MessageIdentity) -> int | None
         cursor.execute(
             "SELECT offset_acked, EXISTS (SELECT 1 FROM queue_messages m FORCE INDEX (PRIMARY)"
             " WHERE m.`offset` = %s AND m.topic = %s AND m.id = %s AND m.published_at = %s)"
-            " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-            " WHERE consumer_group = '' AND topic = %s AND partition_key = '' FOR UPDATE SKIP LOCKED",
+            f" FROM queue_offsets {TOPIC_ROW} FOR UPDATE SKIP LOCKED",
             [newest.offset, topic, newest.id, newest.published_at, topic],
         )
         row = cursor.fetchone()
@@ -215,12 +198,7 @@ def lock_registration(
     ``shared``: lock it in share mode.
     """
     lock = "LOCK IN SHARE MODE" if shared else "FOR UPDATE"
-    cursor.execute(
-        "SELECT id, offset_acked, paused, updated_at, scan_offset"
-        " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' {lock}",
-        [group, topic],
-    )
+    cursor.execute(f"SELECT {REGISTRATION} FROM queue_offsets {GROUP_ROW} {lock}", [group, topic])
     row = cursor.fetchone()
     return None if row is None else registration_of(row)
 
@@ -245,19 +223,12 @@ def register(
 
 def end_reset(cursor: CursorWrapper, group: str, topic: str, *, wait: bool) -> bool:
     """End the reset of a group, if any, with a new generation. Return False if its row is locked."""
-    cursor.execute(
-        "SELECT scan_offset FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
-        [group, topic],
-    )
+    cursor.execute(f"SELECT scan_offset FROM queue_offsets {GROUP_ROW}", [group, topic])
     registered = cursor.fetchone()
     if registered is None or int(registered[0]) != REMOVING:
         return True
-    cursor.execute(
-        "SELECT id, offset_acked, paused FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key = '' FOR UPDATE{'' if wait else ' SKIP LOCKED'}",
-        [group, topic],
-    )
+    lock = f"FOR UPDATE{'' if wait else ' SKIP LOCKED'}"
+    cursor.execute(f"SELECT id, offset_acked, paused FROM queue_offsets {GROUP_ROW} {lock}", [group, topic])
     row = cursor.fetchone()
     if row is None:
         return False
@@ -330,11 +301,7 @@ def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: b
     While the row is locked, no claim and no move of a watermark is in progress. ``members_stay`` keeps the heartbeats:
     they show which of two subscribers with the same name started last.
     """
-    cursor.execute(
-        "DELETE o FROM queue_offsets o FORCE INDEX (queue_offsets_partition)"
-        " WHERE consumer_group = %s AND topic = %s AND partition_key = ''",
-        [group, topic],
-    )
+    cursor.execute(f"DELETE o FROM queue_offsets o {GROUP_ROW}", [group, topic])
     was_registered = bool(cursor.rowcount)
     if not members_stay:
         cursor.execute(

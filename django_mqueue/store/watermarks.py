@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .connection.dialect import NOW_MS, flat, is_mariadb, marks, union
+from .connection.dialect import NOW_MS, TOPIC_ROW, flat, is_mariadb, marks, union
 from .offsets import COLUMNS, Position, position
 
 _OPEN = (
@@ -38,10 +38,7 @@ def backlog(
         "SELECT partition_key, offset_acked, scan_offset, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
         f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)})"
     )
-    settled_query = (
-        "SELECT partition_key, offset_acked, 0, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
-    )
+    settled_query = f"SELECT partition_key, offset_acked, 0, 0 FROM queue_offsets {TOPIC_ROW}"
     cursor.execute(
         f"{union(_OPEN, len(above))} UNION ALL ({positions_query}) UNION ALL ({settled_query})",
         [*_params(group, topic, above, settled), group, topic, *names, topic],

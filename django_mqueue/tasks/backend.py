@@ -20,12 +20,11 @@ from ..policy.ids import uuid7
 from ..policy.message_query import SCHEDULED, message_query
 from ..policy.names import KIND_MAX, check_publish_topic
 from ..service.publish import check_transaction, publish_new, publish_once
-from ..service.registration import subscribe, topic_limit
-from ..store.connection import session
+from ..service.registration import subscribe
+from ..service.scheduling import change_row
 from ..store.connection.second_connection import outside_snapshot
 from ..store.queries import job_rows
 from ..store.queries.group_rows import now_ms
-from ..store.scheduling import schedule
 from .compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -271,7 +270,7 @@ class MQueueBackend(BaseTaskBackend):
         parked = bool(row["acked"]) and is_unfinished(row)
         which: dict[str, Any] = {"id": str(id)} if parked else {"offset": row["offset"]}
         subscribe(id.topic, GROUP, "earliest", using=self.using)  # It may be that no worker has run yet.
-        query = message_query(id.topic, {"group": GROUP, **which}, topic_limit=topic_limit())
+        query = message_query(id.topic, {"group": GROUP, **which})
         status = SCHEDULED if parked else None
         return operations.move(self.using, operations.REMOVE, query, status, limit=None, dry_run=False) > 0
 
@@ -295,12 +294,7 @@ class MQueueBackend(BaseTaskBackend):
 
     def unschedule(self, id: JobId) -> bool:
         """Delete a scheduled message. Return whether it was still scheduled."""
-        with session.migration_errors(self.using):
-            return session.single(
-                self.using,
-                lambda cursor: schedule.change(cursor, id.topic, id.message_key, due=None),
-                latest=True,
-            )
+        return change_row(id.topic, id.message_key, None, using=self.using)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return the problems of the project's settings."""

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.db.backends.utils import CursorWrapper
 
 from ..policy.durations import moment
 from ..protocol.delivery import Delivery
@@ -78,15 +78,9 @@ class Notes:
 
     def change(self, **parts: Any) -> None:
         """Replace parts of the note, unless the job was delivered again, or another transaction has locked the row."""
-        token = self.delivery.status.receipt.token
-
-        def work(cursor: CursorWrapper) -> None:
-            job_rows.change_note(
-                cursor, self._job, lambda note: _with(note, **parts), token=token, wait=False
-            )
-
+        change = partial(job_rows.change_note, job=self._job, change=lambda note: _with(note, **parts))
         with self._connection() as using:
-            session.run(using, work)
+            session.run(using, partial(change, token=self.delivery.status.receipt.token, wait=False))
 
     @contextmanager
     def _connection(self) -> Iterator[str]:
@@ -145,12 +139,8 @@ class JobContext(TaskContext):
 
 def ask_to_stop(using: str, job: job_rows.RunningJob) -> bool:
     """Ask a running job to stop. Return False if it does not run."""
-    return (
-        session.run(
-            using, lambda cursor: job_rows.change_note(cursor, job, lambda note: _with(note, stop=True))
-        )
-        is not None
-    )
+    change = partial(job_rows.change_note, job=job, change=lambda note: _with(note, stop=True))
+    return session.run(using, change) is not None
 
 
 def progress_in(note: bytes | None) -> Progress | None:

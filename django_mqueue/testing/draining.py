@@ -234,16 +234,10 @@ class _Outbox(EventQueue):
 
     def flush(self) -> None:
         while self.events:
-            with _savepoint(self.using):
-                self.events.popleft()()
-
-
-@contextmanager
-def _savepoint(using: str) -> Iterator[None]:
-    """Protect the caller's transaction from a database error in the block, if there is a transaction."""
-    if session.in_transaction(using):
-        with transaction.atomic(using=using):
-            yield
-    else:
-        yield
-        connections.after_use()
+            event = self.events.popleft()
+            if session.in_transaction(self.using):
+                with transaction.atomic(using=self.using):  # A database error must not break the caller's.
+                    event()
+            else:
+                event()
+                connections.after_use()

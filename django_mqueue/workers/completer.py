@@ -62,7 +62,10 @@ class Completer:
         """
         held: list[Delivery] = []
         for subscriber in self.handlers:
-            acks = [o for o in self._due_of(subscriber) if o.verdict.verb == "ack"]
+            mine = subscriber.acknowledger
+            acks = [
+                o for o in self.due() if o.verdict.verb == "ack" and o.delivery.status.acknowledger is mine
+            ]
             plan = plans.get(subscriber, Plan())
             if (acks or plan.lots) and not subscriber.resting:
                 with subscriber.resting_after_lock_wait():
@@ -82,13 +85,6 @@ class Completer:
         """Return the outcomes to settle now. Outcomes whose rows were locked wait for ``LOCKED_FOR`` seconds."""
         now = time.monotonic()
         return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
-
-    def _due_of(self, subscriber: Subscriber) -> list[Outcome]:
-        return [
-            outcome
-            for outcome in self.due()
-            if outcome.delivery.status.acknowledger is subscriber.acknowledger
-        ]
 
     def _failures_by_verdict(self) -> Iterator[list[Outcome]]:
         """Yield the failed outcomes in lists that can be settled together: the same verdict for the same group."""

@@ -14,7 +14,6 @@ from django.utils.functional import lazy
 from django.utils.translation import gettext as _
 
 from ...policy import names
-from ...service.registration import topic_limit
 
 OFFSET_MAX = (1 << 63) - 1
 
@@ -85,7 +84,7 @@ class TopicForm(forms.Form):
     topic = forms.CharField(
         strip=False,
         widget=forms.HiddenInput,
-        validators=[_validator(partial(names.check_topic, limit=topic_limit()))],
+        validators=[_validator(names.check_topic)],
     )
 
 

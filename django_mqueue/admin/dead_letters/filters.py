@@ -19,7 +19,6 @@ from ...policy.dead_letter_filter import DeadLetterQuery
 from ...policy.durations import moment_ms
 from ...policy.errors import is_class
 from ...policy.filters import PAYLOAD, filter_of, payload_path
-from ...service.registration import topic_limit
 from ..base import choices
 from ..base.display import local_time
 from ..base.forms import Moment, name_field, parse_offset
@@ -36,7 +35,7 @@ class DeadLettersForm(forms.Form):
     ``dead``: the dead-letter topic, if it is not the topic of the current settings.
     """
 
-    topic = name_field("topic", topic_limit(), widget=forms.HiddenInput)
+    topic = name_field("topic", names.LONG_TOPIC_MAX, widget=forms.HiddenInput)
     dead = name_field("dead", DEAD_TOPIC_MAX, required=False, widget=forms.HiddenInput)
 
 

@@ -12,7 +12,6 @@ from ...inspect import Inspected
 from ...models import Message
 from ...policy import names
 from ...policy.message_query import SCHEDULED
-from ...service.registration import topic_limit
 from ..base.forms import OFFSET_MAX, name_field
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject, notice_time
 from ..base.urls import allowed_url
@@ -24,7 +23,7 @@ class HurryForm(forms.Form):
     ``group``: the group that gets it earlier; empty if the message is scheduled for all groups.
     """
 
-    topic = name_field("topic", topic_limit(), widget=forms.HiddenInput)
+    topic = name_field("topic", names.LONG_TOPIC_MAX, widget=forms.HiddenInput)
     group = name_field("group", names.GROUP_MAX, required=False, widget=forms.HiddenInput)
     offset = forms.IntegerField(min_value=1, max_value=OFFSET_MAX, widget=forms.HiddenInput)
 

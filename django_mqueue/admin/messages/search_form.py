@@ -15,7 +15,6 @@ from ...inspect import Inspected
 from ...policy import names
 from ...policy.filters import PAYLOAD, filter_of, payload_path
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
-from ...service.registration import topic_limit
 from ..base import choices
 from ..base.display import Text
 from ..base.forms import Moment, name_field
@@ -55,7 +54,7 @@ class SearchForm(forms.Form):
 
     find = _text(gettext_lazy("Id, key or offset"), 22, {"type": "search"}, max_length=names.KEY_MAX)
     topic = name_field(
-        "topic", topic_limit(), required=False, label=gettext_lazy("Topic"), widget=choices.TOPIC_INPUT
+        "topic", names.LONG_TOPIC_MAX, required=False, label=gettext_lazy("Topic"), widget=choices.TOPIC_INPUT
     )
     group = name_field(
         "group", names.GROUP_MAX, required=False, label=gettext_lazy("Group"), widget=choices.GROUP_INPUT

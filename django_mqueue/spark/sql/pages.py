@@ -184,7 +184,7 @@ def _prepare(using: str) -> None:
     connection = connections[using]
     connection.ensure_connection()
     if _prepared.get(connection.connection) != MOST:
-        session.execute(using, f"SET SESSION group_concat_max_len = {MOST:d}")
+        session.single(using, lambda cursor: cursor.execute(f"SET SESSION group_concat_max_len = {MOST:d}"))
         _prepared[connection.connection] = MOST
 
 

@@ -11,6 +11,16 @@ NOW_MS = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)"
 """The only clock: the database's time in epoch milliseconds. It is UTC, because local time is ambiguous when summer
 time ends."""
 
+GROUP_ROW = (
+    "FORCE INDEX (queue_offsets_partition) WHERE consumer_group = %s AND topic = %s AND partition_key = ''"
+)
+"""Selects a group's registration in ``queue_offsets``. Parameters: the group and the topic."""
+TOPIC_ROW = GROUP_ROW.replace("%s", "''", 1)
+"""Selects the topic's own row. Parameter: the topic."""
+
+IN_TOPIC = "FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
+"""Selects the rows of a topic by an index in offset order. Parameter: the topic."""
+
 CHARSET = "utf8mb4"
 """The only connection charset that can represent every key, id and payload."""
 

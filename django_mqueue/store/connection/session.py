@@ -107,16 +107,6 @@ def _close_half_ended(connection: BaseDatabaseWrapper) -> None:
         connection.close()
 
 
-def execute(using: str, sql: str, params: Sequence[Any] = ()) -> int:
-    """Run one statement with ``single``. Return the number of matched rows."""
-
-    def work(cursor: CursorWrapper) -> int:
-        cursor.execute(sql, params)
-        return int(cursor.rowcount)
-
-    return single(using, work)
-
-
 def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
     """Run one reading statement, and return all its rows. In ``cached_queries``, a repeated statement is not run."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..connection.dialect import IN_TOPIC
 from .branches import fetch_each
 
 
@@ -20,10 +21,7 @@ class Ends:
 
 def ends(using: str, topics: Sequence[str]) -> dict[str, Ends]:
     """Return the ends of each topic that holds messages."""
-    end = (
-        "(SELECT `offset`, published_at FROM queue_messages FORCE INDEX (queue_messages_tail)"
-        " WHERE topic = %s ORDER BY `offset` {} LIMIT 1)"
-    )
+    end = f"(SELECT `offset`, published_at {IN_TOPIC} ORDER BY `offset` {{}} LIMIT 1)"
     query = (
         "SELECT %s, first.`offset`, first.published_at, last.`offset`, last.published_at"
         f" FROM {end.format('ASC')} first JOIN {end.format('DESC')} last"
@@ -34,10 +32,7 @@ def ends(using: str, topics: Sequence[str]) -> dict[str, Ends]:
 
 def rows(using: str, topics: Sequence[str], limit: int) -> dict[str, int]:
     """Count the rows of each topic, up to ``limit``."""
-    query = (
-        "SELECT %s, COUNT(*) FROM (SELECT 1 FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
-        f" LIMIT {limit:d}) x"
-    )
+    query = f"SELECT %s, COUNT(*) FROM (SELECT 1 {IN_TOPIC} LIMIT {limit:d}) x"
     found = fetch_each(using, query, [[topic] for topic in topics])
     return {topic: int(count) for topic, ((count,),) in zip(topics, found, strict=True)}
 
@@ -45,9 +40,8 @@ def rows(using: str, topics: Sequence[str], limit: int) -> dict[str, int]:
 def lengths(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
     """Count up to ``limit`` rows of a topic in each range (end excluded). Return (count, last offset) of each."""
     query = (
-        "SELECT %s, COUNT(*), COALESCE(MAX(`offset`), 0) FROM (SELECT `offset` FROM queue_messages"
-        " FORCE INDEX (queue_messages_tail) WHERE topic = %s AND `offset` >= %s AND `offset` < %s"
-        f" ORDER BY `offset` LIMIT {limit:d}) x"
+        f"SELECT %s, COUNT(*), COALESCE(MAX(`offset`), 0) FROM (SELECT `offset` {IN_TOPIC} AND `offset` >= %s"
+        f" AND `offset` < %s ORDER BY `offset` LIMIT {limit:d}) x"
     )
     found = fetch_each(using, query, [[topic, *one] for one in ranges])
     return [(int(count), int(last)) for ((count, last),) in found]
@@ -56,9 +50,8 @@ def lengths(using: str, topic: str, ranges: Sequence[tuple[int, int]], limit: in
 def targets(using: str, topics: Sequence[str], limit: int) -> dict[str, dict[str, int]]:
     """Count the first ``limit`` rows of each topic by target group ('': for all groups)."""
     query = (
-        "SELECT %s, consumer_group, COUNT(*) FROM (SELECT consumer_group FROM queue_messages"
-        f" FORCE INDEX (queue_messages_tail) WHERE topic = %s ORDER BY `offset` LIMIT {limit:d}) x"
-        " GROUP BY consumer_group"
+        f"SELECT %s, consumer_group, COUNT(*) FROM (SELECT consumer_group {IN_TOPIC}"
+        f" ORDER BY `offset` LIMIT {limit:d}) x GROUP BY consumer_group"
     )
     found = fetch_each(using, query, [[topic] for topic in topics])
     return {topic: {group: int(n) for group, n in rows} for topic, rows in zip(topics, found, strict=True)}
@@ -72,9 +65,8 @@ def recent_dead_letters(
     A dead letter is recent if it was published at ``since`` (epoch milliseconds) or later.
     """
     query = (
-        "SELECT %s, failed_group, COUNT(*) FROM (SELECT failed_group, published_at FROM queue_messages"
-        f" FORCE INDEX (queue_messages_tail) WHERE topic = %s ORDER BY `offset` DESC LIMIT {newest:d}) x"
-        " WHERE published_at >= %s GROUP BY failed_group"
+        f"SELECT %s, failed_group, COUNT(*) FROM (SELECT failed_group, published_at {IN_TOPIC}"
+        f" ORDER BY `offset` DESC LIMIT {newest:d}) x WHERE published_at >= %s GROUP BY failed_group"
     )
     found = zip(topics, fetch_each(using, query, [[topic, since] for topic in topics]), strict=True)
     return {(topic, str(group or "")): int(count) for topic, rows in found for group, count in rows}

@@ -33,13 +33,8 @@ COLUMNS = (
 
 def by_id(using: str, group: str, topics: tuple[str, str], partition: str, id: str) -> dict[str, Any] | None:
     """Return the job with this id, by ``COLUMNS``; None if it is in neither of the topics."""
-    rows = session.fetch(
-        using,
-        _SELECT.format(index="queue_messages_dedupe")
-        + " WHERE m.topic IN (%s, %s) AND m.partition_key = %s AND m.id = %s AND m.consumer_group = '' LIMIT 1",
-        [group, *topics, partition, id],
-    )
-    return dict(zip(COLUMNS, rows[0], strict=True)) if rows else None
+    where = "m.topic IN (%s, %s) AND m.partition_key = %s AND m.id = %s AND m.consumer_group = '' LIMIT 1"
+    return _first(using, "queue_messages_dedupe", where, [group, *topics, partition, id])
 
 
 def newest_id(
@@ -61,33 +56,32 @@ def newest_id(
 
 def newest_copy(using: str, group: str, topic: str, id: str) -> dict[str, Any] | None:
     """Return the newest message that a retry or a redrive made from the job with this id, by ``COLUMNS``, or None."""
-    rows = session.fetch(
-        using,
-        _SELECT.format(index="queue_messages_due")
-        + " WHERE m.topic = %s AND m.failed_group IS NULL AND m.original_id = %s AND m.consumer_group = %s"
-        " ORDER BY m.`offset` DESC LIMIT 1",
-        [group, topic, id, group],
+    where = (
+        "m.topic = %s AND m.failed_group IS NULL AND m.original_id = %s AND m.consumer_group = %s"
+        " ORDER BY m.`offset` DESC LIMIT 1"
     )
-    return dict(zip(COLUMNS, rows[0], strict=True)) if rows else None
+    return _first(using, "queue_messages_due", where, [group, topic, id, group])
 
 
 def parked(using: str, group: str, topic: str, partition: str, id: str) -> dict[str, Any] | None:
     """Return the job with this id from its parked retry, as its row in the log was, by ``COLUMNS``, or None."""
-    rows = session.fetch(
-        using,
-        _SELECT.format(index="queue_messages_dedupe")
-        + " WHERE m.topic = %s AND m.partition_key = %s AND m.id > %s AND m.id < %s AND m.consumer_group = %s"
-        " ORDER BY m.id DESC LIMIT 1",
-        [group, scheduled_topic(topic), partition, id + PARKED, id + PARKED + LAST, group],
+    where = (
+        "m.topic = %s AND m.partition_key = %s AND m.id > %s AND m.id < %s AND m.consumer_group = %s"
+        " ORDER BY m.id DESC LIMIT 1"
     )
-    if not rows:
+    params = [group, scheduled_topic(topic), partition, id + PARKED, id + PARKED + LAST, group]
+    if (row := _first(using, "queue_messages_dedupe", where, params)) is None:
         return None
-    row = dict(zip(COLUMNS, rows[0], strict=True))
     retry = json.loads(row["metadata"])["retry"]
     return {
         **row, "topic": topic, "available_at": row["created_at"], "acked": 1, "invisible_until": ASIDE_AT,
         "retry_count": retry["count"], "errors": json.dumps(retry["errors"]),
     }  # fmt: skip
+
+
+def _first(using: str, index: str, where: str, params: list[str]) -> dict[str, Any] | None:
+    rows = session.fetch(using, f"{_SELECT.format(index=index)} WHERE {where}", params)
+    return dict(zip(COLUMNS, rows[0], strict=True)) if rows else None
 
 
 def by_offset(using: str, group: str, offset: int) -> dict[str, Any] | None:

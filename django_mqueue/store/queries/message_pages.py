@@ -23,6 +23,12 @@ def of_partition(topic: str, partition: str | None) -> tuple[str, str, list[str]
     return "queue_messages_partition", "topic = %s AND partition_key = %s", [topic, partition]
 
 
+def entries(using: str, index: str, where: str, params: Sequence[Any]) -> list[LogEntry]:
+    """Return the rows of the log that ``where`` selects by an index."""
+    sql = f"SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX ({index}) WHERE {where}"
+    return [(int(offset), name, target) for offset, name, target in session.fetch(using, sql, params)]
+
+
 def log_page(
     using: str,
     topic: str,
@@ -34,13 +40,8 @@ def log_page(
 ) -> list[LogEntry]:
     """Return the next rows of a topic, or of one of its partitions, strictly between two offsets."""
     index, where, params = of_partition(topic, partition)
-    rows = session.fetch(
-        using,
-        f"SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX ({index}) WHERE {where}"
-        f" AND `offset` > %s AND `offset` < %s ORDER BY `offset`{' DESC' if newest_first else ''} LIMIT {limit:d}",
-        [*params, *bounds],
-    )
-    return [(int(offset), name, target) for offset, name, target in rows]
+    where += f" AND `offset` > %s AND `offset` < %s ORDER BY `offset`{' DESC' if newest_first else ''} LIMIT {limit:d}"
+    return entries(using, index, where, [*params, *bounds])
 
 
 def rows_above(using: str, topic: str, above: Sequence[tuple[str, int]], limit: int) -> list[LogEntry]:
@@ -105,13 +106,8 @@ def open_deliveries(
 
 def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[LogEntry]:
     """Return the rows with this id in the partitions, for any target group."""
-    rows = session.fetch(
-        using,
-        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_dedupe)"
-        f" WHERE topic = %s AND partition_key IN ({marks(partitions)}) AND id = %s",
-        [topic, *partitions, id],
-    )
-    return sorted((int(offset), name, target) for offset, name, target in rows)
+    where = f"topic = %s AND partition_key IN ({marks(partitions)}) AND id = %s"
+    return sorted(entries(using, "queue_messages_dedupe", where, [topic, *partitions, id]))
 
 
 def by_original_id(
@@ -123,13 +119,8 @@ def by_original_id(
     whichever the index has first; None: all.
     """
     of = f"failed_group IN ({marks(list(groups))})" if groups else "failed_group IS NULL"
-    rows = session.fetch(
-        using,
-        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_due)"
-        f" WHERE topic = %s AND {of} AND original_id = %s" + ("" if limit is None else f" LIMIT {limit:d}"),
-        [topic, *groups, id],
-    )
-    return sorted((int(offset), name, target) for offset, name, target in rows)
+    where = f"topic = %s AND {of} AND original_id = %s" + ("" if limit is None else f" LIMIT {limit:d}")
+    return sorted(entries(using, "queue_messages_due", where, [topic, *groups, id]))
 
 
 MESSAGE_COLUMNS = (

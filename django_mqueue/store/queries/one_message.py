@@ -10,7 +10,7 @@ from ...policy.batching import PER_STATEMENT
 from ..connection import session
 from ..connection.dialect import NOW_MS, names_table
 from .branches import fetch_each
-from .message_pages import STATE_COLUMNS, LogEntry
+from .message_pages import STATE_COLUMNS, LogEntry, entries
 
 STATE = (
     "s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed, s.delivered_to,"
@@ -87,13 +87,7 @@ def parked_retries(using: str, scheduled: str, partition: str, offset: int, limi
 
 def log_entry(using: str, topic: str, offset: int) -> list[LogEntry]:
     """Return the row at an offset if it belongs to the topic; otherwise an empty list."""
-    rows = session.fetch(
-        using,
-        "SELECT `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (PRIMARY)"
-        " WHERE `offset` = %s AND topic = %s",
-        [offset, topic],
-    )
-    return [(int(found), name, target) for found, name, target in rows]
+    return entries(using, "PRIMARY", "`offset` = %s AND topic = %s", [offset, topic])
 
 
 PLACE_COLUMNS = (
@@ -174,12 +168,7 @@ def ahead(
     states = fetch_each(using, state, wanted, PER_STATEMENT)
     for group, rows in zip(list(found), states, strict=True):
         for in_flight, until, delivered_to, at in rows:
-            found[group] = found[group]._replace(
-                in_flight=bool(in_flight),
-                invisible_until=int(until),
-                delivered_to=delivered_to,
-                delivered_at=int(at),
-            )
+            found[group] = Ahead(*found[group][:3], bool(in_flight), int(until), delivered_to, int(at))
     return found
 
 

@@ -25,8 +25,7 @@ Hit = tuple[int, str]
 
 _COLUMN = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 _PAIRS = f"JSON_TABLE(%s, '$[*]' COLUMNS (first {_COLUMN} PATH '$[0]', second {_COLUMN} PATH '$[1]')) w"
-_HIT = f"SELECT m.`offset`, m.topic FROM {_PAIRS} STRAIGHT_JOIN queue_messages m"
-_GROUPS = {
+GROUP_INDEXES = {
     "queue_delivery_state": "PRIMARY",
     "queue_partition_leases": "queue_leases_partition",
     "queue_offsets": "queue_offsets_partition",
@@ -39,7 +38,7 @@ _STATE_KEY = ("consumer_group", "topic", "partition_key", "message_offset")
 
 def groups(using: str, table: str) -> list[str]:
     """Return the groups that have rows in the table, by name."""
-    return list(Names(table, _GROUPS[table], "consumer_group", "consumer_group").all(using))
+    return list(Names(table, GROUP_INDEXES[table], "consumer_group", "consumer_group").all(using))
 
 
 def states_of_topic(using: str, topic: str, limit: int) -> list[Row]:
@@ -78,13 +77,7 @@ def states(using: str, leading: Mapping[str, str], from_offset: int | None, limi
 
 def by_id(using: str, places: Sequence[Place], id: str) -> list[Hit]:
     """Return the rows with this id in these partitions, for any target group."""
-    return _each(
-        using,
-        f"{_HIT} FORCE INDEX (queue_messages_dedupe)"
-        " ON m.topic = w.first AND m.partition_key = w.second AND m.id = %s",
-        places,
-        id,
-    )
+    return _each(using, "queue_messages_dedupe", "m.partition_key = w.second AND m.id = %s", places, id)
 
 
 def by_longer_id(using: str, places: Sequence[Place], first: str, end: str, limit: int) -> list[Hit]:
@@ -99,24 +92,13 @@ def by_longer_id(using: str, places: Sequence[Place], first: str, end: str, limi
 
 def by_original_id(using: str, topics: Sequence[str], id: str) -> list[Hit]:
     """Return the messages of these topics with this original id: redriven, redelivered, or from a parked retry."""
-    return _each(
-        using,
-        f"{_HIT} FORCE INDEX (queue_messages_due)"
-        " ON m.topic = w.first AND m.failed_group IS NULL AND m.original_id = %s",
-        [(topic, "") for topic in topics],
-        id,
-    )
+    pairs = [(topic, "") for topic in topics]
+    return _each(using, "queue_messages_due", "m.failed_group IS NULL AND m.original_id = %s", pairs, id)
 
 
 def dead_letters(using: str, groups: Sequence[tuple[str, str]], id: str) -> list[Hit]:
     """Return the dead letters with this original id, of each (dead-letter topic, group)."""
-    return _each(
-        using,
-        f"{_HIT} FORCE INDEX (queue_messages_due)"
-        " ON m.topic = w.first AND m.failed_group = w.second AND m.original_id = %s",
-        groups,
-        id,
-    )
+    return _each(using, "queue_messages_due", "m.failed_group = w.second AND m.original_id = %s", groups, id)
 
 
 def newest_of_key(using: str, topics: Sequence[str], key: str, limit: int) -> list[Hit]:
@@ -129,7 +111,11 @@ def newest_of_key(using: str, topics: Sequence[str], key: str, limit: int) -> li
     return [(int(offset), str(topic)) for rows in found for offset, topic in rows]
 
 
-def _each(using: str, sql: str, pairs: Sequence[tuple[str, str]], id: str) -> list[Hit]:
+def _each(using: str, index: str, condition: str, pairs: Sequence[tuple[str, str]], id: str) -> list[Hit]:
+    sql = (
+        f"SELECT m.`offset`, m.topic FROM {_PAIRS} STRAIGHT_JOIN queue_messages m FORCE INDEX ({index})"
+        f" ON m.topic = w.first AND {condition}"
+    )
     found: list[Hit] = []
     for some in batches(pairs, AT_ONCE):
         rows = session.fetch(using, sql, [json.dumps(list(some)), id])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from ...policy.names import scheduled_topic
-from ..connection.dialect import NOW_MS, marks
+from ..connection.dialect import NOW_MS, TOPIC_ROW, marks
 from ..log import INSERT_COLUMNS, insert_values
 from .schedule import WAITING
 
@@ -32,10 +32,7 @@ class DueMessage:
 def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
     """Lock the promotion of a topic, so that messages enter the log by due time. Return False if it is locked."""
     row = scheduled_topic(topic)
-    lock = (
-        "SELECT 1 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        " WHERE consumer_group = '' AND topic = %s AND partition_key = ''"
-    )
+    lock = f"SELECT 1 FROM queue_offsets {TOPIC_ROW}"
     cursor.execute(f"{lock} FOR UPDATE SKIP LOCKED", [row])
     if cursor.fetchone():
         return True

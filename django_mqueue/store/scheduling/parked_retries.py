@@ -14,7 +14,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ...policy.names import ID_MAX, scheduled_topic
 from ..connection import session
-from ..connection.dialect import NOW_MS
+from ..connection.dialect import IN_TOPIC, NOW_MS
 from ..log import INSERT_COLUMNS
 
 PARKED = "~"
@@ -82,10 +82,8 @@ def waiting(using: str, topic: str, above: int, limit: int) -> list[tuple[int, s
     """Return (offset, group, a parked retry's original offset) of scheduled messages for single groups."""
     rows = session.fetch(
         using,
-        "SELECT `offset`, consumer_group, JSON_EXTRACT(metadata, '$.retry.offset')"
-        " FROM queue_messages FORCE INDEX (queue_messages_tail)"
-        " WHERE topic = %s AND `offset` > %s AND consumer_group <> ''"
-        f" ORDER BY `offset` LIMIT {limit:d}",
+        f"SELECT `offset`, consumer_group, JSON_EXTRACT(metadata, '$.retry.offset') {IN_TOPIC} AND `offset` > %s"
+        f" AND consumer_group <> '' ORDER BY `offset` LIMIT {limit:d}",
         [scheduled_topic(topic), above],
     )
     return [(int(offset), group, None if before is None else int(before)) for offset, group, before in rows]

@@ -44,11 +44,7 @@ class ScheduledRow:
 
     def params(self, topic: str) -> list[Any]:
         """Return the parameters of ``sql``. ``topic``: the topic to which the message is promoted."""
-        row = self.row
-        target = [row.group, topic] if row.group else []
-        return [
-            scheduled_topic(topic), row.partition, row.id, *target, row.content.body, row.content.metadata, self.due.ms,
-        ]  # fmt: skip
+        return [scheduled_topic(topic), *self.row.params(topic), self.due.ms]
 
 
 def due_sql(due: Due) -> str:
@@ -57,10 +53,7 @@ def due_sql(due: Due) -> str:
 
 def insert(cursor: CursorWrapper, topic: str, rows: Sequence[ScheduledRow]) -> int:
     """Store rows whose ids are not used yet, as ``log.insert`` does."""
-    cursor.execute(
-        INSERT + ", ".join(row.sql for row in rows),
-        flat(row.params(topic) for row in rows),
-    )
+    cursor.execute(INSERT + ", ".join(row.sql for row in rows), flat(row.params(topic) for row in rows))
     return int(cursor.lastrowid)
 
 

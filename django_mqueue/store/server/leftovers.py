@@ -10,25 +10,21 @@ from typing import NamedTuple
 
 from ..connection import session
 from ..connection.dialect import NOW_MS
+from ..queries import search
+from ..queries.search import GROUP_INDEXES
 from ..queries.skip_scan import Names
 
 COUNT_MAX = 1_000
 
-_INDEXES = {
-    "queue_delivery_state": "PRIMARY",
-    "queue_partition_leases": "queue_leases_partition",
-    "queue_offsets": "queue_offsets_partition",
-}
-STATE = tuple(_INDEXES)
+STATE = ("queue_delivery_state", "queue_partition_leases", "queue_offsets")
 """The tables whose rows a group leaves behind when its registration is deleted by hand."""
 
 
 def pairs(using: str, table: str) -> Iterator[tuple[str, str]]:
     """Yield each (topic, group) for which the table has rows."""
-    index = _INDEXES[table]
-    for group in Names(table, index, "consumer_group", "consumer_group").all(using):
+    for group in search.groups(using, table):
         names = Names(
-            table, index, "topic", "consumer_group, topic", "consumer_group = %s AND ", (group,)
+            table, GROUP_INDEXES[table], "topic", "consumer_group, topic", "consumer_group = %s AND ", (group,),
         )  # fmt: skip
         yield from ((topic, group) for topic in names.all(using))
 
@@ -37,7 +33,7 @@ def count(using: str, table: str, topic: str, group: str) -> int:
     """Count the rows of a group, up to ``COUNT_MAX``."""
     rows = session.fetch(
         using,
-        f"SELECT COUNT(*) FROM (SELECT 1 FROM {table} FORCE INDEX ({_INDEXES[table]})"
+        f"SELECT COUNT(*) FROM (SELECT 1 FROM {table} FORCE INDEX ({GROUP_INDEXES[table]})"
         f" WHERE consumer_group = %s AND topic = %s LIMIT {COUNT_MAX:d}) x",
         [group, topic],
     )

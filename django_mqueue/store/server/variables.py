@@ -12,14 +12,15 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
-from ..connection.dialect import is_mariadb
+from ..connection.dialect import is_mariadb, marks
 
 CHARSETS = ("character_set_client", "character_set_connection", "character_set_results")
 VARIABLES = (
     "innodb_autoinc_lock_mode", "auto_increment_increment", "binlog_format", "log_bin", "sql_mode", "tx_isolation",
     "transaction_isolation", "wsrep_on", "max_allowed_packet", "innodb_flush_log_at_trx_commit", "sync_binlog",
     "wait_timeout", "innodb_lock_wait_timeout", "innodb_rollback_on_timeout", "idle_transaction_timeout",
-    "idle_write_transaction_timeout", "read_only", "super_read_only", "innodb_read_only", "tx_read_only", "transaction_read_only",
+    "idle_write_transaction_timeout", "read_only", "super_read_only", "innodb_read_only", "tx_read_only",
+    "transaction_read_only",
     "group_replication_group_name", "group_replication_single_primary_mode", "performance_schema",
     "max_connections", *CHARSETS,
 )  # fmt: skip
@@ -45,14 +46,10 @@ class Server:
 def read(using: str) -> Server:
     connection: Any = connections[using]
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"SHOW VARIABLES WHERE Variable_name IN ({', '.join(['%s'] * len(VARIABLES))})", VARIABLES
-        )
-        found = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
-        cursor.execute(
-            f"SHOW GLOBAL STATUS WHERE Variable_name IN ({', '.join(['%s'] * len(STATUS))})", STATUS
-        )
-        found |= {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+        found: dict[str, str] = {}
+        for kind, names in (("VARIABLES", VARIABLES), ("GLOBAL STATUS", STATUS)):
+            cursor.execute(f"SHOW {kind} WHERE Variable_name IN ({marks(names)})", names)
+            found |= {str(name).lower(): str(value) for name, value in cursor.fetchall()}
         cursor.execute("SELECT VERSION(), @@version_comment, CURRENT_USER()")
         text, comment, account = map(str, cursor.fetchone())
     return Server(is_mariadb(using), tuple(connection.mysql_version), text, comment, found, account)

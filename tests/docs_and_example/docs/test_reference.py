@@ -19,6 +19,7 @@ from django_mqueue import inspect as inspecting
 from django_mqueue.doctor import routes, servers, variables
 from django_mqueue.management.commands.mqueue import VERBS as VERBS_OF_MQUEUE
 from django_mqueue.messages import Message
+from django_mqueue.policy import names
 from django_mqueue.spark.cli.arguments import add_connection, add_launching
 from django_mqueue.spark.cli.verbs import VERBS
 
@@ -128,7 +129,7 @@ def test_limits_of_settings_are_told() -> None:
         assert option.unit in rows[name], name
         assert option.low is None or f"{option.low}" in rows[name], name
     assert str(conf.SPREAD_MAX) in rows["SPREAD"]
-    assert str(conf.DLQ_SUFFIX_MAX) in rows["DLQ_SUFFIX"]
+    assert str(names.DLQ_SUFFIX_MAX) in rows["DLQ_SUFFIX"]
 
 
 def test_runconsumer_options_are_all_there_with_their_defaults() -> None:

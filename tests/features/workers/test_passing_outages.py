@@ -126,7 +126,7 @@ def test_handlers_leave_a_server_that_a_failover_has_made_a_replica(seen_by: str
         if seen_by == "the handler":
             raise OperationalError(READ_ONLY, "read-only")
         with pytest.raises(OperationalError), patch.object(MySQLdb.cursors.Cursor, "execute", refuse):
-            session.execute("default", "SELECT 1")
+            session.fetch("default", "SELECT 1")
 
     def refuse(cursor: object, *arguments: object) -> None:
         raise MySQLdb.OperationalError(READ_ONLY, "read-only")

@@ -118,8 +118,7 @@ def heir() -> Iterator[Subscription]:
     subscribe(TOPIC, GROUP)
     subscription = Subscription(TOPIC, GROUP, name="a")
     engine = Subscriber(TOPIC, GROUP, "a", subscription._options, Tailer("default"), expires=True)
-    engine.tailer.join(TOPIC, engine)
-    engine.context.tail = engine.tailer.position(TOPIC)
+    engine.context.tail = engine.tailer.join(TOPIC, engine)
     subscription._subscriber, subscription._scheduler = (
         engine,
         ClaimScheduler([engine], Quarantine(quiet_for=0)),

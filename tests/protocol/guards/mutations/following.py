@@ -127,7 +127,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a reader that leaves deregisters only itself",
         "a second reader joins while the reader that replaced a silent reader still works",
         "store/heartbeats.py",
-        "    if _lock(cursor, holder):\n",
+        "    if cursor.fetchone():\n",
         "    if True:\n",
         f"{_FOLLOWING}::test_who_leaves_does_not_take_another_along",
     ),

@@ -77,8 +77,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "garbage collection locks the topic",
         "a group registers between the check and the delete, and loses messages that it was promised",
         "store/garbage.py",
-        "partition_key = '' FOR UPDATE SKIP LOCKED",
-        "partition_key = ''",
+        "{TOPIC_ROW} FOR UPDATE SKIP LOCKED",
+        "{TOPIC_ROW}",
         "protocol/guards/test_held_locks.py::test_deletion_holds_the_topic",
     ),
     mutation(
@@ -127,12 +127,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "finished messages are delivered again by the next owner or after the next read",
         "protocol/watermarks.py",
         "        advance = session.run(context.using, work)\n",
-        "        session.execute(\n"
-        "            context.using,\n"
+        "        session.single(context.using, lambda cursor: cursor.execute(\n"
         '            "DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s AND acked = 1"\n'
         '            " AND message_offset <= %s",\n'
         "            [context.group, context.topic, settled],\n"
-        "        )\n"
+        "        ))\n"
         "        advance = session.run(context.using, work)\n",
         "protocol/guards/test_watermark.py::test_what_is_done_behind_an_open_message_stays_done",
     ),
