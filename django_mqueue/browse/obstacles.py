@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from .. import conf
 from ..policy.durations import moment
@@ -131,13 +132,13 @@ class _Reader:
         self,
         registration: Registration,
         state: GroupView,
-        place: Mapping[str, object],
+        place: Mapping[str, Any],
         workers: int,
         last_seen: tuple[str, int] | None,
         ahead: Ahead | None,
         pause: Action | None,
     ) -> Facts:
-        now, renewed, leased = (_ms(place[name]) for name in ("now", "renewed_at", "leased_at"))
+        now, renewed, leased = (int(place[name] or 0) for name in ("now", "renewed_at", "leased_at"))
         owner, delivered_at = str(place["owner"]), state.view.delivered_at
         is_current = (
             owner == state.view.delivered_to and delivered_at is not None and moment(leased) <= delivered_at
@@ -159,7 +160,3 @@ class _Reader:
             is_orphan=not is_current,
             ahead=ahead,
         )
-
-
-def _ms(value: object) -> int:
-    return int(str(value)) if value is not None else 0

@@ -68,11 +68,9 @@ def peek(options: Options, output: Output) -> None:
     content |= filters.pop("filter", {})
     # A filter reads only headers and payload, which ``Message`` and ``Inspected`` both have.
     test: Any = filter_of(content or None)
-    if test is not None and not options["unmask"]:
+    if test is not None:
         # A filter must not reveal masked data.
-        filters["filter"] = lambda message: test(masking.masked(message))
-    elif test is not None:
-        filters["filter"] = test
+        filters["filter"] = lambda message: test(seen(options, message))
     limit: int | None = _payload_limit(options, [topic])
     if whole:
         limit = None if options["unmask"] else masking.WHOLE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 from argparse import ArgumentParser, ArgumentTypeError
@@ -235,36 +234,28 @@ def _add_top(parser: ArgumentParser) -> None:
     parser.add_argument("--count", type=count, metavar="N", help="end after N frames (default: at Ctrl-C)")
 
 
-class _Top:
-    """Reads and shows frames. If the database does not answer, a frame shows the error and the previous figures."""
-
-    def __init__(self, options: Options) -> None:
-        self.alias = conf.database(options["database"])
-        self.topics, self.interval = options["topics"], options["interval"]
-        self.lost_at: str | None = None
-        self.last = ""
-
-    def frame(self) -> str:
-        """Return the next frame as text."""
+def _frames(options: Options) -> Iterator[str]:
+    """Yield frames as text. If the database does not answer, a frame shows the error and the previous figures."""
+    alias, interval, last = conf.database(options["database"]), options["interval"], ""
+    lost_at: str | None = None
+    while True:
         clock = f"{datetime.now(UTC):%H:%M:%S} UTC"
         try:
-            picture = read(self.alias, self.topics)
+            picture = read(alias, options["topics"])
         except Error as error:
-            session.discard(self.alias)
-            self.lost_at = self.lost_at or clock
-            outage = f"The database has not answered since {self.lost_at}: {on_a_line(str(error))}"
-            return "\n".join(filter(None, [outage, self.last]))
-        lines: list[str] = []
-        output = Output(lines.append)
-        show(picture, output, alarms_first=True)  # The end may not fit on the screen.
-        self.last = "\n".join([f"At {clock}, every {shown(self.interval)}:", *lines, *output.problems])
-        recovery = (
-            f"The database answers again. It did not answer from {self.lost_at} to {clock}."
-            if self.lost_at
-            else ""
-        )
-        self.lost_at = None
-        return "\n".join(filter(None, [recovery, self.last]))
+            session.discard(alias)
+            lost_at = lost_at or clock
+            note = f"The database has not answered since {lost_at}: {on_a_line(str(error))}"
+        else:
+            lines: list[str] = []
+            output = Output(lines.append)
+            show(picture, output, alarms_first=True)  # The end may not fit on the screen.
+            last = "\n".join([f"At {clock}, every {shown(interval)}:", *lines, *output.problems])
+            note = (
+                f"The database answers again. It did not answer from {lost_at} to {clock}." if lost_at else ""
+            )
+            lost_at = None
+        yield "\n".join(filter(None, [note, last]))
 
 
 def top(options: Options, output: Output) -> None:
@@ -284,9 +275,9 @@ def top(options: Options, output: Output) -> None:
 
 
 def _refresh(options: Options, draw: Callable[[str], object]) -> None:
-    frames, pause = _Top(options), threading.Event()
-    for number in itertools.count(1):
-        draw(frames.frame())
+    pause = threading.Event()
+    for number, frame in enumerate(_frames(options), 1):
+        draw(frame)
         if number == options["count"]:
             return
         pause.wait(options["interval"].total_seconds())

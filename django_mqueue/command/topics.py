@@ -75,17 +75,14 @@ def topics(options: Options, output: Output) -> None:
 def _blockers(output: Output, blockers: Iterable[Hold]) -> None:
     rows = [
         {
-            "topic": one.topic, "group": one.group, "text": blocker_text(one), "key": one.key, "offset": one.offset,
+            "topic": one.topic, "group": one.group,
+            "text": alarm.text if (alarm := alarms.of_blocker(one)) else NOT_BLOCKED[one.reason],
+            "key": one.key, "offset": one.offset,
             "published": one.published_at, "since": one.since, "reason": one.reason,
         }
         for one in blockers
     ]  # fmt: skip
     output.table("retention_blockers", rows, wide=("reason", "since", "published"))
-
-
-def blocker_text(blocker: Hold) -> str:
-    alarm = alarms.of_blocker(blocker)
-    return NOT_BLOCKED[blocker.reason] if alarm is None else alarm.text
 
 
 def _add_groups(parser: ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
 from ...models import ConsumerGroup
+from ..base.display import Text
 from ..base.jobs import recurring_jobs
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import NAVIGATION, allowed_url
@@ -79,20 +80,27 @@ class JobForm(forms.Form):
 
 
 class _JobOperation(Operation):
+    """``method``: the method of the job that it calls. ``question``, ``done``: texts with ``%(name)s``."""
+
     parent = "recurring_jobs"
     form_class = JobForm
+    method: ClassVar[str]
+    question: ClassVar[Text]
+    consequences: ClassVar[tuple[Text, ...]]
+    button: ClassVar[Text]
+    done: ClassVar[Text]
+
+    def plan(self, data: Data) -> Plan:
+        return Plan(self.question % data, self.consequences, button=self.button)
 
     def perform(self, data: Data) -> Result:
         from ...tasks.results import UnknownTask
 
         try:
-            return Result(self.change(data["job"]) % {"name": data["name"]})
+            getattr(data["job"], self.method)()
         except UnknownTask as problem:
             raise Refused(str(problem)) from problem
-
-    def change(self, job: RecurringJob) -> str:
-        """Change the job. Return the text for the user, with the placeholder ``%(name)s``."""
-        raise NotImplementedError
+        return Result(self.done % data)
 
     def subject(self, data: Data) -> Subject:
         return Subject(ConsumerGroup, "", _("Recurring job %(name)s") % data)
@@ -102,44 +110,29 @@ class _JobOperation(Operation):
 
 
 class PauseJob(_JobOperation):
-    route, url_name = "recurring-jobs/pause", "pause_job"
-    title = gettext_lazy("Pause a recurring job")
-
-    def plan(self, data: Data) -> Plan:
-        consequences = (
-            gettext_lazy("No firing runs until you click Resume, not even one that is already scheduled."),
-            gettext_lazy("A job that runs now finishes."),
-        )
-        return Plan(_("Pause recurring job %(name)s?") % data, consequences, button=_("Pause"))
-
-    def change(self, job: RecurringJob) -> str:
-        job.pause()
-        return _("Recurring job %(name)s is paused.")
+    route, url_name, method = "recurring-jobs/pause", "pause_job", "pause"
+    title, button = gettext_lazy("Pause a recurring job"), gettext_lazy("Pause")
+    question = gettext_lazy("Pause recurring job %(name)s?")
+    consequences = (
+        gettext_lazy("No firing runs until you click Resume, not even one that is already scheduled."),
+        gettext_lazy("A job that runs now finishes."),
+    )
+    done = gettext_lazy("Recurring job %(name)s is paused.")
 
 
 class ResumeJob(_JobOperation):
-    route, url_name = "recurring-jobs/resume", "resume_job"
-    title = gettext_lazy("Resume a recurring job")
-
-    def plan(self, data: Data) -> Plan:
-        consequences = (
-            gettext_lazy("It continues with the next due time. What was due meanwhile does not run."),
-        )
-        return Plan(_("Resume recurring job %(name)s?") % data, consequences, button=_("Resume"))
-
-    def change(self, job: RecurringJob) -> str:
-        job.resume()
-        return _("Recurring job %(name)s is resumed.")
+    route, url_name, method = "recurring-jobs/resume", "resume_job", "resume"
+    title, button = gettext_lazy("Resume a recurring job"), gettext_lazy("Resume")
+    question = gettext_lazy("Resume recurring job %(name)s?")
+    consequences = (
+        gettext_lazy("It continues with the next due time. What was due meanwhile does not run."),
+    )
+    done = gettext_lazy("Recurring job %(name)s is resumed.")
 
 
 class RunJob(_JobOperation):
-    route, url_name = "recurring-jobs/run", "run_job"
-    title = gettext_lazy("Run a recurring job now")
-
-    def plan(self, data: Data) -> Plan:
-        consequences = (gettext_lazy("One more job is enqueued. The due times stay as they are."),)
-        return Plan(_("Run recurring job %(name)s now?") % data, consequences, button=_("Run now"))
-
-    def change(self, job: RecurringJob) -> str:
-        job.run_now()
-        return _("A job of %(name)s is enqueued.")
+    route, url_name, method = "recurring-jobs/run", "run_job", "run_now"
+    title, button = gettext_lazy("Run a recurring job now"), gettext_lazy("Run now")
+    question = gettext_lazy("Run recurring job %(name)s now?")
+    consequences = (gettext_lazy("One more job is enqueued. The due times stay as they are."),)
+    done = gettext_lazy("A job of %(name)s is enqueued.")

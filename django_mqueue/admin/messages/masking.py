@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from django.http import HttpRequest
 
 from ...browse.masking import has_mask, masked
@@ -19,8 +17,3 @@ def sees_all(request: HttpRequest, topic: str) -> bool:
 def shown(request: HttpRequest, message: Inspected) -> Inspected:
     """Return the message as the user may see it. If the payload was cut, a mask hides payload, headers and errors."""
     return message if may(request, "unmask_message") else masked(message)
-
-
-def as_seen(request: HttpRequest, test: Callable[[Inspected], bool]) -> Callable[[Inspected], bool]:
-    """Return a filter that tests the parts of a message that the user may see."""
-    return test if may(request, "unmask_message") else lambda message: test(masked(message))

@@ -32,7 +32,7 @@ from ..base.display import EMPTY, Text, badge, cell, first_line, key, printable,
 from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
 from . import payloads
-from .masking import as_seen, sees_all, shown
+from .masking import sees_all, shown
 from .search_form import BY_DUE_TIME, TITLES, SearchForm
 
 ROWS = 100
@@ -119,7 +119,7 @@ class MessagesPage(QueueView):
         test = form.test()
         return inspect.messages(
             **form.arguments(),
-            filter=None if test is None else as_seen(self.request, test),
+            filter=None if test is None else lambda message: test(shown(self.request, message)),
             limit=ROWS,
             start=start,
             scan_limit=SCAN_LIMIT,

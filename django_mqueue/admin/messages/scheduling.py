@@ -48,7 +48,7 @@ class _ScheduledOperation(Operation):
 
     def subject(self, data: Data) -> Subject:
         offset = data["offset"]
-        found = message_timeline(conf.database(), offset, payload_limit=_no_payload, groups=1)
+        found = message_timeline(conf.database(), offset, payload_limit=lambda topic: 1, groups=1)
         return Subject(Message, str(offset), f"{found.topic}@{offset}" if found else str(offset))
 
     def back(self, data: Data | None) -> str | None:
@@ -127,10 +127,6 @@ def scheduled_tools(request: HttpRequest, offset: int) -> list[tuple[str, str]]:
     return [(title, url) for title, url in found if url]
 
 
-def _no_payload(topic: str) -> int:
-    return 1
-
-
 def _gone() -> str:
     return _(
         "The message is no longer scheduled: it was moved into its topic, or cancelled, or does not exist. Nothing was"
@@ -140,7 +136,7 @@ def _gone() -> str:
 
 def _found(offset: int) -> MessageTimeline:
     """Return the message. Raises ``Refused`` if it is not scheduled."""
-    found = message_timeline(conf.database(), offset, payload_limit=_no_payload, groups=1)
+    found = message_timeline(conf.database(), offset, payload_limit=lambda topic: 1, groups=1)
     if found is None or found.message.status != SCHEDULED:
         raise Refused(_gone())
     return found

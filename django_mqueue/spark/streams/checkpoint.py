@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
@@ -60,15 +59,35 @@ class Checkpoint:
     """The checkpoint at ``location``, a path or a URI. Raises ``OptionError`` if pyarrow cannot open the URI."""
 
     def __init__(self, location: str) -> None:
-        self._location = location
-        local = re.fullmatch("(?:file:(?://)?)?(/.*|[^:]*)", location)
-        self._files = _Local(Path(local[1])) if local else _Store(location)
+        import pyarrow as pa
+        from pyarrow import fs
+
+        self._location, self._fs = location, fs
+        if local := re.fullmatch("(?:file:(?://)?)?(/.*|[^:]*)", location):
+            self._system, folder = fs.LocalFileSystem(), local[1] or "."
+        else:
+            try:
+                self._system, folder = fs.FileSystem.from_uri(re.sub("^s3[an]:", "s3:", location))
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise OptionError(
+                    f"option 'checkpointLocation' is {location!r}, but pyarrow cannot access it ({error}): leave it"
+                    " out. The group is then done with a batch when Spark asks for the next one"
+                ) from error
+        self._folder = folder.rstrip("/")
+
+    def _names(self, folder: str) -> Iterator[str]:
+        selector = self._fs.FileSelector(f"{self._folder}/{folder}", allow_not_found=True)
+        return (info.base_name for info in self._system.get_file_info(selector))
+
+    def _read(self, path: str) -> bytes:
+        with self._system.open_input_stream(f"{self._folder}/{path}") as file:
+            return bytes(file.read())
 
     def durable(self, query: str) -> Offsets | None:
         """Return the end of the query's newest durable batch; None if there is none. Raises ``OSError``."""
-        newest = max((int(name) for name in self._files.names("commits") if name.isdecimal()), default=None)
+        newest = max((int(name) for name in self._names("commits") if name.isdecimal()), default=None)
         if newest is not None:
-            text = self._files.read(f"offsets/{newest}").decode()
+            text = self._read(f"offsets/{newest}").decode()
             for found in _objects(text):
                 if found.get("query") == query and "topics" in found:
                     return parsed(found)
@@ -86,48 +105,6 @@ class Checkpoint:
             f"option 'checkpointLocation' is {self._location!r}, but this query's batches are not recorded there:"
             " give the reader the same text as the writer, with the scheme if it is not a local path"
         ) from cause
-
-
-class _Local:
-    """A local folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def names(self, folder: str) -> Iterable[str]:
-        try:
-            return [path.name for path in (self._folder / folder).iterdir()]
-        except FileNotFoundError:
-            return ()
-
-    def read(self, path: str) -> bytes:
-        return (self._folder / path).read_bytes()
-
-
-class _Store:
-    """A folder in a file system that ``pyarrow.fs`` can open."""
-
-    def __init__(self, location: str) -> None:
-        import pyarrow as pa
-        from pyarrow import fs
-
-        self._fs = fs
-        try:
-            self._system, folder = fs.FileSystem.from_uri(re.sub("^s3[an]:", "s3:", location))
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise OptionError(
-                f"option 'checkpointLocation' is {location!r}, but pyarrow cannot access it ({error}): leave it out."
-                " The group is then done with a batch when Spark asks for the next one"
-            ) from error
-        self._folder = folder.rstrip("/")
-
-    def names(self, folder: str) -> Iterable[str]:
-        selector = self._fs.FileSelector(f"{self._folder}/{folder}", allow_not_found=True)
-        return [info.base_name for info in self._system.get_file_info(selector)]
-
-    def read(self, path: str) -> bytes:
-        with self._system.open_input_stream(f"{self._folder}/{path}") as file:
-            return bytes(file.read())
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
