@@ -24,7 +24,9 @@ from django_mqueue import (
     subscribe,
 )
 from django_mqueue.models import DeliveryState, SubscriberHeartbeat
+from django_mqueue.store.connection.moved_clock import moved_clock
 from django_mqueue.testing import drain, published
+from tests.support.processes import database_ms
 from tests.support.running import Seen, registered
 from tests.support.shop.models import Door, Sale
 
@@ -94,6 +96,19 @@ class Helpers:
             assert [message.payload for message in scheduled("t")] == ["too late"]
             assert drain() == [], "the clock is the server's again"
             assert len(drain(until=datetime(2100, 1, 1, tzinfo=UTC))) == 1
+
+    def test_the_clock_is_the_server_s_again_after_a_database_error(self) -> None:
+        """Django then refuses further statements of the transaction."""
+
+        def fail() -> None:
+            with transaction.atomic(), moved_clock("default") as move:
+                move(1_000)
+                transaction.set_rollback(True)
+                raise ValueError("first")
+
+        with pytest.raises(ValueError, match="first"):
+            fail()
+        assert database_ms() > 1_000_000_000_000
 
     def test_until_a_time_with_a_handler_of_dead_letters(self) -> None:
         publish("t", 1, delay=60)
