@@ -483,7 +483,7 @@ def test_the_tests_that_are_shown_pass(example_shop: Project) -> None:
     )
     output = example_shop.run(
         "python", "-m", "pytest", "-q", "--create-db", "-p", "no:cacheprovider", "-p", "django_mqueue.pytest_plugin",
-        "--rootdir=.", "--ds=config.with_tasks",
+        "--rootdir=.", "--basetemp=.tmp", "--ds=config.with_tasks",
         "shop/tests.py",
     )  # fmt: skip
     assert "9 passed" in output

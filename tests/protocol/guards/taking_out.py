@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit, urlunsplit
 
 from example_project.environment.lineage import die_with_parent
@@ -101,9 +102,13 @@ def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
         f"--timeout={TEST_SECONDS}", "--create-db" if mutation.changes_tables else "--reuse-db",
         *(f"tests/{test}" for test in mutation.tests),
     ]  # fmt: skip
-    with (place / "output").open("w+", encoding="utf-8") as output:
+    with (
+        (place / "output").open("w+", encoding="utf-8") as output,
+        # In its usual place, pytest would first delete the directories of earlier runs. That can take minutes.
+        TemporaryDirectory(prefix="mqueue-guard-", ignore_cleanup_errors=True) as temporary,
+    ):
         process = subprocess.Popen(
-            command,
+            [*command, f"--basetemp={temporary}/tests"],
             cwd=place,
             env={
                 **os.environ,
