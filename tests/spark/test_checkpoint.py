@@ -21,7 +21,7 @@ from tests.support.transactions import HeldTransaction
 from .conftest import Make
 from .streams import newest, stands_at
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
 
 GROUP = "archive"
 
