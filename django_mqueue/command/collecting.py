@@ -28,8 +28,8 @@ def collect(options: Options, output: Output) -> None:
     rows = []
     for topic in options["topics"] or sorted(topic_list.known_topics(using)):
         collector = Collector(using, topic)
-        while not options["dry_run"] and collector.page():
-            pass
+        if not options["dry_run"]:
+            collector.collect_all()
         kept = topic_figures([topic], using=using)[topic].kept
         first = next(iter(holds(topic, using=using)), None)
         rows.append(

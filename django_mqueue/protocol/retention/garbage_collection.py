@@ -9,7 +9,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ... import conf
 from ...policy.names import RESERVED_SUFFIXES, replies_topic
-from ...store import garbage, replies
+from ...store import garbage, offsets, replies
 from ...store.connection import session
 from .removing import Removal, unfinished
 
@@ -59,8 +59,20 @@ class Collector:
         """Return the seconds until the next page, or until the next step of a removal."""
         return STEP if self._removal else max(self._next - time.monotonic(), STEP)
 
-    def page(self, interval_ms: int = 0) -> bool:
-        """Delete one page's garbage. Return whether the pass has more pages. Skip a locked topic, or one not due."""
+    def collect_all(self) -> None:
+        """Delete the topic's garbage from its first message on, and wait for locks on the topic.
+
+        Raises ``OperationalError`` if the topic stays locked for longer than ``innodb_lock_wait_timeout``.
+        """
+        session.run(self.using, lambda cursor: garbage.move_cursor(cursor, self.topic, 0, done=False))
+        while self.page(all_at_once=True):
+            pass
+
+    def page(self, interval_ms: int = 0, *, all_at_once: bool = False) -> bool:
+        """Delete one page's garbage. Return whether the pass has more pages. Skip a locked topic, or one not due.
+
+        ``all_at_once``: wait for a locked topic, and end the pass only behind the last page.
+        """
         if is_kept(self.topic):
             return False
         retention = conf.retention_ms(self.topic)
@@ -69,6 +81,8 @@ class Collector:
         def work(cursor: CursorWrapper) -> bool:
             nonlocal has_replies, doomed, fruitless
             doomed, fruitless = [], self._fruitless
+            if all_at_once:
+                offsets.lock_topic(cursor, self.topic)
             locked = garbage.lock_topic_if_due(cursor, self.topic, interval_ms)
             if locked is None:
                 return False
@@ -80,16 +94,17 @@ class Collector:
                 garbage.move_cursor(cursor, self.topic, 0, done=True)
                 return False
             done = self._done(cursor, groups, [(int(o), p, g) for o, p, g in rows])
-            old = set(garbage.old_enough(cursor, [o for _, o in done], retention)) if done else set()
-            free = garbage.lock_free(cursor, sorted(old)) if old else set()
+            asked = {int(rows[-1][0]), *(o for _, o in done)}
+            old = set(garbage.old_enough(cursor, sorted(asked), retention))
+            ripe = sorted(o for _, o in done if o in old)
+            free = garbage.lock_free(cursor, ripe) if ripe else set()
             doomed = [(p, o) for p, o in done if o in free]
             if doomed:
                 garbage.delete(cursor, self.topic, sorted(groups.starts), [o for _, o in doomed])
                 garbage.delete_empty_positions(cursor, self.topic, sorted({p for p, _ in doomed}))
             fruitless = 0 if doomed else fruitless + 1
-            young = len(old) < len(done)
-            over = young or len(rows) < PAGE
-            rest = fruitless >= FRUITLESS_PAGES
+            over = len(old) < len(asked) or len(rows) < PAGE  # Messages behind a young one are young, too.
+            rest = fruitless >= FRUITLESS_PAGES and not all_at_once
             garbage.move_cursor(cursor, self.topic, 0 if over else int(rows[-1][0]), done=over or rest)
             if rest:
                 fruitless = 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 from datetime import timedelta
 
 import pytest
+from django.core.management import call_command
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
@@ -21,7 +24,7 @@ from tests.support.subscribers import (
     watermark,
     with_state,
 )
-from tests.support.transactions import statements, wait_until
+from tests.support.transactions import Background, HeldTransaction, statements, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,6 +37,14 @@ def age(topic: str, by: timedelta) -> None:
     for message in Message.objects.filter(topic=topic):
         message.published_at -= by // timedelta(milliseconds=1)
         message.save(update_fields=["published_at"])
+
+
+def deleted_by_gc() -> int:
+    """Run the command, and return the number of messages that it deleted."""
+    out = io.StringIO()
+    call_command("mqueue", "gc", TOPIC, "--json", stdout=out)
+    (row,) = json.loads(out.getvalue())["topics"]
+    return int(row["deleted"])
 
 
 @override_settings(MQUEUE=HOUR)
@@ -180,6 +191,52 @@ def test_rows_that_nobody_can_delete_yet_do_not_hide_later_ones(monkeypatch: pyt
                 pass
         assert len(in_log(TOPIC)) == 100
         assert stuck.ack()
+
+
+@override_settings(MQUEUE=HOUR)
+def test_gc_begins_at_the_first_message_and_ends_at_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers' passes stop in the middle, and the next one continues there. The command does all of it."""
+    monkeypatch.setattr(garbage_collection, "PAGE", 10)
+    monkeypatch.setattr(garbage_collection, "FRUITLESS_PAGES", 3)
+    with Subscription(TOPIC, group=GROUP, batch_size=1) as subscription:
+        publish_many(TOPIC, [OutgoingMessage("stuck", key="stuck")] * 100)
+        (stuck,) = poll_until(subscription, 1)
+        publish_many(TOPIC, [OutgoingMessage("flowing", key="flowing")] * 20)
+        consume(subscription, 20)
+        settle(subscription)
+        age(TOPIC, timedelta(hours=2))
+        assert deleted_by_gc() == 20
+        collect(TOPIC)
+        assert stuck.ack()
+        consume(subscription, 99)
+        settle(subscription)
+        assert deleted_by_gc() == 100
+
+
+@override_settings(MQUEUE=HOUR)
+def test_gc_ends_at_the_first_young_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing behind it can be deleted. Unfinished messages of a group would else all be read."""
+    monkeypatch.setattr(garbage_collection, "PAGE", 10)
+    with Subscription(TOPIC, group=GROUP, batch_size=1) as subscription:
+        publish_many(TOPIC, [OutgoingMessage("stuck", key="stuck")] * 100)
+        poll_until(subscription, 1)
+        settle(subscription)
+        with statements() as seen:
+            assert deleted_by_gc() == 0
+    assert sum("LIMIT 10" in sql for sql in seen) == 1
+
+
+@override_settings(MQUEUE=HOUR)
+def test_gc_waits_for_the_topic() -> None:
+    with Subscription(TOPIC, group=GROUP) as subscription:
+        publish(TOPIC, 1)
+        consume(subscription, 1)
+        settle(subscription)
+        age(TOPIC, timedelta(hours=2))
+        with HeldTransaction(lambda: subscribe(TOPIC, "other")) as held, Background(deleted_by_gc) as gc:
+            assert gc.is_blocked
+            held.rollback()
+            assert gc.result() == 1
 
 
 @override_settings(MQUEUE=QUICK)

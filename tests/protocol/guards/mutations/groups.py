@@ -61,8 +61,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "garbage collection waits for the retention time",
         "finished messages are deleted before their retention ends, and their ids can be stored again",
         "protocol/retention/garbage_collection.py",
-        "old = set(garbage.old_enough(cursor, [o for _, o in done], retention)) if done else set()",
-        "old = {o for _, o in done if retention >= 0}",
+        "old = set(garbage.old_enough(cursor, sorted(asked), retention))",
+        "old = {o for o in asked if retention >= 0}",
         f"{_RETENTION}::test_what_is_done_is_kept_for_the_retention",
     ),
     mutation(
