@@ -62,8 +62,9 @@ def encode(
     for name in headers:
         if not isinstance(name, str):
             raise TypeError(f"headers must have str keys, not {name!r}")
-    if headers:
-        _check_headers(headers, 1)
+    if _is_deeper(headers, HEADERS_MAX_DEPTH):
+        raise ValueError(f"headers may be nested at most {HEADERS_MAX_DEPTH} levels deep")
+    check_whole_numbers("headers", headers)
     if isinstance(payload, (bytes, bytearray, memoryview)):
         body, encoding = bytes(payload), BYTES
     else:
@@ -136,16 +137,15 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return any(isinstance(item, (Mapping, list, tuple)) for item in layer)
 
 
-def _check_headers(value: Any, level: int) -> None:
-    """Raise ``ValueError`` for headers that a server's JSON column would refuse or change."""
+def check_whole_numbers(argument: str, value: Any) -> None:
+    """Raise ``ValueError`` if ``value`` holds a whole number of more than 64 bits, which MySQL's JSON columns round."""
     if isinstance(value, (Mapping, list, tuple)):
-        if level > HEADERS_MAX_DEPTH:
-            raise ValueError(f"headers may be nested at most {HEADERS_MAX_DEPTH} levels deep")
         for item in value.values() if isinstance(value, Mapping) else value:
-            _check_headers(item, level + 1)
+            check_whole_numbers(argument, item)
     elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise ValueError(
-            f"headers may hold whole numbers of at most 64 bits: from {-(1 << 63)} to {(1 << 64) - 1}"
+            f"{argument} may hold whole numbers of at most 64 bits, from {-(1 << 63)} to {(1 << 64) - 1}: give larger"
+            " ones as text"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -115,7 +115,11 @@ class JobContext(TaskContext):
         a transaction. ``progress_of`` and the admin show it. Raises ``ValueError`` for bad arguments.
         """
         for name, value in (("done", done), ("total", 0 if total is None else total)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 <= value <= sys.float_info.max
+            ):
                 raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
         if not isinstance(text, str) or len(text) > TEXT_MAX:
             raise ValueError(f"text must be a string of at most {TEXT_MAX} characters")

@@ -11,6 +11,7 @@ from .. import conf
 from ..messages import Message
 from ..policy.backoff import ExponentialBackoff, RetryPolicy, policy_of
 from ..policy.durations import to_ms
+from ..policy.names import check_publish_topic
 from ..protocol.delivery import Delivery
 from ..service.registration import Start, check_names, check_start
 from ..service.subscription import check_count
@@ -62,7 +63,7 @@ def worklist(
     ``HandlerError`` if the source has another handler for the group ``worklist.<name>``.
     """
     registry.check_name(name)
-    topic = registry.topic_of(name)
+    topic = check_publish_topic(registry.topic_of(name), conf.dead_letter_suffixes())
     check_names(str(source), topic)
     check_count("max_attempts", max_attempts)
     if max_attempts > HANDLER_ATTEMPTS:

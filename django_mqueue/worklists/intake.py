@@ -14,6 +14,7 @@ from ..exceptions import Reject
 from ..messages import Message
 from ..models import Message as LogRow
 from ..policy.durations import moment, to_ms
+from ..policy.encoding import check_whole_numbers
 from ..policy.message_query import FailedAttempt, Inspected
 from ..protocol.delivery import Delivery
 from ..store.connection.errors import is_value_refused
@@ -92,6 +93,7 @@ def _item(
     """
     if isinstance(message.payload, bytes):
         raise TypeError("its payload is bytes, and a work item needs JSON")
+    check_whole_numbers("the payload of a work item", message.payload)
     item = WorkItem(
         worklist=worklist.name,
         kind=worklist.kind(message)[:191],

@@ -13,6 +13,7 @@ from django.db import Error, connections, models, transaction
 
 from ..exceptions import MQueueError
 from ..policy.durations import moment, moment_ms, to_ms
+from ..policy.encoding import check_whole_numbers
 from ..service.publish import publish
 from ..store.connection.errors import is_retriable
 from ..store.connection.snapshots import latest_rows
@@ -119,11 +120,12 @@ def bulk(items: Iterable[WorkItem], verb: str, **arguments: Any) -> dict[int, st
 
 
 def check_json(argument: str, value: Any) -> None:
-    """Raise ``TypeError`` if the value cannot be stored as JSON."""
+    """Raise ``TypeError`` or ``ValueError`` if the value cannot be stored as JSON, or not exactly."""
     try:
         json.dumps(value, cls=DjangoJSONEncoder, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{argument} must be a JSON value: {error}") from error
+    check_whole_numbers(argument, value)
 
 
 def related(item: WorkItem, field: str) -> Any:

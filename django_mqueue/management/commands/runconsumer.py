@@ -27,7 +27,7 @@ from ...command.verbs import count
 from ...exceptions import MQueueError
 from ...policy.names import OPERATIONS_TOPIC
 from ...service.subscription import BATCH_MAX
-from ...service.topics import problem_of
+from ...service.topics import internal_topics, problem_of
 from ...store.connection import errors, session
 from ...workers.liveness import LivenessFile
 from ...workers.processes.child import Recycling
@@ -215,6 +215,12 @@ class Command(BaseCommand):
         alias = conf.database(options["database"])
         if alias not in connections:
             raise CommandError(f"--database {alias!r} is no entry of DATABASES: {', '.join(connections)}")
+        elsewhere = [one.name for one in chosen if internal_topics & {one.topic, one.group}]
+        if elsewhere and alias != conf.database():
+            raise CommandError(
+                f"--database {alias!r}: jobs and work items are in {conf.database()!r}, which is MQUEUE['DATABASE'], so"
+                f" this worker cannot run {elsewhere[0]}: name the handlers to run"
+            )
         for problem in self._problems(alias):
             if problem.level >= ERROR:
                 raise CommandError(str(problem))

@@ -160,6 +160,22 @@ def test_a_payload_that_no_json_column_takes_is_a_dead_letter(refunds: type[Work
     assert not WorkItem.objects.exists() or newest().payload is not None
 
 
+def test_a_number_that_a_json_column_would_round_is_a_dead_letter(refunds: type[Worklist]) -> None:
+    """MySQL stores whole numbers of more than 64 bits as floating point numbers."""
+    request(50, wei=10**20 + 1)
+    drain()
+    assert "may hold whole numbers of at most 64 bits" in dead_reason()
+    request(50, wei=2**64 - 1)
+    drain()
+    assert newest().payload["wei"] == 2**64 - 1
+
+
+def test_a_name_whose_topic_nobody_may_publish_to_is_refused(declare: Declare) -> None:
+    for name in ("orders_dlq", "orders_scheduled", "orders_replies"):
+        with pytest.raises(ValueError, match=f"must not end in .*: 'worklist.{name}'"):
+            declare(name=name)
+
+
 def test_an_object_of_another_database_is_refused(declare: Declare) -> None:
     class Linked(Worklist):
         def link(self, message: Message) -> Any:

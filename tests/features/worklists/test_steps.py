@@ -164,6 +164,8 @@ class TestFinish:
         item.assign(to=user("ann", "take"))
         with pytest.raises(TypeError, match="result must be a JSON value"):
             item.finish(result={1, 2})
+        with pytest.raises(ValueError, match="result may hold whole numbers of at most 64 bits"):
+            item.finish(result=[2**64])
         assert again(item).state == "assigned"
 
     def test_others_cannot_finish(self, refunds: type[Worklist]) -> None:
