@@ -126,7 +126,9 @@ def dead_letter_topic(topic: str) -> str:
 
 def dead_letter_suffixes() -> tuple[str, ...]:
     """Return all suffixes of dead-letter topics: the default, and the suffixes set in ``TOPICS``."""
-    return tuple({str(get("DLQ_SUFFIX", topic)) for topic in (None, *topics())})
+    sections = {topic: _configured()["TOPICS"][topic] for topic in topics()}
+    own = [topic for topic, one in sections.items() if not isinstance(one, Mapping) or "DLQ_SUFFIX" in one]
+    return tuple({str(get("DLQ_SUFFIX", topic)) for topic in (None, *own)})
 
 
 def original_topic(topic: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import conf
+from ..policy.batching import BYTES_PER_STATEMENT
 from ..store.connection.dialect import CHARSET
 from ..store.server.variables import CHARSETS, Server
 from .findings import ERROR, INFO, WARNING, Finding
@@ -29,7 +30,9 @@ def _session(server: Server) -> Iterator[Finding]:
         )  # fmt: skip
     if not {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"} & {*found.get("sql_mode", "").split(",")}:
         yield Finding(
-            WARNING, "sql_mode", "sql_mode is not strict", "The server would silently cut values that are too long.",
+            WARNING, "sql_mode", "sql_mode is not strict",
+            "The server would silently cut values that are too long. If a group is unsubscribed while publish_many"
+            " publishes for it, the server could store the messages for all groups.",
             "Leave Django's default sql_mode, or add STRICT_TRANS_TABLES to it.", "W006",
         )  # fmt: skip
     if charsets := {found[name] for name in CHARSETS if name in found} - {CHARSET}:
@@ -54,13 +57,14 @@ def _server(server: Server) -> Iterator[Finding]:
             WARNING, "binlog_format", "binlog_format is STATEMENT", "The server refuses writes at READ COMMITTED.",
             "SET GLOBAL binlog_format = 'ROW'; and set it in the server's configuration.", "W005",
         )  # fmt: skip
-    packet, needed = int(found.get("max_allowed_packet", "0")), 2 * conf.largest_payload() + 1_048_576
+    packet = int(found.get("max_allowed_packet", "0"))
+    needed = 2 * max(conf.largest_payload(), BYTES_PER_STATEMENT) + 1_048_576
     if packet < needed:
         yield Finding(
-            WARNING, "max_allowed_packet", f"max_allowed_packet ({packet}) is too small for MAX_PAYLOAD_BYTES",
-            "A payload may double in size inside a statement. The server refuses a larger statement, and closes the"
-            " connection.",
-            f"SET GLOBAL max_allowed_packet = {needed}; and in the server's configuration. Or lower MAX_PAYLOAD_BYTES.",
+            WARNING, "max_allowed_packet", f"max_allowed_packet ({packet}) is too small",
+            "A statement has up to 4 MiB of payloads, or one larger payload, which may double in size inside it. The"
+            " server refuses a larger statement, and closes the connection.",
+            f"SET GLOBAL max_allowed_packet = {needed}; and in the server's configuration.",
             "W007",
         )  # fmt: skip
 

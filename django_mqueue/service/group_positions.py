@@ -10,6 +10,7 @@ from ..policy import names
 from ..protocol.retention import removing
 from ..store import heartbeats, offsets
 from ..store.connection import session
+from ..store.connection.second_connection import outside_snapshot
 from .actions import Author, record
 from .registration import Start, check_group, check_names, check_start, registration_of, start_above
 
@@ -73,7 +74,8 @@ def reset_seen(
             found = offsets.lock_registration(cursor, group, topic)
             if found is None:
                 raise NotRegistered(topic, group)
-            running = heartbeats.members(alias, group, topic, conf.lease_ms(topic))
+            with outside_snapshot(alias) as fresh:
+                running = heartbeats.members(fresh, group, topic, conf.lease_ms(topic))
             if running and not force:
                 raise GroupActive(topic, group, running)
             if generation is not None and found.generation != generation:
@@ -84,7 +86,15 @@ def reset_seen(
             has_rest = removing.begin(cursor, topic, group)
             offsets.raise_settled(cursor, topic, settled)
             start = min(above, settled)
-            offsets.register(cursor, group, topic, start, paused=found.paused, resetting=has_rest)
+            offsets.register(
+                cursor,
+                group,
+                topic,
+                start,
+                paused=found.paused,
+                reads_log=found.reads_log,
+                resetting=has_rest,
+            )
             record(cursor, author, "reset", topic, group, to=str(to), start=start, force=force or None)
             return start, has_rest
 

@@ -157,6 +157,8 @@ def _publish(
 
     several = replace or (due is not None and given)
     with session.migration_errors(alias):
+        if several and row.group:  # Check first, so that the caller's transaction stays usable.
+            session.single(alias, lambda cursor: check_groups(cursor, topic, [row]))
         published = session.run(alias, store) if several else session.single(alias, store, latest=given)
     events.published(alias, topic, [row], [due], [published])
     if published.created or published.replaced:

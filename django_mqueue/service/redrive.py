@@ -163,8 +163,9 @@ class DeadLetterSelection:
         if limit is not None:
             check_count("limit", limit)
         record = nullcontext() if self.record is None else self.record.total(self.using)
-        with session.migration_errors(self.using), record:
-            groups = dead_letters.groups(self.using, self.dead_topic)
+        with record:
+            with session.migration_errors(self.using):
+                groups = dead_letters.groups(self.using, self.dead_topic)
             if self.redrives:
                 registered = offsets.registrations(self.using, self.topic).keys()
                 if self.group is not None and self.group not in registered:
@@ -229,7 +230,8 @@ class DeadLetterSelection:
         if moved and not dry_run:
             if self.redrives:
                 redriven = [self._redriven(dead_letter) for dead_letter in moved]
-                dead_letters.append_redriven(cursor, self.topic, redriven)
+                with session.migration_errors(self.using):
+                    dead_letters.append_redriven(cursor, self.topic, redriven)
             consumers = sorted(garbage.starts(cursor, self.dead_topic))
             garbage.delete(cursor, self.dead_topic, consumers, [one.row["offset"] for one in moved])
             if self.record is not None:

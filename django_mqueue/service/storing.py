@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 from django.db.backends.utils import CursorWrapper
 
 from .. import conf
 from ..exceptions import NotRegistered
 from ..messages import Published
 from ..policy import names
-from ..policy.batching import batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..policy.durations import Due
 from ..store import log, offsets
 from ..store.connection import errors
@@ -23,7 +23,6 @@ from ..store.scheduling import schedule
 from ..store.scheduling.schedule import ScheduledRow
 
 ROWS_PER_STATEMENT = 500
-BYTES_PER_STATEMENT = 4 * 1_048_576
 
 
 def check_message_key(
@@ -75,8 +74,14 @@ def store_now(cursor: CursorWrapper, topic: str, row: NewRow, *, given: bool, re
     """Append one message. ``given``: the caller chose its id. ``replace``: delete a scheduled one of this id."""
     if not given:
         return _published(topic, row, log.insert(cursor, topic, [row]), True)
-    replaced = replace and schedule.change(cursor, topic, row.message_key, due=None)
-    offset, stored = log.insert_once(cursor, topic, row)
+    if not replace:
+        return _published(topic, row, *log.insert_once(cursor, topic, row))
+    using = cursor.db.alias
+    with transaction.atomic(using=using):
+        replaced = schedule.change(cursor, topic, row.message_key, due=None)
+        offset, stored = log.insert_once(cursor, topic, row)
+        if not stored:  # The log has the id, so the scheduled message stays.
+            transaction.set_rollback(True, using=using)
     return _published(topic, row, offset, stored and not replaced, stored and replaced)
 
 

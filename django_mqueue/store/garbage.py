@@ -19,9 +19,12 @@ from .queries.skip_scan import NEWEST
 
 
 def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tuple[int, int] | None:
-    """Lock the topic's row if its next pass is due. Return (settled offset, cursor); None if not due, or locked."""
+    """Lock the topic's row if its next pass is due. Return (settled offset, cursor); None if not due, or locked.
+
+    It is due, too, if the last one ended in the future: the clock was set back.
+    """
     cursor.execute(
-        f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s"
+        f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s OR updated_at > {NOW_MS}"
         f" FROM queue_offsets {TOPIC_ROW} FOR UPDATE SKIP LOCKED",
         [interval_ms, topic],
     )

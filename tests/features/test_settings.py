@@ -82,6 +82,21 @@ def test_a_topic_may_have_its_own() -> None:
         assert set(conf.dead_letter_suffixes()) == {"_dlq", ".dead"}
 
 
+def test_a_thousand_topics_do_not_slow_publish_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only topics with another suffix are looked at: ``publish`` asks for all suffixes."""
+    asked, get = [], conf.get
+
+    def noted(name: str, topic: str | None = None) -> Any:
+        asked.append(topic)
+        return get(name, topic)
+
+    monkeypatch.setattr(conf, "get", noted)
+    topics = {f"tenant-{n}": {"RETENTION": 60} for n in range(1000)}
+    with override_settings(MQUEUE={"TOPICS": topics | {"orders": {"DLQ_SUFFIX": ".dead"}}}):
+        conf.dead_letter_suffixes()
+    assert asked == [None, "orders"]
+
+
 IMPOSSIBLE: list[tuple[Any, str]] = [
     (["a list"], "MQUEUE must be a dictionary"),
     ({"RETENTOIN": 1}, "unknown setting 'RETENTOIN'; known are .*RETENTION"),

@@ -101,7 +101,7 @@ def test_group_replication_with_one_primary_is_suitable() -> None:
         (mysql(innodb_autoinc_lock_mode="0"), WARNING, "W003", "AUTO-INC"),
         (mysql(binlog_format="STATEMENT"), WARNING, "W005", "READ COMMITTED"),
         (mysql(sql_mode=""), WARNING, "W006", "silently cut"),
-        (mysql(max_allowed_packet="1048576"), WARNING, "W007", "SET GLOBAL max_allowed_packet = 3145728"),
+        (mysql(max_allowed_packet="4194304"), WARNING, "W007", "SET GLOBAL max_allowed_packet = 9437184"),
         (mysql(character_set_client="latin1"), ERROR, "E003", "latin1"),
         (mysql(innodb_flush_log_at_trx_commit="2"), WARNING, "", "lose the last commits"),
         (mysql(sync_binlog="0"), WARNING, "", "SET GLOBAL sync_binlog = 1"),

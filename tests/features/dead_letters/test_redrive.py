@@ -11,7 +11,7 @@ from typing import Any, cast
 from unittest import mock
 
 import pytest
-from django.db import transaction
+from django.db import ProgrammingError, transaction
 from django.test import override_settings
 
 from django_mqueue import (
@@ -498,6 +498,17 @@ def test_a_message_that_fails_again_after_a_reset_has_its_new_failure() -> None:
     assert letter.failed_at >= before.failed_at
     since = DeadLetterQuery(TOPIC, DEAD, after=before.failed_at)
     assert [one.offset for one in dead_letters.page("default", since).summaries] == [letter.pk]
+
+
+@pytest.mark.usefixtures("quick")
+def test_errors_of_a_filter_are_not_taken_for_errors_of_the_queue() -> None:
+    give_up(1)
+
+    def fits(letter: Message) -> bool:
+        raise ProgrammingError(1146, "Table 'shop.customers' doesn't exist")
+
+    with pytest.raises(ProgrammingError, match="customers"):
+        redrive(TOPIC, filter=fits)
 
 
 @override_settings(MQUEUE={**QUICK, "TOPICS": {"orders": {"DLQ_SUFFIX": "_eu_dlq"}}})

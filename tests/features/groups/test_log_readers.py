@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import override_settings
 
-from django_mqueue import Subscription, publish, redrive, subscribe, unsubscribe
+from django_mqueue import Subscription, publish, redrive, reset, subscribe, unsubscribe
 from django_mqueue.inspect import holds
 from django_mqueue.models import Message
 from django_mqueue.spark.database import following
@@ -39,6 +39,17 @@ def test_a_message_for_another_group_is_kept_until_it_is_read(reader: following.
         assert in_log(TOPIC) == [second]
         read_on(reader, second)
         assert in_log(TOPIC) == []
+
+
+@override_settings(MQUEUE=QUICK)
+def test_a_reset_leaves_it_a_reader(reader: following.ReaderPosition) -> None:
+    """Deletion still waits for it, although no query has read since the reset."""
+    first = publish(TOPIC, 1, key="k", group=GROUP).offset
+    reset(TOPIC, READER, "earliest")
+    with Subscription(TOPIC, GROUP) as subscription:
+        consume(subscription, 1)
+        settle_and_collect(subscription)
+    assert in_log(TOPIC) == [first]
 
 
 @override_settings(MQUEUE=QUICK)

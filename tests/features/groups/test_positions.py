@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test import override_settings
 
 from django_mqueue import (
@@ -39,7 +40,7 @@ from tests.support.subscribers import (
     settle_and_collect,
 )
 from tests.support.threads import Background
-from tests.support.transactions import HeldTransaction, wait_until
+from tests.support.transactions import PATIENCE, HeldTransaction, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -140,6 +141,25 @@ def test_refused_while_its_subscribers_run_and_nothing_is_changed(done: list[int
         assert error.value.subscribers == ["one"]
         assert consume_rest(subscription) == []
     reset(TOPIC, GROUP, "earliest")
+
+
+@pytest.mark.usefixtures("repeatable_read")
+def test_refused_if_a_subscriber_has_started_since_the_snapshot(done: list[int]) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def run() -> None:
+        with Subscription(TOPIC, GROUP) as subscription:
+            subscription.poll()
+            started.set()
+            assert ended.wait(PATIENCE)
+
+    with transaction.atomic():
+        assert Message.objects.exists()
+        with Background(run):
+            assert started.wait(PATIENCE)
+            with pytest.raises(GroupActive):
+                reset(TOPIC, GROUP, "earliest")
+            ended.set()
 
 
 def test_forced_its_subscribers_begin_anew(done: list[int]) -> None:

@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 from django.test import Client, override_settings
 
 from django_mqueue import Subscription, pause, publish, subscribe, unsubscribe
-from django_mqueue.metrics import DatabaseCollector, database, snapshot
+from django_mqueue.metrics import DatabaseCollector, database, snapshot, views
 from django_mqueue.models import Message, Offset, PartitionLease
 from django_mqueue.spark.database import following
 from django_mqueue.store.offsets import REMOVING
@@ -232,6 +232,22 @@ def test_while_a_scrape_hangs_the_others_say_that_the_database_is_away(
     assert dict(collected(collector)) == {("mqueue_database_up", frozenset()): 0}
     leave.set()
     first.join()
+
+
+@override_settings(ROOT_URLCONF="tests.features.metrics.urls")
+def test_the_view_needs_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``ATOMIC_REQUESTS``, Django begins one before it calls a view, also if the database is away."""
+
+    def refuse() -> None:
+        raise OperationalError(2002, "Can't connect")
+
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    monkeypatch.setattr(views, "_collectors", {})
+    connection.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "connect", refuse)
+        response = Client().get("/metrics")
+    assert parsed(response.content.decode())("mqueue_database_up") == 0
 
 
 @override_settings(ROOT_URLCONF="tests.features.metrics.urls")

@@ -163,12 +163,13 @@ def test_a_publish_that_is_the_victim_of_a_deadlock_takes_the_earlier_ones_with_
     assert in_log(TOPIC) == []
 
 
-def test_an_unknown_group_leaves_the_callers_transaction_usable() -> None:
+@pytest.mark.parametrize("options", [{}, {"id": "a", "delay": 60}, {"id": "a", "on_duplicate": "replace"}])
+def test_an_unknown_group_leaves_the_callers_transaction_usable(options: dict[str, Any]) -> None:
     """The server refuses only the INSERT."""
     with transaction.atomic():
         publish(TOPIC, "earlier", key="k")
         with pytest.raises(NotRegistered):
-            publish(TOPIC, 1, key="k", group="nobody")
+            publish(TOPIC, 1, **{**options, "key": "k", "group": "nobody"})
         publish(TOPIC, "later", key="k")
     assert len(in_log(TOPIC)) == 2
 

@@ -111,6 +111,8 @@ class TestUnknownGroups:
         "publish": lambda topic: publish(topic, 1, key=KEY, group="g-5"),
         "with an id": lambda topic: publish(topic, 1, key=KEY, id=ID, group="g-5"),
         "publish later": lambda topic: publish(topic, 1, key=KEY, group="g-5", delay=60),
+        "later with an id": lambda topic: publish(topic, 1, key=KEY, id=ID, group="g-5", delay=60),
+        "replace": lambda topic: publish(topic, 1, key=KEY, id=ID, group="g-5", on_duplicate="replace"),
         "publish_many": lambda topic: publish_many(topic, [OutgoingMessage(1, key=KEY, group="g-5")]),
     }
 

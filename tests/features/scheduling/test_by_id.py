@@ -72,6 +72,25 @@ def test_replacing_what_is_not_there_publishes_it() -> None:
     assert (waiting("t"), ids_in_log("t")) == (["a"], ["b"])
 
 
+def test_an_id_that_is_also_in_the_log_stays_scheduled() -> None:
+    """Nothing is sent in its place, so it must come."""
+    publish("t", "later", id="a", delay=60)
+    publish("t", "now", id="a")
+    again = publish("t", "again", id="a", on_duplicate="replace")
+    assert (again.created, again.replaced) == (False, False)
+    assert payloads("t") == ["later"]
+
+
+def test_an_id_that_another_transaction_sends_now_stays_scheduled() -> None:
+    publish("t", "later", id="a", delay=60)
+    with HeldTransaction(lambda: publish("t", "now", id="a")) as held:
+        again = Background(lambda: publish("t", "again", id="a", on_duplicate="replace")).start()
+        wait_for_lock_wait(again)
+        held.commit()
+        assert (again.result().created, again.result().replaced) == (False, False)
+    assert payloads("t") == ["later"]
+
+
 def test_replaced_by_one_that_is_to_come_now() -> None:
     publish("t", 1, id="a", delay=60)
     now_instead = publish("t", 2, id="a", on_duplicate="replace")
