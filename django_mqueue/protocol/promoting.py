@@ -65,7 +65,6 @@ class Promoter:
                     self.using,
                     lambda cursor: self._move(cursor, tried),
                     level="READ UNCOMMITTED",
-                    again_after_lock_wait=False,
                 )
         except DatabaseError as error:
             if errors.is_duplicate(error) and not session.in_transaction(self.using):
