@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.requests import Box, box_in
 from . import garbage
 from .connection import session
-from .connection.dialect import NOW_MS, marks
+from .connection.dialect import NOW_MS, STATE_OF_MESSAGE, marks
 from .gates import locking_topic
 from .log import INSERT_COLUMNS, insert_values
 from .scheduling.parked_retries import without
@@ -32,8 +32,7 @@ def copy(
     cursor.execute(
         "SELECT m.topic, m.partition_key, m.payload, m.metadata, COALESCE(m.original_id, m.id),"
         " s.retry_count + s.handed, s.errors FROM queue_messages m FORCE INDEX (PRIMARY)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` WHERE m.`offset` = %s",
+        f" LEFT JOIN {STATE_OF_MESSAGE} WHERE m.`offset` = %s",
         [group, offset],
     )
     row = cursor.fetchone()

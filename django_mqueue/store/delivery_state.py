@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 
 from . import failures
 from .connection import session
-from .connection.dialect import NOW_MS, flat, marks, numbers, union
+from .connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, marks, numbers, union
 from .connection.session import Row
 
 NEWEST = 100
@@ -145,9 +145,7 @@ def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: in
         "SELECT m.`offset`, m.partition_key, m.id, m.payload, m.metadata, m.published_at, m.failed_at,"
         " m.failure_count, m.last_error, m.original_topic, m.failed_group, m.original_id, s.retry_count,"
         f" s.failure_count, s.errors, s.invisible_until, {NOW_MS}"
-        " FROM queue_messages m FORCE INDEX (PRIMARY)"
-        " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" FROM queue_messages m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {STATE_OF_MESSAGE}"
         f" WHERE m.`offset` IN ({numbers(offsets)}) AND s.delivery_token = %s AND s.in_flight = 1 ORDER BY m.`offset`",
         [group, token],
     )

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .connection.dialect import IN_TOPIC, NOW_MS, TOPIC_ROW, marks, names_table, numbers_table, values_table
+from .connection import dialect
+from .connection.dialect import IN_TOPIC, NOW_MS, STATE_OF_MESSAGE, TOPIC_ROW, marks
 from .connection.session import Row
 from .offsets import READS_LOG, REMOVING
 from .queries.skip_scan import NEWEST
@@ -112,7 +113,7 @@ def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int)
 def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
     """Lock rows, and their entries in the index of ids, which publishers use. Skip locked ones. Return the offsets."""
     cursor.execute(
-        f"SELECT m.`offset` FROM {values_table(('o',), len(offsets))} doomed"
+        f"SELECT m.`offset` FROM {dialect.values_table(('o',), len(offsets))} doomed"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"
         " STRAIGHT_JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON d.topic = m.topic"
         " AND d.partition_key = m.partition_key AND d.id = m.id AND d.consumer_group = m.consumer_group"
@@ -127,13 +128,11 @@ def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], offsets: Se
 
     Each row is found by its key. With an IN list of offsets, a server may scan the table and wait for publishers.
     """
-    doomed, numbers = numbers_table("doomed", "o"), json.dumps(list(offsets))
+    doomed, numbers = dialect.numbers_table("doomed", "o"), json.dumps(list(offsets))
     for group in groups:
         cursor.execute(
             f"DELETE s FROM {doomed} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"
-            " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
-            " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-            " WHERE m.topic = %s",
+            f" STRAIGHT_JOIN {STATE_OF_MESSAGE} WHERE m.topic = %s",
             [numbers, group, topic],
         )
     cursor.execute(
@@ -149,7 +148,8 @@ def delete_empty_positions(cursor: CursorWrapper, topic: str, partitions: Sequen
     Workers need no position to find a message that such a publisher commits afterwards.
     """
     cursor.execute(
-        f"SELECT p.partition_key, ({NEWEST}) FROM {names_table('p')}", [topic, json.dumps(list(partitions))]
+        f"SELECT p.partition_key, ({NEWEST}) FROM {dialect.names_table('p')}",
+        [topic, json.dumps(list(partitions))],
     )
     empty = sorted(partition for partition, newest in cursor.fetchall() if newest is None)
     if empty:

@@ -11,8 +11,8 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.encoding import Encoded
 from ..policy.names import scheduled_topic
-from .connection import session
-from .connection.dialect import GROUP_ROW, IN_TOPIC, NOW_MS, flat, names_table, union, values_table
+from .connection import dialect, session
+from .connection.dialect import GROUP_ROW, IN_TOPIC, NOW_MS, STATE_OF_MESSAGE, flat, union
 from .connection.second_connection import keeps_snapshot, outside_snapshot
 from .connection.session import Row
 from .gates import locking_topic
@@ -107,7 +107,7 @@ def existing(
     if not message_keys:
         return {}
     cursor.execute(
-        f"SELECT x.p, x.i, x.g, m.`offset` FROM {values_table(('p', 'i', 'g'), len(message_keys))} x"
+        f"SELECT x.p, x.i, x.g, m.`offset` FROM {dialect.values_table(('p', 'i', 'g'), len(message_keys))} x"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (queue_messages_dedupe) ON m.topic = %s"
         " AND m.partition_key = x.p AND m.id = x.i AND m.consumer_group = x.g"
         + (" LOCK IN SHARE MODE" if locking else ""),
@@ -217,7 +217,7 @@ def unleased_partitions_with_backlog(
         return [], ""
     rows = session.fetch(
         using,
-        f"SELECT p.partition_key FROM {names_table('p')}"
+        f"SELECT p.partition_key FROM {dialect.names_table('p')}"
         " LEFT JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
         " ON l.consumer_group = %s AND l.topic = %s AND l.partition_key = p.partition_key"
         " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
@@ -235,8 +235,7 @@ def first_rows(
     """Return (partition, offset) of the group's first rows above each position that have no delivery state."""
     branch = (
         "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" LEFT JOIN {STATE_OF_MESSAGE}"
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.consumer_group IN ('', %s)"
         f" AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT {limit:d}"
     )

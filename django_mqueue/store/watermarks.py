@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .connection.dialect import NOW_MS, TOPIC_ROW, flat, is_mariadb, marks, union
+from .connection.dialect import NOW_MS, STATE_OF_MESSAGE, TOPIC_ROW, flat, is_mariadb, marks, union
 from .offsets import COLUMNS, Position, position
 
 _OPEN = (
     "SELECT m.partition_key, m.`offset`, s.message_offset IS NOT NULL, 1"
-    " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-    " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-    " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+    f" FROM queue_messages m FORCE INDEX (queue_messages_partition) LEFT JOIN {STATE_OF_MESSAGE}"
     " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
     " AND m.consumer_group IN ('', %s) AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT 1"
 )
@@ -59,10 +57,8 @@ def first_undelivered(
 ) -> dict[str, int]:
     """Return each partition's first message above the position that has no delivery state, if there is one."""
     branch = (
-        "SELECT m.partition_key, m.`offset`"
-        " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+        f" LEFT JOIN {STATE_OF_MESSAGE}"
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
         " AND m.consumer_group IN ('', %s) AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT 1"
     )

@@ -28,7 +28,7 @@ from django.db import connections
 from MySQLdb import _mysql
 
 from ...store.connection import session
-from ...store.connection.dialect import marks
+from ...store.connection.dialect import STATE_OF_MESSAGE, marks
 
 BETWEEN, NULL = "\x1f", "\x1e"
 MOST = 8 * 1_048_576
@@ -163,9 +163,7 @@ class Pages:
         if self.group is not None:
             return (
                 "FROM queue_messages m FORCE INDEX (queue_messages_tail)"
-                " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
-                " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-                f" {where}",
+                f" STRAIGHT_JOIN {STATE_OF_MESSAGE} {where}",
                 [self.group, self.topic, above, upto],
             )
         index = "PRIMARY" if self.dense else "queue_messages_tail"

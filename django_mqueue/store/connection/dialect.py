@@ -18,6 +18,12 @@ GROUP_ROW = (
 TOPIC_ROW = GROUP_ROW.replace("%s", "''", 1)
 """Selects the topic's own row. Parameter: the topic."""
 
+STATE_OF_MESSAGE = (
+    "queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+    " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+)
+"""Joins the delivery state of message ``m``. Parameter: the group."""
+
 IN_TOPIC = "FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
 """Selects the rows of a topic by an index in offset order. Parameter: the topic."""
 

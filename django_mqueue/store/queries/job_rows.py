@@ -14,6 +14,7 @@ from django.db.backends.utils import CursorWrapper
 from ...policy.names import scheduled_topic
 from ...policy.outcomes import ASIDE_AT
 from ..connection import session
+from ..connection.dialect import STATE_OF_MESSAGE
 from ..scheduling.parked_retries import PARKED
 
 LAST = "~"
@@ -22,8 +23,7 @@ _SELECT = (
     "SELECT m.topic, m.`offset`, m.payload, m.metadata, m.available_at, m.created_at, s.acked, s.in_flight,"
     " s.invisible_until, s.retry_count, s.handed, s.delivered_to, s.delivered_at, s.acked_at, s.errors, s.result"
     " FROM queue_messages m FORCE INDEX ({index})"
-    " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-    " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+    f" LEFT JOIN {STATE_OF_MESSAGE}"
 )
 COLUMNS = (
     "topic", "offset", "payload", "metadata", "available_at", "created_at", "acked", "in_flight", "invisible_until",
@@ -92,8 +92,7 @@ def by_offset(using: str, group: str, offset: int) -> dict[str, Any] | None:
     rows = session.fetch(
         using,
         "SELECT COALESCE(m.original_id, m.id), m.metadata, s.failure_count FROM queue_messages m FORCE INDEX (PRIMARY)"
-        " JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` WHERE m.`offset` = %s",
+        f" JOIN {STATE_OF_MESSAGE} WHERE m.`offset` = %s",
         [group, offset],
     )
     return dict(zip(("id", "metadata", "failure_count"), rows[0], strict=True)) if rows else None

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..connection import session
-from ..connection.dialect import flat, marks, numbers_table, union
+from ..connection.dialect import STATE_OF_MESSAGE, flat, marks, numbers_table, union
 
 LogEntry = tuple[int, str, str]
 """Offset, partition and target group of a row of the log."""
@@ -169,8 +169,7 @@ def rows_of_group(
         f"SELECT {_MESSAGE}, s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed,"
         f" s.delivered_to, s.delivered_at, s.acked_at, s.errors, d.`offset`,"
         f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {CAME_BACK}{_AT_OFFSETS}"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" LEFT JOIN {STATE_OF_MESSAGE}"
         " LEFT JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON s.acked = 1 AND d.topic = %s"
         " AND d.partition_key = m.partition_key AND d.id = CONCAT(m.`offset`, ':', %s) AND d.consumer_group = ''",
         [group, json.dumps(offsets), group, dead_topic, group],
@@ -215,8 +214,7 @@ def errors_of_groups(using: str, groups: Sequence[str], offsets: Sequence[int]) 
     """Return (group, offset, errors as JSON) of the delivery states of these messages that have errors."""
     branch = (
         f"SELECT s.consumer_group, s.message_offset, s.errors{_AT_OFFSETS}"
-        " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` AND s.errors IS NOT NULL"
+        f" STRAIGHT_JOIN {STATE_OF_MESSAGE} AND s.errors IS NOT NULL"
     )
     params = flat([json.dumps(offsets), group] for group in groups)
     rows = session.fetch(using, union(branch, len(groups)), params)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...policy.batching import PER_STATEMENT, batches, batches_by_weight
 from ..connection import session
-from ..connection.dialect import NOW_MS, flat, marks, names_table
+from ..connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, marks, names_table
 from .branches import fetch_each
 from .partition_walk import PARTITIONS
 from .skip_scan import NEWEST
@@ -91,8 +91,7 @@ def first_open(using: str, searches: Sequence[Above]) -> list[int | None]:
     """Return the first offset of each search that the group has not acknowledged; None if there is none."""
     query = (
         "SELECT %s, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" LEFT JOIN {STATE_OF_MESSAGE}"
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.consumer_group IN ('', %s)"
         " AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT 1"
     )
@@ -116,8 +115,7 @@ def first_open_below(using: str, searches: Sequence[tuple[Sequence[Above], int]]
             )
             branches.append(
                 "(SELECT %s, MIN(m.`offset`) FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-                " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
-                " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+                f" LEFT JOIN {STATE_OF_MESSAGE}"
                 f" WHERE m.topic = %s AND ({ranges}) AND m.consumer_group IN ('', %s)"
                 " AND (s.acked IS NULL OR s.acked = 0))"
             )
@@ -177,9 +175,7 @@ def count_open(using: str, searches: Sequence[tuple[Above, int]]) -> list[Counte
         " COALESCE(SUM(m.consumer_group IN ('', %s) AND s.acked IS NULL), 0), COALESCE(MAX(m.`offset`), 0) FROM"
         " (SELECT topic, partition_key, `offset`, consumer_group FROM queue_messages"
         " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key = %s AND `offset` > %s"
-        " ORDER BY `offset` LIMIT %s) m LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
-        " ON s.consumer_group = %s AND s.topic = m.topic AND s.partition_key = m.partition_key"
-        " AND s.message_offset = m.`offset`"
+        f" ORDER BY `offset` LIMIT %s) m LEFT JOIN {STATE_OF_MESSAGE}"
     )
     params = [
         (one.group, one.group, one.topic, one.partition, one.offset, limit, one.group)
