@@ -146,11 +146,7 @@ def lock_topic(cursor: CursorWrapper, topic: str) -> int:
 
 def settled(using: str, topic: str) -> int:
     """Return the stored settled offset of a topic. No transaction can still commit a message at or below it."""
-    rows = session.fetch(
-        using,
-        "SELECT offset_acked FROM queue_offsets WHERE consumer_group = '' AND topic = %s AND partition_key = ''",
-        [topic],
-    )
+    rows = session.fetch(using, f"SELECT offset_acked FROM queue_offsets {TOPIC_ROW}", [topic])
     return int(rows[0][0]) if rows else 0
 
 
