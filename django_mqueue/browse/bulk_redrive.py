@@ -13,10 +13,10 @@ from operator import attrgetter
 from typing import Any
 
 from ..exceptions import MQueueError
-from ..policy.batching import batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery
 from ..service.actions import BulkRecord
-from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterRow, DeadLetterSelection
+from ..service.redrive import AT_ONCE, DeadLetterRow, DeadLetterSelection
 from ..store.connection import session
 from ..store.queries import message_pages
 from .dead_letters import END, walk
@@ -80,7 +80,7 @@ def step(
     with session.migration_errors(using):
         for part in walk(using, query, bounds, newest_first=False, chunk=chunk, sized=True):
             before, examined, position = examined, part.examined, part.next
-            for summaries in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
+            for summaries in batches_by_weight(part.found, attrgetter("size"), BYTES_PER_STATEMENT):
                 page = [summary.offset for summary in summaries]
                 done = selection.batch(page)
                 moved += done.moved

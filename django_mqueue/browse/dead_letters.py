@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
-from ..policy.batching import batches, batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches, batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery, DeadLetterSummary
 from ..policy.errors import Alike
-from ..service.redrive import BYTES_AT_ONCE, DeadLetterRow
+from ..service.redrive import DeadLetterRow
 from ..store import dead_letters, log, offsets
 from ..store.connection import session
 from ..store.queries import bounded_counts, dead_letter_summaries, message_pages
@@ -320,7 +320,7 @@ def _filter_by_payload(
     if query.test is None:
         return summaries
     found: list[DeadLetterSummary] = []
-    for part in batches_by_weight(summaries, attrgetter("size"), BYTES_AT_ONCE):
+    for part in batches_by_weight(summaries, attrgetter("size"), BYTES_PER_STATEMENT):
         rows = session.single(using, partial(dead_letters.read, offsets=[one.offset for one in part]))
         matching = {
             int(row["offset"]) for row in rows if query.fits(DeadLetterRow(row, query.dead_topic).message)

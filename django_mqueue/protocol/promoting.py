@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from ..policy import names
-from ..policy.batching import batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..store import garbage, offsets
 from ..store.connection import errors, session, timeouts
 from ..store.scheduling import due
@@ -21,7 +21,6 @@ from ..store.scheduling.due import DueMessage
 logger = logging.getLogger("django_mqueue")
 
 ROWS = 500
-BYTES = 4 * 1_048_576
 AVOIDED_FOR = 30.0
 """Seconds to skip a message whose promotion would wait for a publisher's open transaction."""
 DOUBTED_FOR = 1.0
@@ -96,7 +95,7 @@ class Promoter:
         now = time.monotonic()
         self._avoided = {offset: until for offset, until in self._avoided.items() if until > now}
         found = due.lock_due(cursor, self.topic, self._avoided, self._rows)
-        rows = next(batches_by_weight(found, attrgetter("size"), BYTES, ROWS), [])
+        rows = next(batches_by_weight(found, attrgetter("size"), BYTES_PER_STATEMENT, ROWS), [])
         # A transaction that cancels or moves a message has locked its id, and waits for the row locked here. Skip it.
         free = garbage.lock_free(cursor, [row.offset for row in rows]) if rows else set()
         self._avoided |= {row.offset: now + DOUBTED_FOR for row in rows if row.offset not in free}

@@ -17,7 +17,7 @@ from .. import conf
 from ..exceptions import NotRegistered
 from ..messages import Edited, Message
 from ..policy import encoding, names
-from ..policy.batching import batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..policy.dead_letter_filter import dead_letter_filter
 from ..policy.ids import uuid7
 from ..policy.requests import REPLY_TO, check_headers
@@ -34,7 +34,6 @@ from .registration import check_group
 from .subscription import check_count
 
 AT_ONCE = 500
-BYTES_AT_ONCE = 4 * 1_048_576
 
 Filter = Mapping[str, Any] | Callable[[Message], Any]
 Edit = Callable[[Message], Any]
@@ -203,7 +202,7 @@ class DeadLetterSelection:
         """Yield lists of offsets. Each list is small enough for one transaction."""
         position, last = 0, log.newest(self.using, self.dead_topic)
         while found := dead_letters.sizes(self.using, self.dead_topic, groups, ids, position, last, at_once):
-            for page in batches_by_weight(found, itemgetter(1), BYTES_AT_ONCE):
+            for page in batches_by_weight(found, itemgetter(1), BYTES_PER_STATEMENT):
                 yield [offset for offset, _ in page]
             position = found[-1][0]
 

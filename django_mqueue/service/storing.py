@@ -13,7 +13,7 @@ from .. import conf
 from ..exceptions import NotRegistered
 from ..messages import Published
 from ..policy import names
-from ..policy.batching import batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..policy.durations import Due
 from ..store import log, offsets
 from ..store.connection import errors
@@ -23,7 +23,6 @@ from ..store.scheduling import schedule
 from ..store.scheduling.schedule import ScheduledRow
 
 ROWS_PER_STATEMENT = 500
-BYTES_PER_STATEMENT = 4 * 1_048_576
 
 
 def check_message_key(

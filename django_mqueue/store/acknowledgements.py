@@ -12,14 +12,13 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from ..policy.batching import PER_STATEMENT, batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, PER_STATEMENT, batches_by_weight
 from ..policy.outcomes import ASIDE_AT
 from . import failures
 from .connection.dialect import NOW_MS, flat, marks, numbers, sharing, values_table
 from .delivery_state import Receipt, matching
 from .leases import Holder
 
-BYTES_PER_STATEMENT = 4 * 1_048_576
 NO_RESULTS: Mapping[Receipt, bytes] = {}
 
 

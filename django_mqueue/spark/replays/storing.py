@@ -16,8 +16,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ...policy.batching import batches_by_weight
-from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT
+from ...policy.batching import BYTES_PER_STATEMENT, batches_by_weight
+from ...service.storing import ROWS_PER_STATEMENT
 from ...store.log import NewRow
 from ..collecting import collect_all
 from ..connecting import ConnectionParameters, RetryingConnection

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
-from ...service.storing import BYTES_PER_STATEMENT, ROWS_PER_STATEMENT, naming_unknown_group, store_many
+from ...policy.batching import BYTES_PER_STATEMENT
+from ...service.storing import ROWS_PER_STATEMENT, naming_unknown_group, store_many
 from ...store import log
 from ...store.connection import errors, session
 from ...store.log import NewRow
