@@ -31,7 +31,6 @@ LOOSE_SCAN = 10_000
 ORPHANED_AFTER = 2
 """Number of discoveries after which any subscriber takes a free partition, even above its share."""
 
-FORGET_DEAD_MS = 86_400_000
 RELEASE_TIMEOUT = 2.0
 """Seconds for which a stopping subscriber retries to release leases that other transactions have locked."""
 
@@ -74,7 +73,7 @@ class Membership:
             return None if predecessor is None or leases.release_free(cursor, predecessor) else predecessor
 
         self._predecessor = session.run(context.using, work)
-        heartbeats.forget_dead(context.using, context.group, context.topic, FORGET_DEAD_MS)
+        heartbeats.forget_dead(context.using, context.group, context.topic)
         self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
     def stop(self, *, patient: bool = True) -> None:

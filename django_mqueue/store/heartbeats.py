@@ -10,6 +10,7 @@ from .connection import session, session_lock
 from .connection.dialect import NOW_MS, marks
 from .leases import Holder
 
+FORGET_DEAD_MS = 86_400_000
 _INDEX = "FORCE INDEX (queue_heartbeats_subscriber)"
 _ROW = " WHERE consumer_group = %s AND topic = %s AND subscriber_name = %s"
 _MINE = f"{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED"
@@ -173,17 +174,17 @@ def deregister(cursor: CursorWrapper, holder: Holder) -> None:
         )
 
 
-def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
-    """Delete rows whose heartbeat and deregistration are older than ``older_than_ms``. Return how many.
+def forget_dead(using: str, group: str, topic: str) -> None:
+    """Delete rows whose heartbeat and deregistration are older than ``FORGET_DEAD_MS``. Skip locked rows.
 
-    Skip locked rows. By default, each start of a subscriber adds a row with a new name.
+    By default, each start of a subscriber adds a row with a new name.
     """
 
-    def work(cursor: CursorWrapper) -> int:
+    def work(cursor: CursorWrapper) -> None:
         cursor.execute(
             f"SELECT id FROM queue_subscriber_heartbeats {_INDEX} WHERE consumer_group = %s AND topic = %s"
             f" AND GREATEST(heartbeat_at, COALESCE(deregistered_at, 0)) < {NOW_MS} - %s FOR UPDATE SKIP LOCKED",
-            [group, topic, older_than_ms],
+            [group, topic, FORGET_DEAD_MS],
         )
         dead = [number for (number,) in cursor.fetchall()]
         if dead:
@@ -192,6 +193,5 @@ def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
                 f" WHERE h.id IN ({marks(dead)})",
                 dead,
             )
-        return len(dead)
 
-    return session.run(using, work)
+    session.run(using, work)

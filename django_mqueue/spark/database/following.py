@@ -35,7 +35,6 @@ Alive = dict[tuple[str, str], int]
 """The last heartbeat of each other live subscriber, by topic and name."""
 
 CHECK_EVERY = 0.2
-FORGET_DEAD_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ def join_all(
         return others
 
     for reader in new:
-        heartbeats.forget_dead(using, reader.group, reader.topic, FORGET_DEAD_MS)
+        heartbeats.forget_dead(using, reader.group, reader.topic)
     _wait_until_alone(new[0].group, lambda: session.run(using, work))
 
 
