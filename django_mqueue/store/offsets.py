@@ -15,6 +15,10 @@ from .connection.second_connection import outside_snapshot
 from .log import MessageIdentity
 
 COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
+INSERT_TOPIC_ROW = (
+    f"INSERT INTO queue_offsets {COLUMNS} VALUES ('', %s, '', 0, 0, 0, 0)"
+    " ON DUPLICATE KEY UPDATE offset_acked = offset_acked"
+)
 REGISTRATION = "id, offset_acked, paused, updated_at, scan_offset"
 """The columns that ``registration_of`` takes."""
 
@@ -135,11 +139,7 @@ def lock_topic(cursor: CursorWrapper, topic: str) -> int:
     if cursor.fetchone() is None:
         # Only if the row is missing: for a duplicate the servers also lock the end of the table at REPEATABLE READ, and
         # no worker could insert a position until the caller's transaction ends.
-        cursor.execute(
-            f"INSERT INTO queue_offsets {COLUMNS} VALUES ('', %s, '', 0, 0, 0, 0)"
-            " ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
-            [topic],
-        )
+        cursor.execute(INSERT_TOPIC_ROW, [topic])
     cursor.execute(f"SELECT offset_acked FROM queue_offsets {TOPIC_ROW} FOR UPDATE", [topic])
     return int(cursor.fetchone()[0])
 

@@ -10,6 +10,7 @@ from django.db.backends.utils import CursorWrapper
 from ...policy.names import scheduled_topic
 from ..connection.dialect import NOW_MS, TOPIC_ROW, marks
 from ..log import INSERT_COLUMNS, insert_values
+from ..offsets import INSERT_TOPIC_ROW
 from .schedule import WAITING
 
 
@@ -39,11 +40,7 @@ def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
     cursor.execute(lock, [row])
     if cursor.fetchone():
         return False
-    cursor.execute(
-        "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
-        " updated_at) VALUES ('', %s, '', 0, 0, 0, 0) ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
-        [row],
-    )
+    cursor.execute(INSERT_TOPIC_ROW, [row])
     return True
 
 
