@@ -136,6 +136,10 @@ _MESSAGE = (
     "m.`offset`, m.partition_key, m.id, m.original_id, m.consumer_group, m.metadata, m.available_at, m.published_at,"
     " m.failed_at, m.failure_count, m.last_error, m.failed_group, m.original_topic"
 )
+STATE = (
+    "s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed, s.delivered_to,"
+    " s.delivered_at, s.acked_at, s.errors"
+)
 _AT_OFFSETS = (
     f" FROM {numbers_table('wanted', 'o')}"
     " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = wanted.o"
@@ -166,10 +170,8 @@ def rows_of_group(
     """
     found = session.fetch(
         using,
-        f"SELECT {_MESSAGE}, s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed,"
-        f" s.delivered_to, s.delivered_at, s.acked_at, s.errors, d.`offset`,"
-        f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {CAME_BACK}{_AT_OFFSETS}"
-        f" LEFT JOIN {STATE_OF_MESSAGE}"
+        f"SELECT {_MESSAGE}, {STATE}, d.`offset`, s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL"
+        f" AND {CAME_BACK}{_AT_OFFSETS} LEFT JOIN {STATE_OF_MESSAGE}"
         " LEFT JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON s.acked = 1 AND d.topic = %s"
         " AND d.partition_key = m.partition_key AND d.id = CONCAT(m.`offset`, ':', %s) AND d.consumer_group = ''",
         [group, json.dumps(offsets), group, dead_topic, group],

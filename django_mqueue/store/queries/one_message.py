@@ -10,12 +10,8 @@ from ...policy.batching import PER_STATEMENT
 from ..connection import session
 from ..connection.dialect import NOW_MS, names_table
 from .branches import fetch_each
-from .message_pages import STATE_COLUMNS, LogEntry, entries
+from .message_pages import STATE, STATE_COLUMNS, LogEntry, entries
 
-STATE = (
-    "s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed, s.delivered_to,"
-    " s.delivered_at, s.acked_at, s.errors"
-)
 GROUP_COLUMNS = ("group", "start", "paused", "done_to", *STATE_COLUMNS[:-2])
 
 
