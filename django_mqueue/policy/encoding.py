@@ -62,8 +62,7 @@ def encode(
     for name in headers:
         if not isinstance(name, str):
             raise TypeError(f"headers must have str keys, not {name!r}")
-    if headers:
-        _check_headers(headers, 1)
+    _check_headers(headers, 1)
     if isinstance(payload, (bytes, bytearray, memoryview)):
         body, encoding = bytes(payload), BYTES
     else:
