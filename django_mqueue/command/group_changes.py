@@ -134,7 +134,7 @@ def set_paused(options: Options, output: Output) -> None:
         alias = conf.database(using)
         if group is not None:
             registration.check_names(topic, group)
-            registration.registration_of(alias, topic, group)
+            registration.require_registration(alias, topic, group)
         changed = sum(
             group in (None, name) and one.paused != paused and not (paused and one.reads_log)
             for name, one in offsets.registrations(alias, topic).items()

@@ -11,7 +11,7 @@ from ..protocol.retention import removing
 from ..store import heartbeats, offsets
 from ..store.connection import session
 from .actions import Author, record
-from .registration import Start, check_group, check_names, check_start, registration_of, start_above
+from .registration import Start, check_group, check_names, check_start, require_registration, start_above
 
 
 def reset(
@@ -64,7 +64,7 @@ def reset_seen(
     check_start(to)
     alias = conf.database(using)
     with session.migration_errors(alias):
-        registration_of(alias, topic, group)
+        require_registration(alias, topic, group)
         above, known = start_above(alias, topic, to)
 
         def work(cursor: CursorWrapper) -> tuple[int, bool]:
@@ -137,5 +137,5 @@ def _set_paused(topic: str, group: str | None, author: Author, using: str | None
 
     with session.migration_errors(alias):
         if group is not None:
-            registration_of(alias, topic, group)
+            require_registration(alias, topic, group)
         return session.run(alias, work)

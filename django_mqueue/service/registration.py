@@ -103,7 +103,7 @@ def subscribe(
     return is_new
 
 
-def registration_of(using: str, topic: str, group: str) -> offsets.Registration:
+def require_registration(using: str, topic: str, group: str) -> offsets.Registration:
     """Return the registration of a group. Raise ``NotRegistered`` if there is none."""
     found = offsets.registration(using, group, topic)
     if found is None:

@@ -15,7 +15,7 @@ from ..policy.batching import batches
 from ..store import leases
 from ..store.connection import session
 from .actions import Author, BulkRecord
-from .registration import check_names, registration_of
+from .registration import check_names, require_registration
 
 LOCK_WAIT_SECONDS = 2.0
 """Seconds for which ``release`` tries to release a lease that a claim or an ack has locked."""
@@ -60,7 +60,7 @@ def held(
     if holder is not None:
         names.check_name("holder", holder, INCARNATION_MAX)
     with session.migration_errors(alias):
-        registration_of(alias, topic, group)
+        require_registration(alias, topic, group)
         return leases.find_held(alias, group, topic, partition, subscriber, holder)
 
 

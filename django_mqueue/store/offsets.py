@@ -20,7 +20,7 @@ INSERT_TOPIC_ROW = (
     " ON DUPLICATE KEY UPDATE offset_acked = offset_acked"
 )
 REGISTRATION = "id, offset_acked, paused, updated_at, scan_offset"
-"""The columns that ``registration_of`` takes."""
+"""The columns that ``parse_registration`` takes."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Position:
 
 def registration(using: str, group: str, topic: str) -> Registration | None:
     rows = session.fetch(using, f"SELECT {REGISTRATION} FROM queue_offsets {GROUP_ROW}", [group, topic])
-    return registration_of(rows[0]) if rows else None
+    return parse_registration(rows[0]) if rows else None
 
 
 def registrations(using: str, topic: str) -> dict[str, Registration]:
@@ -71,10 +71,10 @@ def registrations(using: str, topic: str) -> dict[str, Registration]:
         " WHERE topic = %s AND partition_key = '' AND consumer_group > '' ORDER BY consumer_group",
         [topic],
     )
-    return {group: registration_of(row) for group, *row in rows}
+    return {group: parse_registration(row) for group, *row in rows}
 
 
-def registration_of(row: Sequence[Any]) -> Registration:
+def parse_registration(row: Sequence[Any]) -> Registration:
     """Return the registration of (id, start, paused, time of the last change, scan offset)."""
     generation, start, paused, changed, scanned = row
     reads_log, resetting = int(scanned) == READS_LOG, int(scanned) == REMOVING
@@ -196,7 +196,7 @@ def lock_registration(
     lock = "LOCK IN SHARE MODE" if shared else "FOR UPDATE"
     cursor.execute(f"SELECT {REGISTRATION} FROM queue_offsets {GROUP_ROW} {lock}", [group, topic])
     row = cursor.fetchone()
-    return None if row is None else registration_of(row)
+    return None if row is None else parse_registration(row)
 
 
 def register(

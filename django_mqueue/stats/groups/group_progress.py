@@ -13,7 +13,7 @@ from ...policy import names
 from ...policy.durations import moment
 from ...policy.names import check_partition, key_of
 from ...service import message_views
-from ...service.registration import check_names, registration_of
+from ...service.registration import check_names, require_registration
 from ...service.subscription import check_count
 from ...store import leases
 from ...store.connection import session
@@ -58,7 +58,7 @@ def partitions(
     check_count("limit", limit, PAGE_MAX)
     alias = conf.database(using)
     with session.migration_errors(alias):
-        registration = registration_of(alias, topic, group)
+        registration = require_registration(alias, topic, group)
         if partition is not None:
             found = [partition]
         elif expired:

@@ -8,7 +8,7 @@ from ..connection import session, session_lock
 from ..connection.dialect import NOW_MS
 from ..heartbeats import Member
 from ..leases import COUNTS
-from ..offsets import Registration, registration_of
+from ..offsets import Registration, parse_registration
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read(using: str, group: str, topic: str, lease_ms: int) -> Discovery:
     ]
     ((leased, free, now_ms),) = (row[3:6] for row in rows if row[0] == "leases")
     return Discovery(
-        registration_of(found[group]) if group in found else None,
+        parse_registration(found[group]) if group in found else None,
         int(found[""][1]) if "" in found else 0,
         sorted(members, key=lambda member: member.name),
         int(leased), int(free), int(now_ms),

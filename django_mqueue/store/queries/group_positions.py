@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...policy.batching import PER_STATEMENT
 from ..connection import session
 from ..connection.dialect import NOW_MS, marks
-from ..offsets import Registration, registration_of
+from ..offsets import Registration, parse_registration
 from .branches import fetch_each
 
 
@@ -26,7 +26,7 @@ def registrations(
         f" AND topic IN ({marks(topics)}) AND partition_key = ''",
         [*groups, *topics],
     )
-    return {(topic, group): registration_of(row) for topic, group, *row in rows}
+    return {(topic, group): parse_registration(row) for topic, group, *row in rows}
 
 
 def alive(using: str, pairs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
