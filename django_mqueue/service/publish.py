@@ -144,20 +144,21 @@ def publish_request(topic: str, message: OutgoingMessage, box: Box, using: str) 
 
 
 def _publish(
-    topic: str, row: NewRow, due: Due | None, given: bool, on_duplicate: OnDuplicate, alias: str
+    topic: str, row: NewRow, due: Due | None, may_exist: bool, on_duplicate: OnDuplicate, alias: str
 ) -> Published:
-    """Store one row. ``given``: the caller chose its id."""
+    """Store one row. ``may_exist``: another message may already have this id."""
     replace = on_duplicate == "replace"
 
     def store(cursor: CursorWrapper) -> Published:
         with naming_unknown_group(cursor, topic, [row]):
-            if due is not None:
-                return store_scheduled(cursor, topic, ScheduledRow(row, due), given=given, replace=replace)
-            return store_now(cursor, topic, row, given=given, replace=replace)
+            if due is None:
+                return store_now(cursor, topic, row, may_exist=may_exist, replace=replace)
+            scheduled = ScheduledRow(row, due)
+            return store_scheduled(cursor, topic, scheduled, may_exist=may_exist, replace=replace)
 
-    several = replace or (due is not None and given)
+    several = replace or (due is not None and may_exist)
     with session.migration_errors(alias):
-        published = session.run(alias, store) if several else session.single(alias, store, latest=given)
+        published = session.run(alias, store) if several else session.single(alias, store, latest=may_exist)
     events.published(alias, topic, [row], [due], [published])
     if published.created or published.replaced:
         commits.after_commit(alias, topic)
@@ -220,7 +221,7 @@ def _publish_many(
     limit = conf.get("MAX_PAYLOAD_BYTES", topic)
     rows: list[NewRow] = []
     dues: list[Due | None] = []
-    given: list[bool] = []
+    may_exist: list[bool] = []
     for number, message in enumerate(messages):
         outgoing = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)
         try:
@@ -228,13 +229,13 @@ def _publish_many(
             rows.append(_row(topic, outgoing, limit))
         except (TypeError, ValueError) as error:
             raise type(error)(f"message {number}: {error}") from error
-        given.append(outgoing.id is not None and not is_new)
+        may_exist.append(outgoing.id is not None and not is_new)
     check_transaction(topic, alias, require_transaction)
     if not rows:
         return []
 
     def store(cursor: CursorWrapper) -> list[Published]:
-        return store_many(cursor, topic, rows, dues, given)
+        return store_many(cursor, topic, rows, dues, may_exist)
 
     with session.migration_errors(alias):
         if any(row.group for row in rows):
