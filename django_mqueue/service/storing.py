@@ -113,7 +113,7 @@ def store_many(
     may_exist: Sequence[bool],
 ) -> list[Published]:
     """Store messages, first those without a due time. Return a ``Published`` for each, in the given order."""
-    now = [number for number, due in enumerate(dues) if due is None]
+    immediate = [number for number, due in enumerate(dues) if due is None]
     later = {number: ScheduledRow(rows[number], due) for number, due in enumerate(dues) if due is not None}
     # If an id occurs twice, the first message counts.
     scheduled = {row.message_key: row for row in reversed(later.values())}
@@ -122,17 +122,17 @@ def store_many(
     def insert_scheduled(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
         return schedule.insert(cursor, topic, [scheduled[row.message_key] for row in rows])
 
-    for store, numbers in (
-        (_Store(cursor, topic, log.existing_now, log.insert), now),
-        (_Store(cursor, topic, _existing_scheduled, insert_scheduled), list(later)),
+    for destination, numbers in (
+        (_Destination(cursor, topic, log.existing_now, log.insert), immediate),
+        (_Destination(cursor, topic, _existing_scheduled, insert_scheduled), list(later)),
     ):
-        stored = _store(store, [(rows[number], may_exist[number]) for number in numbers])
+        stored = _store_each_once(destination, [(rows[number], may_exist[number]) for number in numbers])
         published |= zip(numbers, stored, strict=True)
     return [published[number] for number in range(len(rows))]
 
 
-class _Store(NamedTuple):
-    """The log or the scheduled messages of a topic, as a destination of rows."""
+class _Destination(NamedTuple):
+    """The log or the scheduled messages of a topic."""
 
     cursor: CursorWrapper
     topic: str
@@ -152,7 +152,7 @@ def _published(topic: str, row: NewRow, offset: int, created: bool, replaced: bo
     return Published(offset, row.id, topic, names.key_of(row.partition), created, replaced)
 
 
-def _store(store: _Store, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
+def _store_each_once(destination: _Destination, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
     """Store rows, each id once. ``rows``: pairs of a row and whether another message may already have its id."""
     offset_of: dict[MessageKey, int] = {}
     published = []
@@ -163,18 +163,18 @@ def _store(store: _Store, rows: Sequence[tuple[NewRow, bool]]) -> list[Published
             if key not in offset_of:
                 fresh.setdefault(key, row)
         to_look_up = list(dict.fromkeys(key for key, _, may_exist in keyed if may_exist and key in fresh))
-        stored_before = store.existing(store.cursor, store.topic, to_look_up)
-        stored = _insert_rest(store, fresh, stored_before, to_look_up)
+        stored_before = destination.existing(destination.cursor, destination.topic, to_look_up)
+        stored = _insert_rest(destination, fresh, stored_before, to_look_up)
         offset_of |= stored_before | stored
         for key, row, _ in keyed:
             # Only the first row of a new id has created its message.
             created = stored.pop(key, None) is not None
-            published.append(_published(store.topic, row, offset_of[key], created))
+            published.append(_published(destination.topic, row, offset_of[key], created))
     return published
 
 
 def _insert_rest(
-    store: _Store,
+    destination: _Destination,
     fresh: dict[MessageKey, NewRow],
     stored: dict[MessageKey, int],
     to_look_up: list[MessageKey],
@@ -183,12 +183,12 @@ def _insert_rest(
     while missing := [key for key in fresh if key not in stored]:
         new = [fresh[key] for key in missing]
         try:
-            with naming_unknown_group(store.cursor, store.topic, new):
-                first = store.insert(store.cursor, store.topic, new)
+            with naming_unknown_group(destination.cursor, destination.topic, new):
+                first = destination.insert(destination.cursor, destination.topic, new)
         except IntegrityError as error:
             if not errors.is_duplicate(error) or not to_look_up:
                 raise
-            stored |= store.existing(store.cursor, store.topic, to_look_up, locking=True)
+            stored |= destination.existing(destination.cursor, destination.topic, to_look_up, locking=True)
         else:
             return {key: first + number for number, key in enumerate(missing)}
     return {}
