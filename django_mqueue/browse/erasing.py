@@ -118,7 +118,7 @@ def _erase_batch(
     groups = sorted(garbage.starts(cursor, topic))
     for group in groups:
         offsets.lock_registration(cursor, group, topic)
-    free = garbage.lock_free(cursor, [one.offset for one in batch])
+    free = garbage.lock_unlocked(cursor, [one.offset for one in batch])
     messages = [(one.partition, one.offset) for one in batch if one.offset in free]
     if not messages:
         return 0, 0

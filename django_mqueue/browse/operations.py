@@ -282,7 +282,7 @@ class _Move:
 
 def _lock(cursor: CursorWrapper, batch: Batch) -> Batch:
     """Lock the log rows of the messages that no other transaction has locked. Return these messages."""
-    free = garbage.lock_free(cursor, [found.offset for found, _ in batch])
+    free = garbage.lock_unlocked(cursor, [found.offset for found, _ in batch])
     return [(found, row) for found, row in batch if found.offset in free]
 
 

@@ -69,8 +69,8 @@ class Membership:
 
         def work(cursor: CursorWrapper) -> Holder | None:
             before = heartbeats.announce(cursor, context.holder)
-            predecessor = replace(context.holder, incarnation=before) if before else None
-            return None if predecessor is None or leases.release_free(cursor, predecessor) else predecessor
+            old = replace(context.holder, incarnation=before) if before else None
+            return None if old is None or leases.release_unlocked(cursor, old) else old
 
         self._predecessor = session.run(context.using, work)
         heartbeats.forget_dead(context.using, context.group, context.topic)
@@ -85,7 +85,7 @@ class Membership:
 
         def work(cursor: CursorWrapper) -> bool:
             heartbeats.deregister(cursor, context.holder)
-            return leases.release_free(cursor, context.holder)
+            return leases.release_unlocked(cursor, context.holder)
 
         deadline = time.monotonic() + RELEASE_TIMEOUT
         while not session.run(context.using, work):
@@ -213,7 +213,7 @@ class Membership:
         leased, free = found.leased, found.free
         context.clock.set(found.now_ms)
         if (before := self._predecessor) and session.run(
-            context.using, lambda c: leases.release_free(c, before)
+            context.using, lambda c: leases.release_unlocked(c, before)
         ):
             self._predecessor = None
         self.members, next_check_in = takeover.live_members(context, found.members, self.interval)

@@ -97,7 +97,7 @@ class Promoter:
         found = due.lock_due(cursor, self.topic, self._avoided, self._rows)
         rows = next(batches_by_weight(found, attrgetter("size"), BYTES_PER_STATEMENT, ROWS), [])
         # A transaction that cancels or moves a message has locked its id, and waits for the row locked here. Skip it.
-        free = garbage.lock_free(cursor, [row.offset for row in rows]) if rows else set()
+        free = garbage.lock_unlocked(cursor, [row.offset for row in rows]) if rows else set()
         self._avoided |= {row.offset: now + DOUBTED_FOR for row in rows if row.offset not in free}
         rows = [row for row in rows if row.offset in free]
         tried += [row.offset for row in rows]
@@ -107,7 +107,7 @@ class Promoter:
         result = Promotion(dropped=dropped)
         rest = [row for row in rows if row not in dropped and row not in changing]
         stored = due.in_log(cursor, self.topic, [row.offset for row in rest]) if rest else {}
-        sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()
+        sure = garbage.lock_unlocked(cursor, sorted(set(stored.values()))) if stored else set()
         result.dropped |= {row: IN_LOG for row in rest if stored.get(row.offset) in sure}
         moving = [row.offset for row in rest if row.offset not in stored]
         # Skip these for a moment. Otherwise each query would return them first, and no later message.

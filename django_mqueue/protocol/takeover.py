@@ -69,7 +69,7 @@ def _release(context: ConsumerState, member: Member, interval: float) -> bool:
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         if not heartbeats.lock_dead(cursor, dead, int((interval + RECONNECT) * 1000)):
             return False, False
-        has_none = leases.release_free(cursor, dead)
+        has_none = leases.release_unlocked(cursor, dead)
         if has_none:
             heartbeats.mark_dead(cursor, dead)
         return True, has_none

@@ -213,7 +213,7 @@ class DeadLetterSelection:
 
         A redrive also skips dead letters whose group is not registered, because no group would receive the message.
         """
-        free = page if dry_run else sorted(garbage.lock_free(cursor, page))
+        free = page if dry_run else sorted(garbage.lock_unlocked(cursor, page))
         taken = sorted(set(page).difference(free))
         locked = len(dead_letters.read(cursor, taken)) if taken else 0  # The others no longer exist.
         found = (

@@ -120,7 +120,7 @@ class Deliveries:
         """Record that other messages now run as well. If the worker dies, no failed attempt is counted."""
         self._update(cursor, "s.alone = 0")
 
-    def lock_free(self, cursor: CursorWrapper) -> Deliveries:
+    def lock_unlocked(self, cursor: CursorWrapper) -> Deliveries:
         """Lock deliveries in flight, and their leases in share mode. Skip rows that another transaction has locked.
 
         Return the deliveries that are locked by this transaction and whose lease the holder has.

@@ -110,7 +110,7 @@ def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int)
     return [int(offset) for (offset,) in cursor.fetchall()]
 
 
-def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
+def lock_unlocked(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
     """Lock rows, and their entries in the index of ids, which publishers use. Skip locked ones. Return the offsets."""
     cursor.execute(
         f"SELECT m.`offset` FROM {dialect.values_table(('o',), len(offsets))} doomed"

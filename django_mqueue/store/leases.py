@@ -39,7 +39,7 @@ Its parameters are group and topic, three times, and the lease duration. Of the 
 the one by time. Its old entries lie outside the range that is read, unless InnoDB keeps them for longer than a lease.
 """
 
-Free = tuple[int, str]
+LeaseId = tuple[int, str]
 """A lease's row id and its partition."""
 
 
@@ -100,7 +100,7 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
 
 
 def take_over(
-    cursor: CursorWrapper, holder: Holder, free: Sequence[Free], lease_ms: int, most: int
+    cursor: CursorWrapper, holder: Holder, free: Sequence[LeaseId], lease_ms: int, most: int
 ) -> list[str]:
     """Take up to ``most`` of these leases that are still free or expired. Return their partitions."""
     if not free:
@@ -166,7 +166,7 @@ def renew(using: str, holder: Holder) -> int:
     """
 
     def work(cursor: CursorWrapper) -> int:
-        mine = _lock_free(cursor, holder)
+        mine = _lock_unlocked(cursor, holder)
         if mine:
             cursor.execute(
                 f"UPDATE queue_partition_leases FORCE INDEX (PRIMARY) SET lease_renewed_at = {NOW_MS}"
@@ -178,7 +178,7 @@ def renew(using: str, holder: Holder) -> int:
     return session.run(using, work)
 
 
-def _lock_free(cursor: CursorWrapper, holder: Holder) -> list[int]:
+def _lock_unlocked(cursor: CursorWrapper, holder: Holder) -> list[int]:
     """Lock this holder's leases that no other transaction has locked. Return their ids."""
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
@@ -224,7 +224,7 @@ def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, in
     return int(total), int(free)
 
 
-def takeable(using: str, holder: Holder, lease_ms: int, limit: int) -> list[Free]:
+def takeable(using: str, holder: Holder, lease_ms: int, limit: int) -> list[LeaseId]:
     """Return up to ``limit`` leases that are free, or expired and another holder's.
 
     This holder's own lease is not renewed while a transaction has locked it, and nobody can take it.
@@ -275,9 +275,9 @@ def delete_drained(cursor: CursorWrapper, holder: Holder, partitions: Sequence[s
     return list(found)
 
 
-def release_free(cursor: CursorWrapper, holder: Holder) -> bool:
+def release_unlocked(cursor: CursorWrapper, holder: Holder) -> bool:
     """Release this holder's leases that no other transaction has locked. Return whether it has no leases left."""
-    if free := _lock_free(cursor, holder):
+    if free := _lock_unlocked(cursor, holder):
         _set_free(cursor, free)
     cursor.execute(
         "SELECT 1 FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"

@@ -173,7 +173,7 @@ class Acknowledger:
         if deliveries:
             session.run(
                 self.context.using,
-                lambda cursor: self._of(deliveries).lock_free(cursor).put_back(cursor, 0, None),
+                lambda cursor: self._of(deliveries).lock_unlocked(cursor).put_back(cursor, 0, None),
             )
             self.context.after_commit(deliveries, partial(self.context.settled, verb="postpone", due_in=0))
 
@@ -187,7 +187,7 @@ class Acknowledger:
         """
 
         def work(cursor: CursorWrapper) -> tuple[list[Delivery], list[Delivery]]:
-            free = self._of(deliveries).lock_free(cursor).receipts
+            free = self._of(deliveries).lock_unlocked(cursor).receipts
             rest = self._of(d for d in deliveries if d.status.receipt not in free)
             there = rest.states(cursor)
             taken = {receipt for receipt, (_, in_flight, _) in there.items() if in_flight}
@@ -207,7 +207,7 @@ class Acknowledger:
         mine = self._of([delivery])
 
         def work(cursor: CursorWrapper) -> bool:
-            free = mine.lock_free(cursor)
+            free = mine.lock_unlocked(cursor)
             free.end_quarantine(cursor)
             return bool(free.receipts) or not mine.held(cursor, locking=False)
 
@@ -224,7 +224,7 @@ class Acknowledger:
         mine = Deliveries(self.context.holder, [receipt])
 
         def work(cursor: CursorWrapper) -> bool | None:
-            if not mine.lock_free(cursor).receipts:
+            if not mine.lock_unlocked(cursor).receipts:
                 return None if mine.held(cursor, locking=False) else False
             done = self._move_to_dead_letters(cursor, mine, error, failures, new_token())
             if done:

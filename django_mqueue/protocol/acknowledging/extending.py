@@ -61,7 +61,7 @@ def _extend_beside(context: ConsumerState, left: set[Receipt], visible_ms: int) 
     deadline = time.monotonic() + LOCKED_WAIT
 
     def work(cursor: CursorWrapper) -> tuple[set[Receipt], set[Receipt]]:
-        free = Deliveries(context.holder, left).lock_free(cursor)
+        free = Deliveries(context.holder, left).lock_unlocked(cursor)
         free.extend(cursor, visible_ms)
         extended = set(free.receipts)
         return extended, Deliveries(context.holder, left - extended).held(cursor, locking=False)
@@ -82,7 +82,7 @@ def prolong(context: ConsumerState, deliveries: Sequence[Delivery], visible_ms: 
     """Extend the deliveries that no other transaction has locked. Never wait: leases must be renewed."""
 
     def work(cursor: CursorWrapper) -> list[Receipt]:
-        free = Deliveries(context.holder, [d.status.receipt for d in deliveries]).lock_free(cursor)
+        free = Deliveries(context.holder, [d.status.receipt for d in deliveries]).lock_unlocked(cursor)
         free.extend(cursor, visible_ms)
         return free.receipts
 

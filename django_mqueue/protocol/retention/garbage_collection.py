@@ -97,7 +97,7 @@ class Collector:
             asked = {int(rows[-1][0]), *(o for _, o in done)}
             old = set(garbage.old_enough(cursor, sorted(asked), retention))
             ripe = sorted(o for _, o in done if o in old)
-            free = garbage.lock_free(cursor, ripe) if ripe else set()
+            free = garbage.lock_unlocked(cursor, ripe) if ripe else set()
             doomed = [(p, o) for p, o in done if o in free]
             if doomed:
                 garbage.delete(cursor, self.topic, sorted(groups.starts), [o for _, o in doomed])

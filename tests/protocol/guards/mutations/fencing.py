@@ -120,7 +120,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker that stops releases only its own leases",
         "its successor loses the leases of partitions that it is processing",
         "store/leases.py",
-        "    if free := _lock_free(cursor, holder):\n",
+        "    if free := _lock_unlocked(cursor, holder):\n",
         "    if free := [one.id for one in find_held(cursor.db.alias, holder.group, holder.topic, *[None] * 3)]:\n",
         f"{_STALE}::test_a_fenced_subscriber_that_closes_leaves_its_successors_leases_alone",
     ),

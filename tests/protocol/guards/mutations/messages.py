@@ -94,7 +94,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "redrive locks a dead letter before it sends it back",
         "two redrives at once send each dead letter back twice",
         "service/redrive.py",
-        "sorted(garbage.lock_free(cursor, page))",
+        "sorted(garbage.lock_unlocked(cursor, page))",
         "sorted(page)",
         f"{_REDRIVE}::test_two_at_once_send_each_back_once",
     ),

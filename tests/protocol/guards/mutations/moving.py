@@ -101,7 +101,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "moving a message locks its log row until the commit",
         "delivery state of a dead letter that is purged meanwhile stays behind",
         "browse/operations.py",
-        "free = garbage.lock_free(cursor, [found.offset for found, _ in batch])",
+        "free = garbage.lock_unlocked(cursor, [found.offset for found, _ in batch])",
         "free = {found.offset for found, _ in batch}",
         f"{_INSPECT}/test_races.py::TestDeletion"
         "::test_a_dead_letter_is_purged_that_a_consumer_is_to_be_spared",
