@@ -81,15 +81,15 @@ def reset_seen(
                     f"group {group!r} on topic {topic!r} was reset or registered again meanwhile"
                 )
             offsets.unregister(cursor, group, topic, members_stay=True)
-            has_rest = removing.begin(cursor, topic, group)
+            has_rows_left = removing.begin(cursor, topic, group)
             offsets.raise_settled(cursor, topic, settled)
             start = min(above, settled)
-            offsets.register(cursor, group, topic, start, paused=found.paused, resetting=has_rest)
+            offsets.register(cursor, group, topic, start, paused=found.paused, resetting=has_rows_left)
             record(cursor, author, "reset", topic, group, to=str(to), start=start, force=force or None)
-            return start, has_rest
+            return start, has_rows_left
 
-        start, has_rest = session.run(alias, work)
-        if has_rest:
+        start, has_rows_left = session.run(alias, work)
+        if has_rows_left:
             removing.finish(alias, topic, group)
         return start
 

@@ -90,15 +90,15 @@ def subscribe(
         if offsets.lock_registration(cursor, group, topic) is not None:
             return False, False
         # Rows that an unsubscribe has left would hide messages.
-        has_rest = removing.begin(cursor, topic, group)
+        has_rows_left = removing.begin(cursor, topic, group)
         offsets.raise_settled(cursor, topic, settled)
-        offsets.register(cursor, group, topic, min(above, settled), resetting=has_rest)
+        offsets.register(cursor, group, topic, min(above, settled), resetting=has_rows_left)
         record(cursor, author, "subscribe", topic, group, start=str(start))
-        return True, has_rest
+        return True, has_rows_left
 
     with session.migration_errors(alias):
-        is_new, has_rest = session.run(alias, work)
-    if has_rest:
+        is_new, has_rows_left = session.run(alias, work)
+    if has_rows_left:
         removing.finish(alias, topic, group)
     return is_new
 
@@ -139,14 +139,14 @@ def unsubscribe(topic: str, group: str, *, by: str = "", why: str = "", using: s
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         offsets.lock_topic(cursor, topic)
         was_registered = offsets.unregister(cursor, group, topic)
-        has_rest = removing.begin(cursor, topic, group)
+        has_rows_left = removing.begin(cursor, topic, group)
         if was_registered:
             record(cursor, author, "unsubscribe", topic, group)
-        return was_registered, has_rest
+        return was_registered, has_rows_left
 
     with session.migration_errors(alias):
-        was_registered, has_rest = session.run(alias, work)
-    if has_rest:
+        was_registered, has_rows_left = session.run(alias, work)
+    if has_rows_left:
         removing.finish(alias, topic, group)
     return was_registered
 

@@ -104,11 +104,11 @@ class Collector:
                 garbage.delete_empty_positions(cursor, self.topic, sorted({p for p, _ in doomed}))
             fruitless = 0 if doomed else fruitless + 1
             over = len(old) < len(asked) or len(rows) < PAGE  # Messages behind a young one are young, too.
-            rest = fruitless >= FRUITLESS_PAGES and not all_at_once
-            garbage.move_cursor(cursor, self.topic, 0 if over else int(rows[-1][0]), done=over or rest)
-            if rest:
+            gives_up = fruitless >= FRUITLESS_PAGES and not all_at_once
+            garbage.move_cursor(cursor, self.topic, 0 if over else int(rows[-1][0]), done=over or gives_up)
+            if gives_up:
                 fruitless = 0
-            return not (over or rest)
+            return not (over or gives_up)
 
         more = session.run(self.using, work)
         self.deleted += len(doomed)

@@ -102,8 +102,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a registration is one transaction",
         "the topic is unlocked before the group is stored",
         "service/registration.py",
-        "is_new, has_rest = session.run(alias, work)",
-        "is_new, has_rest = session.single(alias, work)",
+        "is_new, has_rows_left = session.run(alias, work)",
+        "is_new, has_rows_left = session.single(alias, work)",
         "protocol/guards/test_held_locks.py::test_registration_holds_the_topic",
     ),
     mutation(
