@@ -160,7 +160,8 @@ def release(options: Options, output: Output) -> None:
     }
     if options["dry_run"]:
         held = releasing.held(**arguments)
-        output.table("would_release", [{"partition": one.partition, "subscriber": one.owner} for one in held])
+        rows = [{"partition": one.partition, "subscriber": one.subscriber} for one in held]
+        output.table("would_release", rows)
         return
     released = releasing.release(**arguments | author_of(options))
     for name in ("partitions", "locked", "changed"):

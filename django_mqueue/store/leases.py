@@ -293,8 +293,8 @@ class LeaseRow:
 
     id: int
     partition: str
-    holder: str
-    owner: str
+    incarnation: str
+    subscriber: str
 
 
 def find_held(
@@ -337,7 +337,7 @@ def unchanged(using: str, seen: Sequence[LeaseRow]) -> list[LeaseRow]:
         using, f"SELECT id, holder FROM queue_partition_leases WHERE id IN ({marks(ids)})", ids
     )
     now: dict[int, str] = dict(rows)
-    return [one for one in seen if now.get(one.id) == one.holder]
+    return [one for one in seen if now.get(one.id) == one.incarnation]
 
 
 def set_free(cursor: CursorWrapper, seen: Sequence[LeaseRow]) -> list[LeaseRow]:
@@ -347,7 +347,7 @@ def set_free(cursor: CursorWrapper, seen: Sequence[LeaseRow]) -> list[LeaseRow]:
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (PRIMARY)"
         f" WHERE {' OR '.join([one] * len(seen))} FOR UPDATE SKIP LOCKED",
-        flat((one.id, one.holder) for one in sorted(seen, key=lambda one: one.id)),
+        flat((one.id, one.incarnation) for one in sorted(seen, key=lambda one: one.id)),
     )
     locked = {int(number) for (number,) in cursor.fetchall()}
     if locked:
