@@ -79,9 +79,9 @@ def subscribe(
     check_names(topic, group)
     check_start(start)
     author, alias = Author(by, why), conf.database(using)
-    with session.migration_errors(alias), outside_snapshot(alias) as now:
+    with session.migration_errors(alias), outside_snapshot(alias) as fresh:
         # A snapshot may show a group that was unsubscribed since.
-        if all(offsets.registration(one, group, topic) for one in {alias, now}):
+        if all(offsets.registration(one, group, topic) for one in {alias, fresh}):
             return False
     above, known = start_above(alias, topic, start)
 

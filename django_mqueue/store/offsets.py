@@ -122,11 +122,11 @@ def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -
     using = cursor.db.alias
     known = set(registered_among(cursor, topic, groups))
     rest = set(groups) - known
-    with outside_snapshot(using) as now:
-        if now == using or not rest:
+    with outside_snapshot(using) as fresh:
+        if fresh == using or not rest:
             return known
         return known | set(
-            session.single(now, lambda beside: registered_among(beside, topic, rest), locks=False)
+            session.single(fresh, lambda beside: registered_among(beside, topic, rest), locks=False)
         )
 
 

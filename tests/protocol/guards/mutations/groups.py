@@ -223,7 +223,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group counts as registered only if it is now",
         "in a transaction at REPEATABLE READ, subscribe registers nothing, and later messages are deleted",
         "service/registration.py",
-        "if all(offsets.registration(one, group, topic) for one in {alias, now}):",
+        "if all(offsets.registration(one, group, topic) for one in {alias, fresh}):",
         "if offsets.registration(alias, group, topic):",
         f"{_REGISTRATION}::test_a_group_that_was_unsubscribed_since_the_snapshot_is_registered_again",
     ),

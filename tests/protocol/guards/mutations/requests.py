@@ -65,8 +65,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a waiting reply reads committed data",
         "in a transaction that has read before, it waits until the deadline for a reply box that is gone",
         "protocol/acknowledging/replying.py",
-        "    with outside_snapshot(using) as now:\n",
-        "    with outside_snapshot(using) as now:\n        now = using\n",
+        "    with outside_snapshot(using) as fresh:\n",
+        "    with outside_snapshot(using) as fresh:\n        fresh = using\n",
         f"{_SNAPSHOTS}::test_a_second_group_s_reply_is_none_at_once",
     ),
     mutation(

@@ -51,8 +51,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "at REPEATABLE READ, cancelling an unknown id blocks publishers of other topics until the"
         " transaction ends",
         "store/scheduling/schedule.py",
-        "        if now == using:\n",
-        "        if now:\n",
+        "        if fresh == using:\n",
+        "        if fresh:\n",
         f"{_HELD}::test_an_unknown_id_holds_up_nobody[cancel-with neighbours]",
         f"{_HELD}::test_an_unknown_id_holds_up_nobody[reschedule-empty]",
         f"{_HELD}::test_an_unknown_id_holds_up_nobody[replace-with neighbours]",
@@ -70,8 +70,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "at REPEATABLE READ, scheduling a message blocks publishers of other topics until the transaction"
         " ends",
         "store/log.py",
-        "        if now == using:\n",
-        "        if now:\n",
+        "        if fresh == using:\n",
+        "        if fresh:\n",
         f"{_HELD}::test_an_unknown_id_holds_up_nobody[publish later-with neighbours]",
     ),
     mutation(
