@@ -147,7 +147,7 @@ class Deliveries:
             held = {partition for (partition,) in cursor.fetchall()}
         return Deliveries(self.holder, [receipt for receipt in found if receipt.partition in held])
 
-    def held(self, cursor: CursorWrapper, *, locking: bool) -> set[Receipt]:
+    def in_flight_receipts(self, cursor: CursorWrapper, *, locking: bool) -> set[Receipt]:
         """Return the receipts of deliveries that are in flight and whose lease the holder has.
 
         ``locking``: read the current rows, and lock them in share mode until the transaction ends. Otherwise this may
