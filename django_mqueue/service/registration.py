@@ -159,13 +159,13 @@ def start_above(using: str, topic: str, start: Start, settle_for: float | None =
     """
     if start == "earliest":
         return 0, 0
-    settled = _settled(using, topic, SETTLE_FOR if settle_for is None else settle_for)
+    settled = _wait_until_settled(using, topic, SETTLE_FOR if settle_for is None else settle_for)
     if isinstance(start, datetime):
         return start_before(using, topic, moment_ms("start", start), settled), settled
     return (settled if isinstance(start, str) else max(start - 1, 0)), settled
 
 
-def _settled(using: str, topic: str, settle_for: float) -> int:
+def _wait_until_settled(using: str, topic: str, settle_for: float) -> int:
     """Settle the log for up to ``settle_for`` seconds. Return the settled offset.
 
     An account that may only read, for a preview, gets the offset up to which others have settled.
