@@ -15,7 +15,7 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.batching import BYTES_PER_STATEMENT, PER_STATEMENT, batches_by_weight
 from ..policy.outcomes import ASIDE_AT
 from . import failures
-from .connection.dialect import NOW_MS, flat, marks, numbers, sharing, values_table
+from .connection.dialect import NOW_MS, flat, for_share, marks, numbers, values_table
 from .delivery_state import Receipt, matching
 from .leases import Holder
 
@@ -141,7 +141,7 @@ class Deliveries:
             cursor.execute(
                 "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
                 f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)}) AND holder = %s"
-                f" {sharing(cursor.db.alias)}",
+                f" {for_share(cursor.db.alias)}",
                 [self.holder.group, self.holder.topic, *names, self.holder.incarnation],
             )
             held = {partition for (partition,) in cursor.fetchall()}

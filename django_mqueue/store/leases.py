@@ -9,7 +9,7 @@ from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
 from .connection import errors, session
-from .connection.dialect import GROUP_ROW, NOW_MS, flat, marks, sharing
+from .connection.dialect import GROUP_ROW, NOW_MS, flat, for_share, marks
 from .offsets import REMOVING
 
 
@@ -55,7 +55,7 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
 
     def work(cursor: CursorWrapper) -> list[str] | None:
         cursor.execute(
-            f"SELECT 1 FROM queue_offsets {GROUP_ROW} AND scan_offset <> {REMOVING} {sharing(using)}",
+            f"SELECT 1 FROM queue_offsets {GROUP_ROW} AND scan_offset <> {REMOVING} {for_share(using)}",
             [holder.group, holder.topic],
         )
         if cursor.fetchone() is None:
@@ -143,7 +143,7 @@ def lock_owned(
     last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
     """
     found: list[set[str]] = []
-    for locking in (sharing(cursor.db.alias), ""):
+    for locking in (for_share(cursor.db.alias), ""):
         cursor.execute(
             "SELECT l.partition_key FROM queue_offsets r FORCE INDEX (queue_offsets_partition)"
             " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"

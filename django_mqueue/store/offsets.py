@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from .connection import errors, session
-from .connection.dialect import GROUP_ROW, NOW_MS, TOPIC_ROW, marks, sharing
+from .connection.dialect import GROUP_ROW, NOW_MS, TOPIC_ROW, for_share, marks
 from .connection.second_connection import outside_snapshot
 from .log import MessageIdentity
 
@@ -106,7 +106,7 @@ def registrations_for_sure(
     found: dict[str, tuple[int, int] | None] = {}
     for group in sorted(groups):
         try:
-            lock = sharing(cursor.db.alias, "NOWAIT")
+            lock = for_share(cursor.db.alias, "NOWAIT")
             cursor.execute(f"SELECT id, offset_acked FROM queue_offsets {GROUP_ROW} {lock}", [group, topic])
         except DatabaseError as error:
             if not errors.is_locked(error):

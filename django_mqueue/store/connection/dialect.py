@@ -38,7 +38,7 @@ def is_mariadb(using: str) -> bool:
     return bool(getattr(connections[using], "mysql_is_mariadb", False))
 
 
-def sharing(using: str, locked: str = "SKIP LOCKED") -> str:
+def for_share(using: str, locked: str = "SKIP LOCKED") -> str:
     """Return the clause that locks rows in share mode, and skips rows that another transaction has locked.
 
     ``locked``: ``"NOWAIT"`` raises an error for such rows instead (``errors.is_locked``).

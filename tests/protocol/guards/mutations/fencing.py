@@ -137,7 +137,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "another worker takes the partition between the check and the claim, and both deliver a message as"
         " new",
         "store/leases.py",
-        'for locking in (sharing(cursor.db.alias), ""):',
+        'for locking in (for_share(cursor.db.alias), ""):',
         'for locking in ("", ""):',
         f"{_HELD}::test_a_claim_holds_its_lease",
     ),
