@@ -15,7 +15,7 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.batching import BYTES_PER_STATEMENT, PER_STATEMENT, batches_by_weight
 from ..policy.outcomes import ASIDE_AT
 from . import failures
-from .connection.dialect import NOW_MS, flat, for_share, marks, numbers, values_table
+from .connection.dialect import NOW_MS, flat, for_share, int_list, placeholders, values_table
 from .delivery_state import Receipt, matching
 from .leases import Holder
 
@@ -88,7 +88,7 @@ class Deliveries:
         if token is not None:
             add, values = f"{add}, s.delivery_token = %s", [*values, token]
         if skipped:
-            add = f"{add}, s.handed = s.message_offset NOT IN ({numbers(skipped)})"
+            add = f"{add}, s.handed = s.message_offset NOT IN ({int_list(skipped)})"
         if is_parked:
             add = f"{add}, s.invisible_until = {ASIDE_AT}"
         return self._update(
@@ -140,8 +140,8 @@ class Deliveries:
         if names := sorted({receipt.partition for receipt in found}):
             cursor.execute(
                 "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
-                f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)}) AND holder = %s"
-                f" {for_share(cursor.db.alias)}",
+                f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(names)})"
+                f" AND holder = %s {for_share(cursor.db.alias)}",
                 [self.holder.group, self.holder.topic, *names, self.holder.incarnation],
             )
             held = {partition for (partition,) in cursor.fetchall()}

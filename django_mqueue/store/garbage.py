@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from .connection import dialect
-from .connection.dialect import IN_TOPIC, NOW_MS, STATE_OF_MESSAGE, TOPIC_ROW, marks
+from .connection.dialect import IN_TOPIC, NOW_MS, STATE_OF_MESSAGE, TOPIC_ROW, placeholders
 from .connection.session import Row
 from .offsets import READS_LOG, REMOVING
 from .queries.skip_scan import NEWEST
@@ -96,7 +96,7 @@ def watermarks(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> 
     """Return the watermark of each (partition, group) that has one."""
     cursor.execute(
         "SELECT partition_key, consumer_group, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        f" WHERE topic = %s AND partition_key IN ({marks(partitions)}) AND consumer_group > ''",
+        f" WHERE topic = %s AND partition_key IN ({placeholders(partitions)}) AND consumer_group > ''",
         [topic, *partitions],
     )
     return {(partition, group): int(offset) for partition, group, offset in cursor.fetchall()}
@@ -104,7 +104,8 @@ def watermarks(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> 
 
 def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int) -> list[int]:
     cursor.execute(
-        f"SELECT `offset` FROM queue_messages WHERE `offset` IN ({marks(offsets)}) AND published_at <= {NOW_MS} - %s",
+        f"SELECT `offset` FROM queue_messages WHERE `offset` IN ({placeholders(offsets)})"
+        f" AND published_at <= {NOW_MS} - %s",
         [*offsets, retention_ms],
     )
     return [int(offset) for (offset,) in cursor.fetchall()]
@@ -156,7 +157,7 @@ def delete_empty_positions(cursor: CursorWrapper, topic: str, partitions: Sequen
         cursor.execute(
             "SELECT o.id FROM queue_offsets o FORCE INDEX (queue_offsets_groups)"
             " WHERE o.topic = %s AND o.consumer_group > ''"
-            f" AND o.partition_key IN ({marks(empty)})"
+            f" AND o.partition_key IN ({placeholders(empty)})"
             " AND NOT EXISTS (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
             " WHERE l.consumer_group = o.consumer_group"
             " AND l.topic = o.topic AND l.partition_key = o.partition_key) FOR UPDATE SKIP LOCKED",
@@ -164,6 +165,6 @@ def delete_empty_positions(cursor: CursorWrapper, topic: str, partitions: Sequen
         )
         if unneeded := [number for (number,) in cursor.fetchall()]:
             cursor.execute(
-                f"DELETE o FROM queue_offsets o FORCE INDEX (PRIMARY) WHERE o.id IN ({marks(unneeded)})",
+                f"DELETE o FROM queue_offsets o FORCE INDEX (PRIMARY) WHERE o.id IN ({placeholders(unneeded)})",
                 unneeded,
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from .connection import session, session_lock
-from .connection.dialect import NOW_MS, marks
+from .connection.dialect import NOW_MS, placeholders
 from .leases import Holder
 
 FORGET_DEAD_MS = 86_400_000
@@ -190,7 +190,7 @@ def forget_dead(using: str, group: str, topic: str) -> None:
         if dead:
             cursor.execute(
                 "DELETE h FROM queue_subscriber_heartbeats h FORCE INDEX (PRIMARY)"
-                f" WHERE h.id IN ({marks(dead)})",
+                f" WHERE h.id IN ({placeholders(dead)})",
                 dead,
             )
 

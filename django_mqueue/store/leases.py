@@ -9,7 +9,7 @@ from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
 from .connection import errors, session
-from .connection.dialect import GROUP_ROW, NOW_MS, flat, for_share, marks
+from .connection.dialect import GROUP_ROW, NOW_MS, flat, for_share, placeholders
 from .offsets import REMOVING
 
 
@@ -79,7 +79,7 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
         )
         cursor.execute(
             "SELECT id, partition_key, holder = %s FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
-            f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(wanted)})"
+            f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(wanted)})"
             f" AND (holder IN ('', %s) OR lease_renewed_at <= {NOW_MS} - %s)",
             [holder.incarnation, holder.group, holder.topic, *wanted, holder.incarnation, lease_ms],
         )
@@ -108,7 +108,7 @@ def take_over(
     # By primary key: through any other index MariaDB would also lock rows that do not match.
     cursor.execute(
         "SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (PRIMARY)"
-        f" WHERE id IN ({marks(free)}) AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)"
+        f" WHERE id IN ({placeholders(free)}) AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)"
         f" LIMIT {most:d} FOR UPDATE SKIP LOCKED",
         [*sorted(number for number, _ in free), lease_ms],
     )
@@ -117,7 +117,7 @@ def take_over(
         cursor.execute(
             "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
             f" SET leased_by = %s, holder = %s, leased_at = {NOW_MS}, lease_renewed_at = {NOW_MS}"
-            f" WHERE id IN ({marks(taken)})",
+            f" WHERE id IN ({placeholders(taken)})",
             [holder.name, holder.incarnation, *(number for number, _ in taken)],
         )
     return [partition for _, partition in taken]
@@ -150,7 +150,7 @@ def lock_owned(
             " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
             " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
             f" AND r.scan_offset <> {REMOVING}"
-            f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}",
+            f" AND l.partition_key IN ({placeholders(partitions)}) AND l.holder = %s {locking}",
             [holder.group, holder.topic, generation, *sorted(partitions), holder.incarnation],
         )
         found.append({partition for (partition,) in cursor.fetchall()})
@@ -170,7 +170,7 @@ def renew(using: str, holder: Holder) -> int:
         if mine:
             cursor.execute(
                 f"UPDATE queue_partition_leases FORCE INDEX (PRIMARY) SET lease_renewed_at = {NOW_MS}"
-                f" WHERE id IN ({marks(mine)})",
+                f" WHERE id IN ({placeholders(mine)})",
                 mine,
             )
         return len(mine)
@@ -192,7 +192,7 @@ def _lock_some(cursor: CursorWrapper, holder: Holder, partitions: Sequence[str])
     """Lock this holder's leases on these partitions, except locked ones. Return row ids by partition."""
     cursor.execute(
         "SELECT partition_key, id FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)}) AND holder = %s"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(partitions)}) AND holder = %s"
         " FOR UPDATE SKIP LOCKED",
         [holder.group, holder.topic, *sorted(partitions), holder.incarnation],
     )
@@ -203,7 +203,7 @@ def _set_free(cursor: CursorWrapper, ids: Sequence[int]) -> None:
     """Release leases that this transaction has locked."""
     cursor.execute(
         "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
-        f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(ids)})",
+        f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({placeholders(ids)})",
         ids,
     )
 
@@ -246,7 +246,7 @@ def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[
         using,
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
         " WHERE consumer_group = %s AND topic = %s"
-        f" AND partition_key IN ({marks(partitions)})",
+        f" AND partition_key IN ({placeholders(partitions)})",
         [group, topic, *partitions],
     )
     return {partition for (partition,) in rows}
@@ -269,7 +269,7 @@ def delete_drained(cursor: CursorWrapper, holder: Holder, partitions: Sequence[s
     found = _lock_some(cursor, holder, partitions)
     if found:
         cursor.execute(
-            f"DELETE l FROM queue_partition_leases l FORCE INDEX (PRIMARY) WHERE l.id IN ({marks(list(found))})",
+            f"DELETE l FROM queue_partition_leases l FORCE INDEX (PRIMARY) WHERE l.id IN ({placeholders(list(found))})",
             sorted(found.values()),
         )
     return list(found)
@@ -334,7 +334,7 @@ def unchanged(using: str, seen: Sequence[LeaseRow]) -> list[LeaseRow]:
     if not ids:
         return []
     rows = session.fetch(
-        using, f"SELECT id, holder FROM queue_partition_leases WHERE id IN ({marks(ids)})", ids
+        using, f"SELECT id, holder FROM queue_partition_leases WHERE id IN ({placeholders(ids)})", ids
     )
     now: dict[int, str] = dict(rows)
     return [one for one in seen if now.get(one.id) == one.incarnation]

@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from .connection import errors, session
-from .connection.dialect import GROUP_ROW, NOW_MS, TOPIC_ROW, for_share, marks
+from .connection.dialect import GROUP_ROW, NOW_MS, TOPIC_ROW, for_share, placeholders
 from .connection.second_connection import outside_snapshot
 from .log import MessageIdentity
 
@@ -89,7 +89,7 @@ def registered_among(
         return {}
     cursor.execute(
         "SELECT consumer_group, id, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''"
+        f" WHERE consumer_group IN ({placeholders(sorted(groups))}) AND topic = %s AND partition_key = ''"
         f"{' LOCK IN SHARE MODE' if locking else ''}",
         [*sorted(groups), topic],
     )
@@ -280,7 +280,7 @@ def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: 
     if ids:
         cursor.execute(
             f"UPDATE queue_offsets FORCE INDEX (PRIMARY) SET paused = %s, updated_at = {NOW_MS}"
-            f" WHERE id IN ({marks(ids)})",
+            f" WHERE id IN ({placeholders(ids)})",
             [paused, *ids],
         )
     return len(ids)
@@ -315,7 +315,7 @@ def positions(
     rows = session.fetch(
         using,
         "SELECT partition_key, offset_acked, scan_offset FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})",
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(partitions)})",
         [group, topic, *partitions],
     )
     found = {partition: position(start, acked, scanned) for partition, acked, scanned in rows}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .connection.dialect import NOW_MS, STATE_OF_MESSAGE, TOPIC_ROW, flat, is_mariadb, marks, union
+from .connection.dialect import NOW_MS, STATE_OF_MESSAGE, TOPIC_ROW, flat, is_mariadb, placeholders, union
 from .offsets import COLUMNS, Position, position
 
 _OPEN = (
@@ -34,7 +34,7 @@ def backlog(
     names = [partition for partition, _ in above]
     positions_query = (
         "SELECT partition_key, offset_acked, scan_offset, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)})"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(names)})"
     )
     settled_query = f"SELECT partition_key, offset_acked, 0, 0 FROM queue_offsets {TOPIC_ROW}"
     cursor.execute(

@@ -13,8 +13,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ...store import log, offsets
 from ...store.connection import session
-from ...store.connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, union
-from ...store.connection.dialect import marks as placeholders
+from ...store.connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, placeholders, union
 from ...store.connection.session import Row
 from ...store.log import NewRow
 

@@ -28,7 +28,7 @@ from django.db import connections
 from MySQLdb import _mysql
 
 from ...store.connection import session
-from ...store.connection.dialect import STATE_OF_MESSAGE, marks
+from ...store.connection.dialect import STATE_OF_MESSAGE, placeholders
 
 BETWEEN, NULL = "\x1f", "\x1e"
 MOST = 8 * 1_048_576
@@ -205,4 +205,4 @@ def _literal(text: str) -> str:
 
 def targets_condition(targets: Sequence[str] | None) -> str:
     """Return a condition for rows with these target groups ('' for all groups); an empty one for None."""
-    return "" if targets is None else f" AND m.consumer_group IN ({marks(targets)})"
+    return "" if targets is None else f" AND m.consumer_group IN ({placeholders(targets)})"

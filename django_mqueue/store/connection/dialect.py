@@ -46,14 +46,14 @@ def for_share(using: str, locked: str = "SKIP LOCKED") -> str:
     return f"{'LOCK IN SHARE MODE' if is_mariadb(using) else 'FOR SHARE'} {locked}"
 
 
-def marks(values: Sequence[Any]) -> str:
+def placeholders(values: Sequence[Any]) -> str:
     """Return placeholders for an IN list. Raises ``ValueError`` for an empty list, which the server would refuse."""
     if not values:
         raise ValueError("an IN list needs a value")
     return ", ".join(["%s"] * len(values))
 
 
-def numbers(values: Iterable[int]) -> str:
+def int_list(values: Iterable[int]) -> str:
     """Return the text of an IN list of whole numbers. The driver takes far longer to insert them as parameters."""
     return ", ".join([f"{value:d}" for value in values])
 

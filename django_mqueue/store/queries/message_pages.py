@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..connection import session
-from ..connection.dialect import STATE_OF_MESSAGE, flat, marks, numbers_table, union
+from ..connection.dialect import STATE_OF_MESSAGE, flat, numbers_table, placeholders, union
 
 LogEntry = tuple[int, str, str]
 """Offset, partition and target group of a row of the log."""
@@ -106,7 +106,7 @@ def open_deliveries(
 
 def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[LogEntry]:
     """Return the rows with this id in the partitions, for any target group."""
-    where = f"topic = %s AND partition_key IN ({marks(partitions)}) AND id = %s"
+    where = f"topic = %s AND partition_key IN ({placeholders(partitions)}) AND id = %s"
     return sorted(entries(using, "queue_messages_dedupe", where, [topic, *partitions, id]))
 
 
@@ -118,7 +118,7 @@ def by_original_id(
     Messages that were redriven or retried after a long delay have an original id. ``limit``: return so many of them,
     whichever the index has first; None: all.
     """
-    of = f"failed_group IN ({marks(list(groups))})" if groups else "failed_group IS NULL"
+    of = f"failed_group IN ({placeholders(list(groups))})" if groups else "failed_group IS NULL"
     where = f"topic = %s AND {of} AND original_id = %s" + ("" if limit is None else f" LIMIT {limit:d}")
     return sorted(entries(using, "queue_messages_due", where, [topic, *groups, id]))
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...policy.batching import PER_STATEMENT, batches, batches_by_weight
 from ..connection import session
-from ..connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, marks, names_table
+from ..connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, names_table, placeholders
 from .branches import fetch_each
 from .partition_walk import PARTITIONS
 from .skip_scan import NEWEST
@@ -189,7 +189,7 @@ def in_flight(using: str, group: str, topic: str, names: Sequence[str]) -> dict[
     rows = session.fetch(
         using,
         "SELECT partition_key, COUNT(*) FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)})"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(names)})"
         " AND acked = 0 AND in_flight = 1 GROUP BY partition_key",
         [group, topic, *names],
     )

@@ -128,8 +128,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a claim checks its leases",
         "a worker delivers messages that it read earlier from a partition that another worker now owns",
         "store/leases.py",
-        'f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}"',
-        "f\" AND l.partition_key IN ({marks(partitions)}) AND %s <> '' {locking}\"",
+        'f" AND l.partition_key IN ({placeholders(partitions)}) AND l.holder = %s {locking}"',
+        "f\" AND l.partition_key IN ({placeholders(partitions)}) AND %s <> '' {locking}\"",
         f"{_RACES}::test_a_claim_that_meets_an_uncommitted_theft_does_not_wait_and_gets_nothing",
     ),
     mutation(

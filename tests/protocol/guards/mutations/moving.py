@@ -37,8 +37,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a release fences the former holder",
         "a hanging handler and the new owner both settle the message",
         "store/leases.py",
-        " SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(ids)})",
-        " SET leased_by = '', lease_renewed_at = 0 WHERE id IN ({marks(ids)})",
+        " SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({placeholders(ids)})",
+        " SET leased_by = '', lease_renewed_at = 0 WHERE id IN ({placeholders(ids)})",
         f"{_RELEASES}::test_an_answer_before_anybody_has_taken_it_is_refused_too",
     ),
     mutation(
