@@ -82,7 +82,7 @@ def reset_seen(
                 )
             offsets.unregister(cursor, group, topic, members_stay=True)
             has_rows_left = removing.begin(cursor, topic, group)
-            offsets.raise_settled(cursor, topic, settled)
+            offsets.advance_settled(cursor, topic, settled)
             start = min(above, settled)
             offsets.register(cursor, group, topic, start, paused=found.paused, resetting=has_rows_left)
             record(cursor, author, "reset", topic, group, to=str(to), start=start, force=force or None)

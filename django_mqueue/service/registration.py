@@ -91,7 +91,7 @@ def subscribe(
             return False, False
         # Rows that an unsubscribe has left would hide messages.
         has_rows_left = removing.begin(cursor, topic, group)
-        offsets.raise_settled(cursor, topic, settled)
+        offsets.advance_settled(cursor, topic, settled)
         offsets.register(cursor, group, topic, min(above, settled), resetting=has_rows_left)
         record(cursor, author, "subscribe", topic, group, start=str(start))
         return True, has_rows_left

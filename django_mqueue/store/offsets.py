@@ -170,13 +170,13 @@ def store_settled(using: str, topic: str, newest: MessageIdentity) -> int | None
         known, exists = int(row[0]), bool(row[1])
         if known >= newest.offset or not exists:
             return known
-        raise_settled(cursor, topic, newest.offset)
+        advance_settled(cursor, topic, newest.offset)
         return newest.offset
 
     return session.run(using, work)
 
 
-def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
+def advance_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
     """Store a higher settled offset in the topic's row, which this transaction has locked."""
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"

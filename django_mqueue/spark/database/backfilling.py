@@ -98,7 +98,7 @@ def _begin(
         return _earlier_state(using, run, head, registration)
     if removing.begin(cursor, topic, group):
         return None
-    offsets.raise_settled(cursor, topic, settled)
+    offsets.advance_settled(cursor, topic, settled)
     offsets.register(cursor, group, topic, settled, paused=True)
     new = offsets.registration(using, group, topic)
     assert new is not None

@@ -81,7 +81,7 @@ def _follow(
     using: str, cursor: CursorWrapper, topic: str, group: str, above: int, settled: int, lower: bool
 ) -> ReaderPosition:
     settled = max(offsets.lock_topic(cursor, topic), settled)
-    offsets.raise_settled(cursor, topic, settled)
+    offsets.advance_settled(cursor, topic, settled)
     found = offsets.registration(using, group, topic)
     start = min(above, settled)
     if found:
