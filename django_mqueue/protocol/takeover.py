@@ -52,7 +52,7 @@ def live_members(
     for member in members:
         due = math.inf
         if member.lock_is_free and member.incarnation != context.holder.incarnation:
-            due = max(interval + RECONNECT - member.silent_ms / 1000, RECONNECT - lock.age)
+            due = max(interval + RECONNECT - member.since_heartbeat_ms / 1000, RECONNECT - lock.age)
         if due > 0 and not member.is_leaving:
             names.append(member.name)
         elif due <= 0 and not _release(context, member, interval):

@@ -85,7 +85,7 @@ def incarnation(using: str, holder: Holder, alive_ms: int | None = None) -> str 
 
 @dataclass(frozen=True)
 class Member:
-    """A subscriber whose heartbeat has not expired. ``silent_ms``: milliseconds since this heartbeat.
+    """A subscriber whose heartbeat has not expired. ``since_heartbeat_ms``: milliseconds since this heartbeat.
 
     ``lock_is_free``: its session lock is free (see ``session_lock``), so the session that held it has ended.
     ``is_leaving``: it finishes what runs, and wants no share of the partitions.
@@ -93,7 +93,7 @@ class Member:
 
     name: str
     incarnation: str
-    silent_ms: int
+    since_heartbeat_ms: int
     lock_is_free: bool
     is_leaving: bool
 
@@ -109,15 +109,15 @@ def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
     return [name for (name,) in rows]
 
 
-def lock_dead(cursor: CursorWrapper, holder: Holder, silent_ms: int) -> bool:
-    """Lock the row of a subscriber whose session lock is free and whose heartbeat is older than ``silent_ms``.
+def lock_dead(cursor: CursorWrapper, holder: Holder, age_ms: int) -> bool:
+    """Lock the row of a subscriber whose session lock is free and whose heartbeat is older than ``age_ms``.
 
     Return False if there is no such row, or if another transaction has locked it.
     """
     cursor.execute(
         f"SELECT 1 FROM queue_subscriber_heartbeats {_INDEX}{_ROW} AND incarnation = %s AND deregistered_at IS NULL"
         f" AND heartbeat_at <= {NOW_MS} - %s AND {session_lock.is_free(cursor.db.alias)} FOR UPDATE SKIP LOCKED",
-        [holder.group, holder.topic, holder.name, holder.incarnation, silent_ms],
+        [holder.group, holder.topic, holder.name, holder.incarnation, age_ms],
     )
     return cursor.fetchone() is not None
 

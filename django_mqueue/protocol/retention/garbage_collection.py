@@ -76,11 +76,11 @@ class Collector:
         if is_kept(self.topic):
             return False
         retention = conf.retention_ms(self.topic)
-        has_replies, doomed, fruitless = False, list[tuple[str, int]](), 0
+        has_replies, deletable, fruitless = False, list[tuple[str, int]](), 0
 
         def work(cursor: CursorWrapper) -> bool:
-            nonlocal has_replies, doomed, fruitless
-            doomed, fruitless = [], self._fruitless
+            nonlocal has_replies, deletable, fruitless
+            deletable, fruitless = [], self._fruitless
             if all_at_once:
                 offsets.lock_topic(cursor, self.topic)
             locked = garbage.lock_topic_if_due(cursor, self.topic, interval_ms)
@@ -98,11 +98,11 @@ class Collector:
             old = set(garbage.old_enough(cursor, sorted(asked), retention))
             ripe = sorted(o for _, o in done if o in old)
             free = garbage.lock_unlocked(cursor, ripe) if ripe else set()
-            doomed = [(p, o) for p, o in done if o in free]
-            if doomed:
-                garbage.delete(cursor, self.topic, sorted(groups.starts), [o for _, o in doomed])
-                garbage.delete_empty_positions(cursor, self.topic, sorted({p for p, _ in doomed}))
-            fruitless = 0 if doomed else fruitless + 1
+            deletable = [(p, o) for p, o in done if o in free]
+            if deletable:
+                garbage.delete(cursor, self.topic, sorted(groups.starts), [o for _, o in deletable])
+                garbage.delete_empty_positions(cursor, self.topic, sorted({p for p, _ in deletable}))
+            fruitless = 0 if deletable else fruitless + 1
             over = len(old) < len(asked) or len(rows) < PAGE  # Messages behind a young one are young, too.
             gives_up = fruitless >= FRUITLESS_PAGES and not all_at_once
             garbage.move_cursor(cursor, self.topic, 0 if over else int(rows[-1][0]), done=over or gives_up)
@@ -111,7 +111,7 @@ class Collector:
             return not (over or gives_up)
 
         more = session.run(self.using, work)
-        self.deleted += len(doomed)
+        self.deleted += len(deletable)
         self._fruitless = fruitless
         if has_replies:
             self._leftovers.sweep_all()
@@ -156,9 +156,9 @@ class ExpiredReplies:
         expired = [offset for offset, is_expired in found if is_expired]
 
         def work(cursor: CursorWrapper) -> int:
-            doomed = replies.lock_expired(cursor, expired, LINGER_MS)
-            if doomed:
-                garbage.delete(cursor, self.topic, (), doomed)
-            return len(doomed)
+            deletable = replies.lock_expired(cursor, expired, LINGER_MS)
+            if deletable:
+                garbage.delete(cursor, self.topic, (), deletable)
+            return len(deletable)
 
         return session.run(self.using, work) if expired else 0

@@ -43,8 +43,8 @@ def read(using: str, group: str, topic: str, lease_ms: int) -> Discovery:
     )
     found = {name: numbers for kind, name, _, *numbers in rows if kind == "offsets"}
     members = [
-        Member(name, incarnation, int(silent_ms), bool(is_free), bool(is_leaving))
-        for kind, name, incarnation, silent_ms, is_free, is_leaving, *_ in rows
+        Member(name, incarnation, int(since_heartbeat_ms), bool(is_free), bool(is_leaving))
+        for kind, name, incarnation, since_heartbeat_ms, is_free, is_leaving, *_ in rows
         if kind == "member"
     ]
     ((leased, free, now_ms),) = (row[3:6] for row in rows if row[0] == "leases")
