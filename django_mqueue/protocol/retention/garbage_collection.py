@@ -20,7 +20,7 @@ FRUITLESS_PAGES = 20
 """A pass ends after so many successive pages without a deletion. The next pass continues behind them."""
 
 BOXES, PAGES = 500, 5
-"""Reply boxes of a page, and pages of a sweep."""
+"""Reply boxes of a page, and the pages that are read at once."""
 LINGER_MS = 60_000
 """Milliseconds to keep a box after its deadline: the requester may still fetch a reply that was just in time."""
 
@@ -114,7 +114,7 @@ class Collector:
         self.deleted += len(deletable)
         self._fruitless = fruitless
         if has_replies:
-            self._leftovers.sweep_all()
+            self._leftovers.delete_pages()
         return more
 
     def _done(
@@ -143,13 +143,13 @@ class ExpiredReplies:
         self.using, self.topic = using, replies_topic(topic)
         self._above = 0
 
-    def sweep_all(self) -> None:
-        """Sweep up to ``PAGES`` pages. Stop after a page of which less than half is deleted."""
+    def delete_pages(self) -> None:
+        """Delete the expired boxes of up to ``PAGES`` pages. Stop after a page of which less than half is deleted."""
         for _ in range(PAGES):
-            if self.sweep() < BOXES // 2:
+            if self.delete_page() < BOXES // 2:
                 return
 
-    def sweep(self) -> int:
+    def delete_page(self) -> int:
         """Delete the expired boxes of the next page, except locked ones. Return the number of deleted boxes."""
         found = replies.page(self.using, self.topic, self._above, LINGER_MS, BOXES)
         self._above = found[-1][0] if len(found) == BOXES else 0
