@@ -51,7 +51,7 @@ class Collector:
         if now < self._next:
             return
         interval = float(conf.get("GC_INTERVAL", self.topic))
-        if not self.page(int(interval * 1000)):
+        if not self.collect_page(int(interval * 1000)):
             self._next = now + interval
             self._removal = self._removal or unfinished(self.using, self.topic)
 
@@ -65,10 +65,10 @@ class Collector:
         Raises ``OperationalError`` if the topic stays locked for longer than ``innodb_lock_wait_timeout``.
         """
         session.run(self.using, lambda cursor: garbage.move_cursor(cursor, self.topic, 0, done=False))
-        while self.page(all_at_once=True):
+        while self.collect_page(all_at_once=True):
             pass
 
-    def page(self, interval_ms: int = 0, *, all_at_once: bool = False) -> bool:
+    def collect_page(self, interval_ms: int = 0, *, all_at_once: bool = False) -> bool:
         """Delete one page's garbage. Return whether the pass has more pages. Skip a locked topic, or one not due.
 
         ``all_at_once``: wait for a locked topic, and end the pass only behind the last page.

@@ -241,7 +241,7 @@ def test_a_promotion_that_commits_late_loses_nothing() -> None:
             for _ in range(3):
                 engine.tailer.settle("t")
                 engine.watermarks.tick(force=True)
-                engine.collector.page(0)
+                engine.collector.collect_page(0)
             late.commit()
         assert sorted(d.payload for d in consume(subscription, 3)) == ["m0", "m1", "m2"]
 
