@@ -189,7 +189,7 @@ def oldest(using: str, dead_topic: str) -> int:
 def one(using: str, offset: int) -> DeadLetterRow | None:
     """Return the dead letter at an offset; None if there is none."""
     with session.migration_errors(using):
-        rows = session.single(using, lambda cursor: dead_letters.read(cursor, [offset]))
+        rows = session.run_statement(using, lambda cursor: dead_letters.read(cursor, [offset]))
     return DeadLetterRow(rows[0], rows[0]["topic"]) if rows and rows[0]["failed_group"] is not None else None
 
 
@@ -321,7 +321,7 @@ def _filter_by_payload(
         return summaries
     found: list[DeadLetterSummary] = []
     for part in batches_by_weight(summaries, attrgetter("size"), BYTES_PER_STATEMENT):
-        rows = session.single(using, partial(dead_letters.read, offsets=[one.offset for one in part]))
+        rows = session.run_statement(using, partial(dead_letters.read, offsets=[one.offset for one in part]))
         matching = {
             int(row["offset"]) for row in rows if query.fits(DeadLetterRow(row, query.dead_topic).message)
         }

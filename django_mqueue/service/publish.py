@@ -158,7 +158,9 @@ def _publish(
 
     several = replace or (due is not None and may_exist)
     with session.migration_errors(alias):
-        published = session.run(alias, store) if several else session.single(alias, store, latest=may_exist)
+        published = (
+            session.run(alias, store) if several else session.run_statement(alias, store, latest=may_exist)
+        )
     events.published(alias, topic, [row], [due], [published])
     if published.created or published.replaced:
         commits.after_commit(alias, topic)
@@ -240,7 +242,7 @@ def _publish_many(
     with session.migration_errors(alias):
         if any(row.group for row in rows):
             # Check before the first INSERT, so that the caller's transaction stays usable.
-            session.single(alias, lambda cursor: check_groups(cursor, topic, rows))
+            session.run_statement(alias, lambda cursor: check_groups(cursor, topic, rows))
         stored = session.run(alias, store)
     events.published(alias, topic, rows, dues, stored)
     if any(one.created for one in stored):

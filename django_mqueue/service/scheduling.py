@@ -123,7 +123,9 @@ def change_row(
         return changed
 
     with session.migration_errors(alias):
-        changed = session.single(alias, work, latest=True) if author is None else session.run(alias, work)
+        changed = (
+            session.run_statement(alias, work, latest=True) if author is None else session.run(alias, work)
+        )
     if changed and due is not None:
         commits.after_commit(alias, topic)
     return changed

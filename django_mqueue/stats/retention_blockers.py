@@ -57,7 +57,7 @@ class _Blockers:
         return actions.recent(self.topic, limit=actions.READ, using=self.using)
 
     def all(self) -> list[Hold]:
-        groups = session.single(self.using, lambda cursor: garbage.groups(cursor, self.topic))
+        groups = session.run_statement(self.using, lambda cursor: garbage.groups(cursor, self.topic))
         if not groups.starts:
             return [self._of_topic("no_group")]
         if self.end.first_at > self.now - self.retention:
@@ -75,7 +75,7 @@ class _Blockers:
         if not rows:
             return []  # They were deleted meanwhile.
         names = sorted({name for _, name, _ in rows})
-        watermarks = session.single(self.using, lambda cursor: garbage.watermarks(cursor, self.topic, names))
+        watermarks = session.run_statement(self.using, lambda c: garbage.watermarks(c, self.topic, names))
         kept = []
         for group, start in groups.starts.items():
             for offset, partition, target in rows:

@@ -67,7 +67,7 @@ def beat(using: str, holder: Holder, *, is_leaving: bool = False) -> bool:
             lock.check_session(int(cursor.lastrowid))
         return bool(cursor.rowcount)
 
-    return session.single(using, work, latest=True) or incarnation(using, holder) == holder.incarnation
+    return session.run_statement(using, work, latest=True) or incarnation(using, holder) == holder.incarnation
 
 
 def incarnation(using: str, holder: Holder, alive_ms: int | None = None) -> str | None:

@@ -129,14 +129,12 @@ def existing_now(
         if fresh == using:
             return existing(cursor, topic, message_keys, locking=locking)
         own = existing(cursor, topic, message_keys)
-        committed = session.single(fresh, lambda beside: existing(beside, topic, message_keys), locks=False)
+        committed = session.run_statement(fresh, lambda c: existing(c, topic, message_keys), locks=False)
         found = committed | own
         if doubtful := sorted(own.keys() ^ committed.keys()):
             # READ UNCOMMITTED shows what this transaction has stored. It does not show what it has deleted, and what
             # others have deleted since its snapshot.
-            there = session.run(
-                fresh, lambda beside: existing(beside, topic, doubtful), level="READ UNCOMMITTED"
-            )
+            there = session.run(fresh, lambda c: existing(c, topic, doubtful), level="READ UNCOMMITTED")
             # With another offset, an open transaction is storing the id again.
             found = {key: at for key, at in found.items() if key not in doubtful or there.get(key) == at}
         return found

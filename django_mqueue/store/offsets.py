@@ -126,7 +126,7 @@ def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -
         if fresh == using or not rest:
             return known
         return known | set(
-            session.single(fresh, lambda beside: registered_among(beside, topic, rest), locks=False)
+            session.run_statement(fresh, lambda beside: registered_among(beside, topic, rest), locks=False)
         )
 
 

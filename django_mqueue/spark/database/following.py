@@ -148,7 +148,7 @@ def move(
 
 def check_reader(reader: Holder, *, using: str) -> None:
     """Raise ``GroupTaken`` if another reader has replaced ``reader``."""
-    if not session.single(using, lambda cursor: heartbeats.is_replaced(cursor, reader)):
+    if not session.run_statement(using, lambda cursor: heartbeats.is_replaced(cursor, reader)):
         return
     if heartbeats.incarnation(using, reader) in (None, reader.incarnation):
         why = (
@@ -157,7 +157,7 @@ def check_reader(reader: Holder, *, using: str) -> None:
         )
     else:
         why = _started_again(reader)
-    alive = session.single(using, lambda cursor: heartbeats.beats(cursor, reader, ALIVE_MS))
+    alive = session.run_statement(using, lambda cursor: heartbeats.beats(cursor, reader, ALIVE_MS))
     raise GroupTaken(reader.topic, reader.group, why, sorted(alive))
 
 
@@ -219,7 +219,7 @@ def join_all(
 def wait_until_alone(topic: str, group: str, *, using: str) -> None:
     """Wait like ``join_all`` until no other subscriber is alive, but join nothing. The caller needs no name."""
     reader = Holder(group, topic, "", "")
-    _wait_until_alone(group, lambda: session.single(using, lambda cursor: _beats(cursor, reader)))
+    _wait_until_alone(group, lambda: session.run_statement(using, lambda cursor: _beats(cursor, reader)))
 
 
 def _beats(cursor: CursorWrapper, reader: Holder) -> Alive:

@@ -182,7 +182,8 @@ def _prepare(using: str) -> None:
     connection = connections[using]
     connection.ensure_connection()
     if _prepared.get(connection.connection) != MOST:
-        session.single(using, lambda cursor: cursor.execute(f"SET SESSION group_concat_max_len = {MOST:d}"))
+        statement = f"SET SESSION group_concat_max_len = {MOST:d}"
+        session.run_statement(using, lambda cursor: cursor.execute(statement))
         _prepared[connection.connection] = MOST
 
 

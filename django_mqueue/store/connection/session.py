@@ -113,10 +113,10 @@ def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
 
     cached = _cached_rows.get()
     if cached is None:
-        return single(using, work, locks=False)
+        return run_statement(using, work, locks=False)
     key = (using, sql, tuple(params))
     if key not in cached:
-        cached[key] = single(using, work, locks=False)
+        cached[key] = run_statement(using, work, locks=False)
     return list(cached[key])
 
 
@@ -136,7 +136,7 @@ def cached_queries() -> Iterator[None]:
         _cached_rows.reset(token)
 
 
-def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool = True) -> Result:
+def run_statement(using: str, work: Work[Result], *, latest: bool = False, locks: bool = True) -> Result:
     """Run ``work(cursor)``, which is one statement. It commits by itself, or joins the caller's transaction.
 
     After an error, Django refuses further statements in the caller's transaction, as with ``run``. ``locks``: False if

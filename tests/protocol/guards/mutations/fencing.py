@@ -146,7 +146,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "its leases are unlocked before it marks any message",
         "protocol/claiming.py",
         "                session.run(context.using, work)\n",
-        "                session.single(context.using, work)\n",
+        "                session.run_statement(context.using, work)\n",
         f"{_HELD}::test_a_claim_holds_its_lease",
     ),
     mutation(

@@ -167,7 +167,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if the process dies between them, the next redrive sends the message back again",
         "service/redrive.py",
         "batch, moved = session.run(self.using, work)",
-        "batch, moved = session.single(self.using, work)",
+        "batch, moved = session.run_statement(self.using, work)",
         f"{_BY_HAND}::test_a_letter_goes_as_its_message_comes",
     ),
     mutation(
@@ -215,7 +215,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the group is unregistered for a moment, or forever if the process dies",
         "service/group_positions.py",
         "start, has_rows_left = session.run(alias, work)",
-        "start, has_rows_left = session.single(alias, work)",
+        "start, has_rows_left = session.run_statement(alias, work)",
         f"{_BY_HAND}::test_a_reset_is_one_transaction",
     ),
     mutation(

@@ -22,7 +22,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker takes the lease between the check and the release, and loses it without notice",
         "service/releasing.py",
         "freed_now = session.run(alias, partial(set_free, some=some))",
-        "freed_now = session.single(alias, partial(set_free, some=some))",
+        "freed_now = session.run_statement(alias, partial(set_free, some=some))",
         "protocol/guards/test_moved_by_hand.py::test_a_release_holds_the_lease",
     ),
     mutation(
