@@ -86,7 +86,7 @@ def run(using: str, work: Work[Result], *, level: str = "READ COMMITTED") -> Res
 
 
 @contextmanager
-def ended_whole(using: str) -> Iterator[None]:
+def closes_half_ended(using: str) -> Iterator[None]:
     """Close the connection if a transaction that began in this block ended only partly."""
     connection, joined = connections[using], in_transaction(using)
     try:

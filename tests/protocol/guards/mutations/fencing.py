@@ -289,7 +289,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a connection that is lost after a COMMIT does not count as an open transaction",
         "every later poll fails, and leases stay until they expire",
         "protocol/acknowledging/transactional.py",
-        "session.ended_whole(using), ",
+        "session.closes_half_ended(using), ",
         "",
         "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
     ),
