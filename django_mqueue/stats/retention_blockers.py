@@ -19,7 +19,7 @@ from ..store.offsets import Registration
 from ..store.queries import group_positions, group_rows, message_pages, partition_progress
 from ..store.queries.bounded_counts import Ends, ends
 from ..store.queries.group_rows import Range
-from ..store.queries.partition_progress import Above
+from ..store.queries.partition_progress import PartitionSearch
 from ..store.queries.partition_walk import OFFSET_END
 from .results import Hold
 
@@ -124,7 +124,7 @@ class _Blockers:
 
     def _reason_with_workers(self, kept: _Kept) -> tuple[str, int | None]:
         """Return why a group with a live worker does not advance its watermark, and since when."""
-        above = Above(self.topic, kept.group, kept.partition, kept.watermark)
+        above = PartitionSearch(self.topic, kept.group, kept.partition, kept.watermark)
         (first,) = partition_progress.first_open(self.using, [above])
         if first is None or (kept.offset < first and first > offsets.settled(self.using, self.topic)):
             return "settling", None

@@ -19,7 +19,7 @@ _OPEN = (
 
 
 @dataclass(frozen=True)
-class Backlog:
+class PartitionProgress:
     """By partition, the first open message (offset, has delivery state) and the position; and the settled offset."""
 
     opens: dict[str, tuple[int, bool]]
@@ -29,7 +29,7 @@ class Backlog:
 
 def backlog(
     cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int, start: int
-) -> Backlog:
+) -> PartitionProgress:
     """Return a group's backlog above a position in each partition, up to ``settled``, from one snapshot."""
     names = [partition for partition, _ in above]
     positions_query = (
@@ -49,7 +49,7 @@ def backlog(
             positions[partition] = position(start, offset, more)
         else:
             stored_settled = int(offset)
-    return Backlog(opens, positions, stored_settled)
+    return PartitionProgress(opens, positions, stored_settled)
 
 
 def first_undelivered(

@@ -18,7 +18,7 @@ from ...service.subscription import check_count
 from ...store import leases
 from ...store.connection import session
 from ...store.queries import group_rows, message_pages, partition_progress, skip_scan
-from ...store.queries.partition_progress import Above, PartitionState
+from ...store.queries.partition_progress import PartitionSearch, PartitionState
 from ..results import AT_LEAST, EXACT, Figure
 from .backlog import deliveries_in_flight
 from .group_states import EXPIRED, FREE, HELD, OpenDeliveries, OpenDelivery, PartitionPlace, PartitionPlaces
@@ -91,7 +91,7 @@ def _progress(alias: str, topic: str, group: str, start: int, names: list[str]) 
     states = partition_progress.partition_states(alias, group, topic, names)
     acked = {name: max(states[name].acked, start) for name in names}
     limit = COUNTED // max(len(names), 25)
-    searches = [(Above(topic, group, name, offset), limit) for name, offset in acked.items()]
+    searches = [(PartitionSearch(topic, group, name, offset), limit) for name, offset in acked.items()]
     counted = partition_progress.count_open(alias, searches)
     in_flight = partition_progress.in_flight(alias, group, topic, names)
     now, lease_ms = group_rows.now_ms(alias), conf.lease_ms(topic)

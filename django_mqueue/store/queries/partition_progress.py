@@ -78,7 +78,7 @@ def progress(using: str, groups: Sequence[tuple[str, str, int, Sequence[str]]]) 
     return found
 
 
-class Above(NamedTuple):
+class PartitionSearch(NamedTuple):
     """The messages of a partition above an offset, and the group for which they are searched."""
 
     topic: str
@@ -87,7 +87,7 @@ class Above(NamedTuple):
     offset: int
 
 
-def first_open(using: str, searches: Sequence[Above]) -> list[int | None]:
+def first_open(using: str, searches: Sequence[PartitionSearch]) -> list[int | None]:
     """Return the first offset of each search that the group has not acknowledged; None if there is none."""
     query = (
         "SELECT %s, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
@@ -100,7 +100,9 @@ def first_open(using: str, searches: Sequence[Above]) -> list[int | None]:
     return [int(found[0][0]) if found else None for found in rows]
 
 
-def first_open_below(using: str, searches: Sequence[tuple[Sequence[Above], int]]) -> list[int | None]:
+def first_open_below(
+    using: str, searches: Sequence[tuple[Sequence[PartitionSearch], int]]
+) -> list[int | None]:
     """Return the lowest open offset below each limit; None if there is none.
 
     A search is a pair: partitions of one topic and group, and the limit, which is excluded. The ranges of offsets are
@@ -168,7 +170,7 @@ class Counted(NamedTuple):
     last: int = 0
 
 
-def count_open(using: str, searches: Sequence[tuple[Above, int]]) -> list[Counted]:
+def count_open(using: str, searches: Sequence[tuple[PartitionSearch, int]]) -> list[Counted]:
     """Count the first rows of each search. The number of each search is the maximum number of rows that it reads."""
     query = (
         "SELECT %s, COUNT(*), COALESCE(SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0), 0),"
