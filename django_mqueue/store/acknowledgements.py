@@ -13,7 +13,7 @@ from typing import Any
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.batching import BYTES_PER_STATEMENT, PER_STATEMENT, batches_by_weight
-from ..policy.outcomes import ASIDE_AT
+from ..policy.outcomes import PARKED_AT
 from . import failures
 from .connection.dialect import NOW_MS, flat, for_share, int_list, placeholders, values_table
 from .delivery_state import Receipt, matching
@@ -90,7 +90,7 @@ class Deliveries:
         if skipped:
             add = f"{add}, s.handed = s.message_offset NOT IN ({int_list(skipped)})"
         if is_parked:
-            add = f"{add}, s.invisible_until = {ASIDE_AT}"
+            add = f"{add}, s.invisible_until = {PARKED_AT}"
         return self._update(
             cursor, f"s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}", values, results
         )

@@ -18,7 +18,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.encoding import Encoded
 from ..policy.names import replies_topic
-from ..policy.outcomes import ASIDE_AT
+from ..policy.outcomes import PARKED_AT
 from ..policy.requests import PARTITION, Box
 from .connection import session
 from .connection.dialect import NOW_MS, values_table
@@ -124,7 +124,7 @@ def is_last_replier(cursor: CursorWrapper, offset: int, group: str) -> bool:
         " (SELECT 1 FROM queue_offsets o FORCE INDEX (queue_offsets_groups)"
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = o.consumer_group"
         " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-        f" AND s.acked = 1 AND s.invisible_until <> {ASIDE_AT}"
+        f" AND s.acked = 1 AND s.invisible_until <> {PARKED_AT}"
         " WHERE o.topic = m.topic AND o.partition_key = '' AND o.consumer_group NOT IN ('', %s)"
         f" AND o.scan_offset <> {READS_LOG} AND o.offset_acked < m.`offset` AND s.message_offset IS NULL)"
         " FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` = %s",

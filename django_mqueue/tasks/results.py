@@ -15,7 +15,7 @@ from .. import conf
 from ..messages import Message
 from ..policy.errors import error_name, is_class
 from ..policy.names import scheduled_topic
-from ..policy.outcomes import ASIDE_AT
+from ..policy.outcomes import PARKED_AT
 from ..store.connection import session
 from ..store.message_rows import to_datetime
 from ..store.queries import job_rows
@@ -183,7 +183,7 @@ def new_result(
 def _status(row: Row) -> TaskResultStatus:
     if not row["acked"]:
         return TaskResultStatus.RUNNING if row["in_flight"] and row["handed"] else TaskResultStatus.READY
-    if row["invisible_until"] == ASIDE_AT:
+    if row["invisible_until"] == PARKED_AT:
         return TaskResultStatus.READY
     # The statement that dead-letters or removes a message also adds its error, with the same time.
     last = json.loads(row["errors"] or "[]")[-1:]

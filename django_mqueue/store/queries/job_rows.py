@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django.db.backends.utils import CursorWrapper
 
 from ...policy.names import scheduled_topic
-from ...policy.outcomes import ASIDE_AT
+from ...policy.outcomes import PARKED_AT
 from ..connection import session
 from ..connection.dialect import STATE_OF_MESSAGE
 from ..scheduling.parked_retries import PARKED
@@ -74,7 +74,7 @@ def parked(using: str, group: str, topic: str, partition: str, id: str) -> dict[
         return None
     retry = json.loads(row["metadata"])["retry"]
     return {
-        **row, "topic": topic, "available_at": row["created_at"], "acked": 1, "invisible_until": ASIDE_AT,
+        **row, "topic": topic, "available_at": row["created_at"], "acked": 1, "invisible_until": PARKED_AT,
         "retry_count": retry["count"], "errors": json.dumps(retry["errors"]),
     }  # fmt: skip
 

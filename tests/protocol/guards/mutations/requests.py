@@ -146,7 +146,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group with a parked retry may still reply",
         "the requester gets RequestFailed hours before the reply",
         "store/replies.py",
-        " AND s.invisible_until <> {ASIDE_AT}",
+        " AND s.invisible_until <> {PARKED_AT}",
         "",
         f"{_FAILED}::test_a_group_with_a_parked_retry_may_still_reply",
     ),
