@@ -133,7 +133,7 @@ def _not_needed(
     """
     first = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
     suspects = _dropped(cursor, rows, first)
-    sure = offsets.registrations_for_sure(cursor, topic, {row.group for row in suspects})
+    sure = offsets.lock_registrations(cursor, topic, {row.group for row in suspects})
     registered = {group: found for group, found in sure.items() if found is not None}
     dropped = _dropped(cursor, [row for row in suspects if row.group in sure], registered)
     return dropped, {row for row in suspects if row.group not in sure}

@@ -96,7 +96,7 @@ def registered_among(
     return {group: (int(generation), int(start)) for group, generation, start in cursor.fetchall()}
 
 
-def registrations_for_sure(
+def lock_registrations(
     cursor: CursorWrapper, topic: str, groups: Collection[str]
 ) -> dict[str, tuple[int, int] | None]:
     """Return (generation, start) of each group, or None if it is not registered, and lock it in share mode.

@@ -23,7 +23,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "promotion drops messages of a group only after the commit that removes the group",
         "a message to a group is lost while the group is reset, or if its removal rolls back",
         "protocol/promoting.py",
-        "    sure = offsets.registrations_for_sure(cursor, topic, {row.group for row in suspects})\n",
+        "    sure = offsets.lock_registrations(cursor, topic, {row.group for row in suspects})\n",
         "    sure = {row.group: first.get(row.group) for row in suspects}\n",
         f"{_RACES}::TestAGroupThatATransactionChanges::test_it_is_not_removed_after_all",
         f"{_RACES}::TestAGroupThatATransactionChanges::test_it_is_reset",
