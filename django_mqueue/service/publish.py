@@ -267,7 +267,7 @@ def _row(
     check_headers(message.headers)
     id = message.id
     if id is None:
-        id = uuid7() if box is None else box.message
+        id = uuid7() if box is None else box.request_id
     partition, id, group = check_message_key(topic, id, message.key, message.group, message.priority)
     carried = tracing.carried(message.headers) if is_sent else {}
     headers = message.headers if box is None else {**(message.headers or {}), REPLY_TO: str(box)}

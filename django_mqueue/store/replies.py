@@ -46,15 +46,15 @@ class Content:
     left_ms: int
 
 
-def open_box(cursor: CursorWrapper, topic: str, message: str, id: str, timeout_ms: int) -> Box:
-    """Insert an empty box for the reply to this message. Its deadline is in ``timeout_ms`` milliseconds."""
+def open_box(cursor: CursorWrapper, topic: str, request_id: str, id: str, timeout_ms: int) -> Box:
+    """Insert an empty box for the reply to this request. Its deadline is in ``timeout_ms`` milliseconds."""
     cursor.execute(
         "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
         " created_at, published_at, original_topic, original_id)"
         f" VALUES (%s, %s, %s, '', 'null', %s, {NOW_MS} + %s, {NOW_MS}, {NOW_MS}, %s, %s)",
-        [replies_topic(topic), PARTITION, id, EMPTY, timeout_ms, topic, message],
+        [replies_topic(topic), PARTITION, id, EMPTY, timeout_ms, topic, request_id],
     )
-    return Box(int(cursor.lastrowid), id, topic, message)
+    return Box(int(cursor.lastrowid), id, topic, request_id)
 
 
 def lock_open(cursor: CursorWrapper, box: Box) -> bool:
@@ -135,7 +135,7 @@ def is_last_replier(cursor: CursorWrapper, offset: int, group: str) -> bool:
 
 
 def _key(box: Box) -> list[Any]:
-    return [box.offset, box.id, PARTITION, box.topic, box.message]
+    return [box.offset, box.id, PARTITION, box.topic, box.request_id]
 
 
 def _content(row: Row) -> Content:
