@@ -189,33 +189,33 @@ CLOCK_SPREAD = timedelta(hours=1) // timedelta(milliseconds=1)
 NEIGHBOURS = 1000
 
 
-def last_before(using: str, topic: str, moment: int, upto: int, spread: int = CLOCK_SPREAD) -> int:
-    """Return the offset before the first message published at ``moment`` (ms) or later; ``upto`` if none was."""
-    first = log.first_since(using, topic, _long_before(using, topic, moment, upto, spread), upto, moment)
+def last_before(using: str, topic: str, at_ms: int, upto: int, spread: int = CLOCK_SPREAD) -> int:
+    """Return the offset before the first message published at ``at_ms`` or later; ``upto`` if none was."""
+    first = log.first_since(using, topic, _long_before(using, topic, at_ms, upto, spread), upto, at_ms)
     return upto if first is None else first - 1
 
 
-def newest_before(using: str, topic: str, moment: int, upto: int, spread: int) -> int:
-    """Return the offset of the last message that was published before ``moment``; 0 if none was."""
-    high = _bisected(using, topic, upto, lambda earliest, latest: earliest < moment + spread)[1]
-    return log.last_until(using, topic, high, moment)
+def newest_before(using: str, topic: str, at_ms: int, upto: int, spread: int) -> int:
+    """Return the offset of the last message that was published before ``at_ms``; 0 if none was."""
+    high = _bisected(using, topic, upto, lambda earliest, latest: earliest < at_ms + spread)[1]
+    return log.last_until(using, topic, high, at_ms)
 
 
-def start_before(using: str, topic: str, moment: int, settled: int) -> int:
-    """Return the offset before the first message that was published at ``moment`` (epoch milliseconds) or later.
+def start_before(using: str, topic: str, at_ms: int, settled: int) -> int:
+    """Return the offset before the first message that was published at ``at_ms`` or later.
 
     It is lower if the clock was set back, so that times before that message are out of order: such messages may be
     newer than their times.
     """
-    low = _long_before(using, topic, moment, settled, CLOCK_SPREAD)
-    first = log.first_since(using, topic, low, settled, moment)
+    low = _long_before(using, topic, at_ms, settled, CLOCK_SPREAD)
+    first = log.first_since(using, topic, low, settled, at_ms)
     latest = log.latest_published(using, topic, low, settled if first is None else first - 1)
     return low if latest is None else latest
 
 
-def _long_before(using: str, topic: str, moment: int, upto: int, spread: int) -> int:
-    """Return an offset up to which all messages were published before ``moment``."""
-    return _bisected(using, topic, upto, lambda earliest, latest: latest < moment - spread)[0]
+def _long_before(using: str, topic: str, at_ms: int, upto: int, spread: int) -> int:
+    """Return an offset up to which all messages were published before ``at_ms``."""
+    return _bisected(using, topic, upto, lambda earliest, latest: latest < at_ms - spread)[0]
 
 
 def _bisected(using: str, topic: str, upto: int, is_below: Callable[[int, int], bool]) -> tuple[int, int]:

@@ -256,23 +256,23 @@ def times_near(using: str, topic: str, offset: int, upto: int, limit: int) -> tu
     return None if latest is None else (int(earliest), int(latest))
 
 
-def first_since(using: str, topic: str, above: int, upto: int, moment: int) -> int | None:
-    """Return the first offset in a range whose row was published at ``moment`` or later; None if there is none."""
+def first_since(using: str, topic: str, above: int, upto: int, at_ms: int) -> int | None:
+    """Return the first offset in a range whose row was published at ``at_ms`` or later; None if there is none."""
     rows = session.fetch(
         using,
         f"SELECT `offset` {IN_TOPIC} AND `offset` > %s AND `offset` <= %s AND published_at >= %s"
         " ORDER BY `offset` LIMIT 1",
-        [topic, above, upto, moment],
+        [topic, above, upto, at_ms],
     )
     return int(rows[0][0]) if rows else None
 
 
-def last_until(using: str, topic: str, upto: int, moment: int) -> int:
-    """Return the last offset up to ``upto`` whose row was published before ``moment``; 0 if there is none."""
+def last_until(using: str, topic: str, upto: int, at_ms: int) -> int:
+    """Return the last offset up to ``upto`` whose row was published before ``at_ms``; 0 if there is none."""
     rows = session.fetch(
         using,
         f"SELECT `offset` {IN_TOPIC} AND `offset` <= %s AND published_at < %s ORDER BY `offset` DESC LIMIT 1",
-        [topic, upto, moment],
+        [topic, upto, at_ms],
     )
     return int(rows[0][0]) if rows else 0
 
