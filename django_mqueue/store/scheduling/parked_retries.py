@@ -64,7 +64,7 @@ def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: b
         "count": int(retries) + (int(handed) if counted else 0),
         "failures": int(failures),
         "errors": json.loads(errors) if errors else [],
-        "life": retry.generation,
+        "life": retry.generation,  # The stored name of the registration generation.
     }
     cursor.execute(
         f"INSERT INTO queue_messages ({INSERT_COLUMNS})"
