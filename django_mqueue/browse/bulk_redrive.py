@@ -77,7 +77,7 @@ def step(
     moved = locked = unregistered = examined = 0
     redriven: list[tuple[str, str]] = []
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         for part in walk(using, query, bounds, newest_first=False, chunk=chunk, sized=True):
             before, examined, position = examined, part.examined, part.next
             for summaries in batches_by_weight(part.found, attrgetter("size"), BYTES_PER_STATEMENT):
@@ -114,7 +114,7 @@ def edit(using: str, dead_letter: DeadLetterRow, edited: Any, record: BulkRecord
         using, query.topic, query.dead_topic, None, query.fits, True, lambda _: edited, record
     )
     selection.seen = fingerprint(dead_letter)
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         result = selection.batch([offset])
     if not result.moved:
         if result.unregistered:
@@ -130,7 +130,7 @@ def edit(using: str, dead_letter: DeadLetterRow, edited: Any, record: BulkRecord
 def offset_of(using: str, topic: str, message: tuple[str, str]) -> int | None:
     """Return the offset of a redriven message, a pair of partition and id; None if it is no longer in the log."""
     partition, id = message
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         found = message_pages.by_id(using, topic, [partition], id)
     return found[0][0] if found else None
 

@@ -72,13 +72,13 @@ def facts(using: str, found: MessageTimeline) -> dict[str, Facts]:
     if not views:
         return {}
     topic = found.stored_in
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         return _Reader(using, topic, found, views).read()
 
 
 def topic_facts(using: str, topic: str) -> tuple[datetime, int]:
     """Return the database's time, and the number of live subscribers of the topic, of all groups."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         groups = list(offsets.registrations(using, topic))
         alive = group_positions.alive(using, [(topic, group, conf.lease_ms(topic)) for group in groups])
         return moment(group_rows.now_ms(using)), sum(alive.values())

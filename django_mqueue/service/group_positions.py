@@ -63,7 +63,7 @@ def reset_seen(
     check_names(topic, group)
     check_start(to)
     alias = conf.database(using)
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         require_registration(alias, topic, group)
         above, known = start_above(alias, topic, to)
 
@@ -135,7 +135,7 @@ def _set_paused(topic: str, group: str | None, author: Author, using: str | None
             record(cursor, author, "pause" if paused else "resume", topic, group or "", groups=changed)
         return changed
 
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         if group is not None:
             require_registration(alias, topic, group)
         return session.run(alias, work)

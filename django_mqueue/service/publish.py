@@ -157,7 +157,7 @@ def _publish(
             return store_scheduled(cursor, topic, scheduled, may_exist=may_exist, replace=replace)
 
     several = replace or (due is not None and may_exist)
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         published = (
             session.run(alias, store) if several else session.run_statement(alias, store, latest=may_exist)
         )
@@ -239,7 +239,7 @@ def _publish_many(
     def store(cursor: CursorWrapper) -> list[Published]:
         return store_many(cursor, topic, rows, dues, may_exist)
 
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         if any(row.group for row in rows):
             # Check before the first INSERT, so that the caller's transaction stays usable.
             session.run_statement(alias, lambda cursor: check_groups(cursor, topic, rows))

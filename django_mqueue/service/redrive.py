@@ -162,7 +162,7 @@ class DeadLetterSelection:
         if limit is not None:
             check_count("limit", limit)
         record = nullcontext() if self.record is None else self.record.total(self.using)
-        with session.migration_errors(self.using), record:
+        with session.raises_not_migrated(self.using), record:
             groups = dead_letters.groups(self.using, self.dead_topic)
             if self.redrives:
                 registered = offsets.registrations(self.using, self.topic).keys()

@@ -79,7 +79,7 @@ def subscribe(
     check_names(topic, group)
     check_start(start)
     author, alias = Author(by, why), conf.database(using)
-    with session.migration_errors(alias), outside_snapshot(alias) as fresh:
+    with session.raises_not_migrated(alias), outside_snapshot(alias) as fresh:
         # A snapshot may show a group that was unsubscribed since.
         if all(offsets.registration(one, group, topic) for one in {alias, fresh}):
             return False
@@ -96,7 +96,7 @@ def subscribe(
         record(cursor, author, "subscribe", topic, group, start=str(start))
         return True, has_rows_left
 
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         is_new, has_rows_left = session.run(alias, work)
     if has_rows_left:
         removing.finish(alias, topic, group)
@@ -113,7 +113,7 @@ def require_registration(using: str, topic: str, group: str) -> offsets.Registra
 
 def is_registered(topic: str, group: str, using: str) -> bool:
     """Return whether the group is registered for the topic."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         return offsets.registration(using, group, topic) is not None
 
 
@@ -144,7 +144,7 @@ def unsubscribe(topic: str, group: str, *, by: str = "", why: str = "", using: s
             record(cursor, author, "unsubscribe", topic, group)
         return was_registered, has_rows_left
 
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         was_registered, has_rows_left = session.run(alias, work)
     if has_rows_left:
         removing.finish(alias, topic, group)

@@ -59,7 +59,7 @@ def held(
         names.check_name("subscriber", subscriber, names.SUBSCRIBER_MAX)
     if holder is not None:
         names.check_name("holder", holder, INCARNATION_MAX)
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         require_registration(alias, topic, group)
         return leases.find_held(alias, group, topic, partition, subscriber, holder)
 

@@ -134,7 +134,7 @@ class PendingRequest:
                 " django_mqueue.testing.requests_answered"
             )
         atomic = nullcontext() if self._inline_handler is None else transaction.atomic(using=self.using)
-        with session.migration_errors(self.using):
+        with session.raises_not_migrated(self.using):
             _delete_expired_boxes(self.using, self.topic)
             with atomic:
                 self.id = session.run(self.using, self._publish).id

@@ -50,7 +50,7 @@ def scheduled(
     if id is None:
         return _pages(alias, topic, until)
     message_key = check_message_key(topic, id, key, group, priority)
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         found = schedule.by_key(alias, topic, message_key)
     return iter([_message(topic, row) for row in found if until is None or row["available_at"] < until])
 
@@ -122,7 +122,7 @@ def change_row(
             record(cursor, author, action, topic, message_key[2], id=message_key[1])
         return changed
 
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         changed = (
             session.run_statement(alias, work, latest=True) if author is None else session.run(alias, work)
         )
@@ -134,7 +134,7 @@ def change_row(
 def _pages(alias: str, topic: str, until: int | None) -> Iterator[ScheduledMessage]:
     after = (-(1 << 62), 0)
     while True:
-        with session.migration_errors(alias):
+        with session.raises_not_migrated(alias):
             rows = schedule.page(alias, topic, after, until, PAGE)
         for row in rows:
             yield _message(topic, row)

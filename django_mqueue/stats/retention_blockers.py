@@ -32,7 +32,7 @@ def holds(using: str, topic: str) -> list[Hold]:
     """Return the retention blockers of a topic, the oldest message first; none if it is empty, or has no retention."""
     if is_kept(topic):
         return []
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         end = ends(using, [topic]).get(topic)
         return [] if end is None else _Blockers(using, topic, end).all()
 

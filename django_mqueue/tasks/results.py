@@ -63,7 +63,7 @@ def task_of(path: str, **values: Any) -> Task[..., Any]:
 
 def row_of(using: str, id: JobId) -> Row | None:
     """Return the newest row of a job, by ``job_rows.COLUMNS``; None if there is none. One to three statements."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         row = job_rows.by_id(using, GROUP, (id.topic, scheduled_topic(id.topic)), id.partition, str(id))
         if row is None:
             # Read before the copies, because a promotion turns a parked retry into a copy.

@@ -22,7 +22,7 @@ ROWS = 3_000
 def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None) -> Lag:
     """Return the lag of a group: the total, and the ``limit`` partitions with the most messages."""
     pair = (topic, group)
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         registered = group_positions.registrations(using, [topic], [group]).get(pair)
         removing = registered.resetting if registered else pair in removal.unfinished_among(using, [pair])
         if registered is None or removing:

@@ -57,7 +57,7 @@ def partitions(
         raise TypeError(f"after must be a str, not {type(after).__name__}")
     check_count("limit", limit, PAGE_MAX)
     alias = conf.database(using)
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         registration = require_registration(alias, topic, group)
         if partition is not None:
             found = [partition]
@@ -132,7 +132,7 @@ def deliveries(
     _check_names(topic, group, subscriber)
     check_count("limit", limit, DELIVERIES_MAX)
     alias = conf.database(using)
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         rows = deliveries_in_flight(alias, topic, group, subscriber, DELIVERIES_MAX + 1)
         rows.sort(key=lambda row: (row["delivered_at"], row["offset"]))
         shown = rows[:limit]

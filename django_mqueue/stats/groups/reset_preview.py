@@ -36,7 +36,7 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
     check_names(topic, group)
     check_start(to)
     alias = conf.database(using)
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         registration = require_registration(alias, topic, group)
         above, known = start_above(alias, topic, to, SETTLE_FOR)
         start = min(above, max(known, offsets.settled(alias, topic)))

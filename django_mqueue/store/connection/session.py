@@ -213,7 +213,7 @@ def _again(using: str, error: Error, attempt: int) -> None:
 
 
 @contextmanager
-def migration_errors(using: str) -> Iterator[None]:
+def raises_not_migrated(using: str) -> Iterator[None]:
     """Raise ``NotMigrated`` if the database was not migrated, or if its gate rows were deleted."""
     try:
         yield
