@@ -157,7 +157,7 @@ class PartitionLease(models.Model):
             ),
         ]
         indexes = [
-            # leases.COUNTS, held, renew, release_free, takeable, and group_positions.holders: by holder, covering.
+            # leases.COUNTS, held, renew, release_unlocked, takeable, and group_positions.holders: by holder, covering.
             # Without lease_renewed_at: each renewal would leave an old entry, and each count would read them all.
             models.Index(
                 fields=["consumer_group", "topic", "holder", "partition_key"], name="queue_leases_holder"

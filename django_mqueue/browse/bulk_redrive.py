@@ -13,10 +13,10 @@ from operator import attrgetter
 from typing import Any
 
 from ..exceptions import MQueueError
-from ..policy.batching import batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery
 from ..service.actions import BulkRecord
-from ..service.redrive import AT_ONCE, BYTES_AT_ONCE, DeadLetterRow, DeadLetterSelection
+from ..service.redrive import AT_ONCE, DeadLetterRow, DeadLetterSelection
 from ..store.connection import session
 from ..store.queries import message_pages
 from .dead_letters import END, walk
@@ -77,10 +77,10 @@ def step(
     moved = locked = unregistered = examined = 0
     redriven: list[tuple[str, str]] = []
     bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         for part in walk(using, query, bounds, newest_first=False, chunk=chunk, sized=True):
             before, examined, position = examined, part.examined, part.next
-            for summaries in batches_by_weight(part.found, attrgetter("size"), BYTES_AT_ONCE):
+            for summaries in batches_by_weight(part.found, attrgetter("size"), BYTES_PER_STATEMENT):
                 page = [summary.offset for summary in summaries]
                 done = selection.batch(page)
                 moved += done.moved
@@ -114,7 +114,7 @@ def edit(using: str, dead_letter: DeadLetterRow, edited: Any, record: BulkRecord
         using, query.topic, query.dead_topic, None, query.fits, True, lambda _: edited, record
     )
     selection.seen = fingerprint(dead_letter)
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         result = selection.batch([offset])
     if not result.moved:
         if result.unregistered:
@@ -130,7 +130,7 @@ def edit(using: str, dead_letter: DeadLetterRow, edited: Any, record: BulkRecord
 def offset_of(using: str, topic: str, message: tuple[str, str]) -> int | None:
     """Return the offset of a redriven message, a pair of partition and id; None if it is no longer in the log."""
     partition, id = message
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         found = message_pages.by_id(using, topic, [partition], id)
     return found[0][0] if found else None
 

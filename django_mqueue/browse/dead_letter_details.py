@@ -34,7 +34,7 @@ def dead_letter_details(using: str, dead_letter: DeadLetterRow, most: int) -> De
     """Return the facts about a dead letter, with at most ``most`` returns and siblings each."""
     row = dead_letter.row
     topic, id, group = row["original_topic"] or "", row["original_id"], row["failed_group"]
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         original = _original(using, dead_letter)
         copies = message_pages.by_original_id(using, topic, (), id, IDS) if topic else []
         rows = message_pages.rows(using, [offset for offset, name, _ in copies if name == row["partition"]])

@@ -40,7 +40,7 @@ def neighbours(using: str, query: DeadLetterQuery, offset: int) -> tuple[int | N
     """
     chunk = 2 if query.is_all else None
     previous = None
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         for step in bounded_walk(using, query, (offset, END), SEARCH_ROWS, newest_first=False, chunk=chunk):
             if step.found:
                 previous = step.found[0].offset
@@ -53,7 +53,7 @@ def beginnings(using: str, topic: str, offsets: Sequence[int], payload_limit: in
     """Return the dead letters at these offsets as messages of ``topic``, with up to ``payload_limit`` bytes each."""
     if not offsets:
         return {}
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         rows = message_pages.rows(using, list(offsets))
         bodies = message_pages.payloads(using, list(rows), payload_limit)
     found = {}

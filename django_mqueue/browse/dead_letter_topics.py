@@ -48,7 +48,7 @@ def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> DeadLette
     ``after``: a dead-letter topic's name; the page begins after it. ``limit``: the maximum number of topics. ``cap``:
     the highest count of a group.
     """
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         found, next_name = _dead_topics(using, after, limit)
         groups = _groups(using, {name: group for name, (group, _) in found.items()})
         pairs = [(name, group) for name, some in groups.items() for group in some]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
-from ..policy.batching import batches, batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches, batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery, DeadLetterSummary
 from ..policy.errors import Alike
-from ..service.redrive import BYTES_AT_ONCE, DeadLetterRow
+from ..service.redrive import DeadLetterRow
 from ..store import dead_letters, log, offsets
 from ..store.connection import session
 from ..store.queries import bounded_counts, dead_letter_summaries, message_pages
@@ -75,7 +75,7 @@ def by_error(using: str, query: DeadLetterQuery, below: int = END, *, most: int 
     """
     found: dict[Alike, ErrorGroup] = {}
     examined, next_offset = 0, None
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         for step in bounded_walk(using, query, (0, below), most):
             examined, next_offset = step.examined, step.next
             for summary in step.found:
@@ -105,7 +105,7 @@ def page(using: str, query: DeadLetterQuery, below: int = END, *, limit: int = 5
     found: list[DeadLetterSummary] = []
     examined, next_offset = 0, None
     chunk = limit + 1 if query.is_all else None
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         for step in bounded_walk(using, query, (0, below), SEARCH_ROWS, chunk=chunk):
             found += step.found
             examined, next_offset = step.examined, step.next
@@ -149,7 +149,7 @@ def count(
     letters.
     """
     most = COUNT_MOST if most is None else most
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         if query.is_group_or_all:
             groups = sorted(dead_letters.groups(using, query.dead_topic))
             if query.group is not None:
@@ -175,21 +175,21 @@ def registered(using: str, topic: str, groups: Collection[str]) -> set[str]:
 
 def newest(using: str, dead_topic: str) -> int:
     """Return the offset of the newest dead letter; 0 if there is none."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         return log.newest(using, dead_topic)
 
 
 def oldest(using: str, dead_topic: str) -> int:
     """Return the offset of the oldest dead letter; 0 if there is none."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         ends = bounded_counts.ends(using, [dead_topic])
     return ends[dead_topic].first if dead_topic in ends else 0
 
 
 def one(using: str, offset: int) -> DeadLetterRow | None:
     """Return the dead letter at an offset; None if there is none."""
-    with session.migration_errors(using):
-        rows = session.single(using, lambda cursor: dead_letters.read(cursor, [offset]))
+    with session.raises_not_migrated(using):
+        rows = session.run_statement(using, lambda cursor: dead_letters.read(cursor, [offset]))
     return DeadLetterRow(rows[0], rows[0]["topic"]) if rows and rows[0]["failed_group"] is not None else None
 
 
@@ -198,7 +198,7 @@ def ids(using: str, query: DeadLetterQuery) -> list[str]:
 
     Dead letters that are gone are left out.
     """
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         return [
             summary.id for step in walk(using, query, (0, END), newest_first=False) for summary in step.found
         ]
@@ -320,8 +320,8 @@ def _filter_by_payload(
     if query.test is None:
         return summaries
     found: list[DeadLetterSummary] = []
-    for part in batches_by_weight(summaries, attrgetter("size"), BYTES_AT_ONCE):
-        rows = session.single(using, partial(dead_letters.read, offsets=[one.offset for one in part]))
+    for part in batches_by_weight(summaries, attrgetter("size"), BYTES_PER_STATEMENT):
+        rows = session.run_statement(using, partial(dead_letters.read, offsets=[one.offset for one in part]))
         matching = {
             int(row["offset"]) for row in rows if query.fits(DeadLetterRow(row, query.dead_topic).message)
         }

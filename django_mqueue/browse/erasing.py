@@ -74,7 +74,7 @@ def erase(
         raise TypeError("erase needs a selection: give key, id, filter or a path such as payload__customer")
     alias, author = conf.database(using), Author(by, why)
     filters = {"key": key, "id": id, "filter": filter, **payload}
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         topics = sorted(topic_list.known_topics(alias)) if topic is None else [topic]
         queries = [message_query(one, filters) for one in topics]
         every = [replace(query, status=status) for query in queries for status in (None, SCHEDULED, DEAD)]
@@ -118,7 +118,7 @@ def _erase_batch(
     groups = sorted(garbage.starts(cursor, topic))
     for group in groups:
         offsets.lock_registration(cursor, group, topic)
-    free = garbage.lock_free(cursor, [one.offset for one in batch])
+    free = garbage.lock_unlocked(cursor, [one.offset for one in batch])
     messages = [(one.partition, one.offset) for one in batch if one.offset in free]
     if not messages:
         return 0, 0

@@ -73,7 +73,7 @@ def find(
     If the id is a number, the result also contains the message at this offset. The search reads the log, scheduled
     messages and dead letters. ``topic``: search only this topic. ``places``: further partitions in which the id may be.
     """
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         stored = [
             name
             for name in topic_index.in_log(using)

@@ -66,7 +66,7 @@ def page(
 
     Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.
     """
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         search = Search(using, query, newest_first=newest_first, payload_limit=payload_limit)
         position = position_of(search.source.name, start)
         chunk = min(CHUNK, scan_limit, max(limit, 10) if query.takes_all else CHUNK)
@@ -279,7 +279,7 @@ def newest_of_all(
     (below,) = (OFFSET_END,) if position is None else check_position(position, int)
     topics: dict[int, str] = {}
     read, is_end = 0, False
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         while len(topics) < limit and read < NEWEST_READ and not is_end:
             some = message_pages.newest_of_all(using, below, limit if with_derived else CHUNK)
             is_end = len(some) < (limit if with_derived else CHUNK)
@@ -311,7 +311,7 @@ def last_failures(using: str, offsets_: Sequence[int]) -> dict[int, tuple[str, t
     """
     if not offsets_:
         return {}
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         topics = message_pages.topics_at(using, offsets_)
         groups = sorted({group for _topic, group in topic_index.registered(using, topics)})[:GROUPS_READ]
         rows = message_pages.errors_of_groups(using, groups, offsets_) if groups else []

@@ -20,7 +20,7 @@ from ..store.connection import session
 from ..store.offsets import Registration
 from ..store.queries import group_positions, group_rows
 from ..store.queries import one_message as store
-from ..store.queries.one_message import Ahead
+from ..store.queries.one_message import MessagesAhead
 from .timeline import GroupView, MessageTimeline
 
 ROWS = 1_000
@@ -56,7 +56,7 @@ class Facts:
     is_handed: bool
     is_alone: bool
     is_orphan: bool
-    ahead: Ahead | None
+    ahead: MessagesAhead | None
 
 
 def facts(using: str, found: MessageTimeline) -> dict[str, Facts]:
@@ -72,13 +72,13 @@ def facts(using: str, found: MessageTimeline) -> dict[str, Facts]:
     if not views:
         return {}
     topic = found.stored_in
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         return _Reader(using, topic, found, views).read()
 
 
 def topic_facts(using: str, topic: str) -> tuple[datetime, int]:
     """Return the database's time, and the number of live subscribers of the topic, of all groups."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         groups = list(offsets.registrations(using, topic))
         alive = group_positions.alive(using, [(topic, group, conf.lease_ms(topic)) for group in groups])
         return moment(group_rows.now_ms(using)), sum(alive.values())
@@ -114,7 +114,7 @@ class _Reader:
             for group in groups
         }  # fmt: skip
 
-    def _ahead(self, groups: Sequence[str], acked: Mapping[str, int]) -> dict[str, Ahead]:
+    def _ahead(self, groups: Sequence[str], acked: Mapping[str, int]) -> dict[str, MessagesAhead]:
         behind = [
             (group, acked[group]) for group in groups if self.views[group].view.status in (PENDING, WAITING)
         ]
@@ -135,7 +135,7 @@ class _Reader:
         place: Mapping[str, Any],
         workers: int,
         last_seen: tuple[str, int] | None,
-        ahead: Ahead | None,
+        ahead: MessagesAhead | None,
         pause: Action | None,
     ) -> Facts:
         now, renewed, leased = (int(place[name] or 0) for name in ("now", "renewed_at", "leased_at"))

@@ -159,7 +159,7 @@ def move(
     ``record``: None if the action is not an operator's.
     """
     total = 0
-    with session.migration_errors(using), nullcontext() if record is None else record.total(using):
+    with session.raises_not_migrated(using), nullcontext() if record is None else record.total(using):
         statuses = [each for each in operation.statuses if each != DEAD] if status is None else [status]
         for group, each in _parts(using, query, statuses):
             left = None if limit is None else limit - total
@@ -282,7 +282,7 @@ class _Move:
 
 def _lock(cursor: CursorWrapper, batch: Batch) -> Batch:
     """Lock the log rows of the messages that no other transaction has locked. Return these messages."""
-    free = garbage.lock_free(cursor, [found.offset for found, _ in batch])
+    free = garbage.lock_unlocked(cursor, [found.offset for found, _ in batch])
     return [(found, row) for found, row in batch if found.offset in free]
 
 

@@ -14,7 +14,7 @@ from ..policy.message_query import DEAD, DONE, IN_FLIGHT, WAITING, Inspected
 from ..policy.names import key_of, pause_of
 from ..policy.outcomes import BEFORE_START, HELD_UNTIL
 from ..stats.texts import age, duration
-from ..store.queries.one_message import Ahead
+from ..store.queries.one_message import MessagesAhead
 from .obstacles import ROWS, Facts
 from .timeline import GroupView, MessageTimeline
 
@@ -136,7 +136,7 @@ class Reasons:
     def _has_key(self) -> bool:
         return key_of(self.found.partition) is not None
 
-    def _ahead(self, ahead: Ahead | None) -> Iterator[str]:
+    def _ahead(self, ahead: MessagesAhead | None) -> Iterator[str]:
         if ahead is None:
             return
         if not ahead.opened:

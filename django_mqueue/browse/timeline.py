@@ -80,7 +80,7 @@ def message_timeline(
     ``payload_limit``: called with the row's topic, returns a number of bytes. Of a longer payload only the beginning is
     returned. ``groups``: the maximum number of groups whose state is returned.
     """
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         origin = store.origin(using, offset)
         if origin is None:
             return None
@@ -95,7 +95,7 @@ def message_timeline(
 
 def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
     """Return (name, paused) of the first ``limit`` groups that are registered for a topic, by name."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         return store.groups(using, topic, limit)
 
 

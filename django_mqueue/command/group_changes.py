@@ -134,7 +134,7 @@ def set_paused(options: Options, output: Output) -> None:
         alias = conf.database(using)
         if group is not None:
             registration.check_names(topic, group)
-            registration.registration_of(alias, topic, group)
+            registration.require_registration(alias, topic, group)
         changed = sum(
             group in (None, name) and one.paused != paused and not (paused and one.reads_log)
             for name, one in offsets.registrations(alias, topic).items()
@@ -160,7 +160,8 @@ def release(options: Options, output: Output) -> None:
     }
     if options["dry_run"]:
         held = releasing.held(**arguments)
-        output.table("would_release", [{"partition": one.partition, "subscriber": one.owner} for one in held])
+        rows = [{"partition": one.partition, "subscriber": one.subscriber} for one in held]
+        output.table("would_release", rows)
         return
     released = releasing.release(**arguments | author_of(options))
     for name in ("partitions", "locked", "changed"):

@@ -73,7 +73,7 @@ def _of_file(path: str, most: float) -> Check:
 
 def _of_database(using: str, names: list[str], most: float) -> Iterator[Check]:
     try:
-        with session.migration_errors(using):
+        with session.raises_not_migrated(using):
             # Without names, any statement shows that the database answers.
             ages = {name: group_positions.last_heartbeat(using, name) for name in names or [""]}
     except Error as error:

@@ -79,7 +79,7 @@ def read(alias: str, wanted: Sequence[str], exact: int | None = None, *, rates: 
     """Read the state of the wanted topics; of all topics if ``wanted`` is empty."""
     for topic in wanted:
         names.check_topic(topic)
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         every = topic_list.known_topics(alias)
         unknown = []
         for topic in sorted({*wanted} - {*every}):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..store.connection.session import migration_errors
+from ..store.connection.session import raises_not_migrated
 from ..store.server import privileges
 from ..store.server.locks import TABLES
 from ..store.server.variables import Server
@@ -27,7 +27,7 @@ ACCOUNTS: Mapping[str, Needs] = {
 
 def findings(using: str, server: Server, kind: str) -> Iterator[Finding]:
     """Yield findings about privileges that an account of this kind needs and this account lacks."""
-    with migration_errors(using):
+    with raises_not_migrated(using):
         missing = privileges.missing(using, ACCOUNTS[kind])
     if missing:
         lacks = "; ".join(f"{', '.join(some)} on {table}" for table, some in missing.items())

@@ -11,7 +11,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from .. import conf
 from ..models import BINARY, DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
-from ..store.connection.session import migration_errors
+from ..store.connection.session import raises_not_migrated
 from ..store.gates import GATES, SLOTS
 from ..store.server import plans, privileges, tables
 from .findings import ERROR, INFO, WARNING, Finding
@@ -22,7 +22,7 @@ LABELS = ("django_mqueue", "mqueue_worklists")
 
 def migrations(using: str) -> list[Finding]:
     """Return the finding about migrations that are not applied."""
-    with migration_errors(using):
+    with raises_not_migrated(using):
         lacks = privileges.missing(using, {MigrationRecorder.Migration._meta.db_table: ["SELECT"]})
     if lacks:
         return [

@@ -120,20 +120,18 @@ class RetryOn:
 
 @dataclass
 class RestartBackoff:
-    """The wait before a dead process is replaced. Times are in seconds.
+    """The wait before a dead process is replaced.
 
-    A process that has lived for ``stable_after`` is replaced at once. After shorter lives in a row, the waits grow from
-    1 second to ``max``.
+    A process that has lived for 10 seconds is replaced at once. After shorter lives in a row, the waits grow from 1
+    second to 30.
     """
 
-    stable_after: float = 10
-    max: float = 30
     short_lives: int = 0
 
     def wait_after(self, lived: float) -> float:
-        """Return the wait after the death of a process that has lived for ``lived``."""
-        self.short_lives = 0 if lived >= self.stable_after else self.short_lives + 1
-        return ExponentialBackoff(max=self.max)(self.short_lives) if self.short_lives else 0.0
+        """Return the seconds to wait after the death of a process that has lived for ``lived`` seconds."""
+        self.short_lives = 0 if lived >= 10 else self.short_lives + 1
+        return ExponentialBackoff(max=30)(self.short_lives) if self.short_lives else 0.0
 
 
 def policy_of(retry: Any) -> Policy:

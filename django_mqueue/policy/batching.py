@@ -10,6 +10,9 @@ PER_STATEMENT = 200
 BYTES_PER_STATEMENT = 4 * 1_048_576
 """Maximum bytes of payloads in one statement. A larger payload has its own statement."""
 
+BYTES_PER_STATEMENT = 4 * 1_048_576
+"""Maximum bytes of the messages that one statement or transaction reads or writes."""
+
 Item = TypeVar("Item")
 
 

@@ -39,7 +39,7 @@ def payload_path(text: str) -> str:
     ``customer.id``, ``$.customer.id`` and ``payload__customer__id`` are the same path. ``$.items[0]`` is the first
     item of a list.
     """
-    path = text.removeprefix(PAYLOAD) if text.startswith(PAYLOAD) else text
+    path = text.removeprefix(PAYLOAD)
     if path == "$" or path.startswith(("$.", "$[")):
         path = path[1:].removeprefix(".")
     path = _INDEX.sub(lambda found: f".{found[1]}", path).removeprefix(".")

@@ -22,7 +22,7 @@ HANDLED, SKIPPED, DEAD_LETTERED, REDRIVEN, REMOVED, SET_ASIDE, BEFORE_START, NOT
 
 REMOVED_BY_HAND = "removed by hand"
 """The note among the errors of a message that was removed."""
-ASIDE_AT = 1
+PARKED_AT = 1
 """``invisible_until`` of a message that is done in the log because its retry is parked. No other row has this value."""
 
 HELD_UNTIL = 253_370_764_800_000
@@ -39,7 +39,7 @@ def outcome(
     """
     if has_letter:
         return DEAD_LETTERED
-    if int(state["invisible_until"]) == ASIDE_AT:
+    if int(state["invisible_until"]) == PARKED_AT:
         return SET_ASIDE
     # The statement that dead-letters or removes a message also adds its error, with the same time.
     last = errors[-1] if errors else {}

@@ -27,23 +27,23 @@ class Box:
     offset: int
     id: str
     topic: str
-    message: str
+    request_id: str
 
     def __str__(self) -> str:
         return f"{self.offset}:{self.id}"
 
 
-def box_in(metadata: str, topic: str, message: str) -> Box | None:
+def box_in(metadata: str, topic: str, request_id: str) -> Box | None:
     """Call ``box_of`` with the headers in a message's stored metadata."""
     found = json.loads(metadata)
-    return box_of(found.get("headers"), topic, message) if isinstance(found, Mapping) else None
+    return box_of(found.get("headers"), topic, request_id) if isinstance(found, Mapping) else None
 
 
-def box_of(headers: Any, topic: str, message: str) -> Box | None:
-    """Return the box that a message's headers name; None if it is not a request. ``message``: its id."""
+def box_of(headers: Any, topic: str, request_id: str) -> Box | None:
+    """Return the box that a message's headers name; None if it is not a request."""
     named = headers.get(REPLY_TO) if isinstance(headers, Mapping) else None
     found = _BOX.fullmatch(named) if isinstance(named, str) else None
-    return Box(int(found[1]), found[2], topic, message) if found else None
+    return Box(int(found[1]), found[2], topic, request_id) if found else None
 
 
 def visible(headers: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,6 @@ LOOSE_SCAN = 10_000
 ORPHANED_AFTER = 2
 """Number of discoveries after which any subscriber takes a free partition, even above its share."""
 
-FORGET_DEAD_MS = 86_400_000
 RELEASE_TIMEOUT = 2.0
 """Seconds for which a stopping subscriber retries to release leases that other transactions have locked."""
 
@@ -70,11 +69,11 @@ class Membership:
 
         def work(cursor: CursorWrapper) -> Holder | None:
             before = heartbeats.announce(cursor, context.holder)
-            predecessor = replace(context.holder, incarnation=before) if before else None
-            return None if predecessor is None or leases.release_free(cursor, predecessor) else predecessor
+            old = replace(context.holder, incarnation=before) if before else None
+            return None if old is None or leases.release_unlocked(cursor, old) else old
 
         self._predecessor = session.run(context.using, work)
-        heartbeats.forget_dead(context.using, context.group, context.topic, FORGET_DEAD_MS)
+        heartbeats.forget_dead(context.using, context.group, context.topic)
         self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
     def stop(self, *, patient: bool = True) -> None:
@@ -86,7 +85,7 @@ class Membership:
 
         def work(cursor: CursorWrapper) -> bool:
             heartbeats.deregister(cursor, context.holder)
-            return leases.release_free(cursor, context.holder)
+            return leases.release_unlocked(cursor, context.holder)
 
         deadline = time.monotonic() + RELEASE_TIMEOUT
         while not session.run(context.using, work):
@@ -214,7 +213,7 @@ class Membership:
         leased, free = found.leased, found.free
         context.clock.set(found.now_ms)
         if (before := self._predecessor) and session.run(
-            context.using, lambda c: leases.release_free(c, before)
+            context.using, lambda c: leases.release_unlocked(c, before)
         ):
             self._predecessor = None
         self.members, next_check_in = takeover.live_members(context, found.members, self.interval)

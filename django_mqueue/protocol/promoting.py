@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from ..policy import names
-from ..policy.batching import batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..store import garbage, offsets
 from ..store.connection import errors, session, timeouts
 from ..store.scheduling import due
@@ -21,7 +21,6 @@ from ..store.scheduling.due import DueMessage
 logger = logging.getLogger("django_mqueue")
 
 ROWS = 500
-BYTES = 4 * 1_048_576
 AVOIDED_FOR = 30.0
 """Seconds to skip a message whose promotion would wait for a publisher's open transaction."""
 DOUBTED_FOR = 1.0
@@ -65,7 +64,6 @@ class Promoter:
                     self.using,
                     lambda cursor: self._move(cursor, tried),
                     level="READ UNCOMMITTED",
-                    again_after_lock_wait=False,
                 )
         except DatabaseError as error:
             if errors.is_duplicate(error) and not session.in_transaction(self.using):
@@ -97,9 +95,9 @@ class Promoter:
         now = time.monotonic()
         self._avoided = {offset: until for offset, until in self._avoided.items() if until > now}
         found = due.lock_due(cursor, self.topic, self._avoided, self._rows)
-        rows = next(batches_by_weight(found, attrgetter("size"), BYTES, ROWS), [])
+        rows = next(batches_by_weight(found, attrgetter("size"), BYTES_PER_STATEMENT, ROWS), [])
         # A transaction that cancels or moves a message has locked its id, and waits for the row locked here. Skip it.
-        free = garbage.lock_free(cursor, [row.offset for row in rows]) if rows else set()
+        free = garbage.lock_unlocked(cursor, [row.offset for row in rows]) if rows else set()
         self._avoided |= {row.offset: now + DOUBTED_FOR for row in rows if row.offset not in free}
         rows = [row for row in rows if row.offset in free]
         tried += [row.offset for row in rows]
@@ -109,7 +107,7 @@ class Promoter:
         result = Promotion(dropped=dropped)
         rest = [row for row in rows if row not in dropped and row not in changing]
         stored = due.in_log(cursor, self.topic, [row.offset for row in rest]) if rest else {}
-        sure = garbage.lock_free(cursor, sorted(set(stored.values()))) if stored else set()
+        sure = garbage.lock_unlocked(cursor, sorted(set(stored.values()))) if stored else set()
         result.dropped |= {row: IN_LOG for row in rest if stored.get(row.offset) in sure}
         moving = [row.offset for row in rest if row.offset not in stored]
         # Skip these for a moment. Otherwise each query would return them first, and no later message.
@@ -135,7 +133,7 @@ def _not_needed(
     """
     first = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
     suspects = _dropped(cursor, rows, first)
-    sure = offsets.registrations_for_sure(cursor, topic, {row.group for row in suspects})
+    sure = offsets.lock_registrations(cursor, topic, {row.group for row in suspects})
     registered = {group: found for group, found in sure.items() if found is not None}
     dropped = _dropped(cursor, [row for row in suspects if row.group in sure], registered)
     return dropped, {row for row in suspects if row.group not in sure}

@@ -52,7 +52,7 @@ def live_members(
     for member in members:
         due = math.inf
         if member.lock_is_free and member.incarnation != context.holder.incarnation:
-            due = max(interval + RECONNECT - member.silent_ms / 1000, RECONNECT - lock.age)
+            due = max(interval + RECONNECT - member.since_heartbeat_ms / 1000, RECONNECT - lock.age)
         if due > 0 and not member.is_leaving:
             names.append(member.name)
         elif due <= 0 and not _release(context, member, interval):
@@ -69,7 +69,7 @@ def _release(context: ConsumerState, member: Member, interval: float) -> bool:
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         if not heartbeats.lock_dead(cursor, dead, int((interval + RECONNECT) * 1000)):
             return False, False
-        has_none = leases.release_free(cursor, dead)
+        has_none = leases.release_unlocked(cursor, dead)
         if has_none:
             heartbeats.mark_dead(cursor, dead)
         return True, has_none

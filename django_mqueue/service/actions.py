@@ -175,7 +175,7 @@ def page(
     """Return the ``READ`` newest actions with their offsets: of all topics or of one, below the offset ``before``."""
     alias = conf.database(using)
     end = 1 << 62 if before is None else before
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         entries = message_pages.log_page(alias, names.ACTIONS_TOPIC, topic, (0, end), READ, newest_first=True)
         offsets = [offset for offset, _, _ in entries]
         rows = message_pages.rows(alias, offsets)

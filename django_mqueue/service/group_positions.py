@@ -12,7 +12,7 @@ from ..store import heartbeats, offsets
 from ..store.connection import session
 from ..store.connection.second_connection import outside_snapshot
 from .actions import Author, record
-from .registration import Start, check_group, check_names, check_start, registration_of, start_above
+from .registration import Start, check_group, check_names, check_start, require_registration, start_above
 
 
 def reset(
@@ -64,8 +64,8 @@ def reset_seen(
     check_names(topic, group)
     check_start(to)
     alias = conf.database(using)
-    with session.migration_errors(alias):
-        registration_of(alias, topic, group)
+    with session.raises_not_migrated(alias):
+        require_registration(alias, topic, group)
         above, known = start_above(alias, topic, to)
 
         def work(cursor: CursorWrapper) -> tuple[int, bool]:
@@ -83,8 +83,8 @@ def reset_seen(
                     f"group {group!r} on topic {topic!r} was reset or registered again meanwhile"
                 )
             offsets.unregister(cursor, group, topic, members_stay=True)
-            has_rest = removing.begin(cursor, topic, group)
-            offsets.raise_settled(cursor, topic, settled)
+            has_rows_left = removing.begin(cursor, topic, group)
+            offsets.advance_settled(cursor, topic, settled)
             start = min(above, settled)
             offsets.register(
                 cursor,
@@ -93,13 +93,13 @@ def reset_seen(
                 start,
                 paused=found.paused,
                 reads_log=found.reads_log,
-                resetting=has_rest,
+                resetting=has_rows_left,
             )
             record(cursor, author, "reset", topic, group, to=str(to), start=start, force=force or None)
-            return start, has_rest
+            return start, has_rows_left
 
-        start, has_rest = session.run(alias, work)
-        if has_rest:
+        start, has_rows_left = session.run(alias, work)
+        if has_rows_left:
             removing.finish(alias, topic, group)
         return start
 
@@ -145,7 +145,7 @@ def _set_paused(topic: str, group: str | None, author: Author, using: str | None
             record(cursor, author, "pause" if paused else "resume", topic, group or "", groups=changed)
         return changed
 
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         if group is not None:
-            registration_of(alias, topic, group)
+            require_registration(alias, topic, group)
         return session.run(alias, work)

@@ -144,22 +144,25 @@ def publish_request(topic: str, message: OutgoingMessage, box: Box, using: str) 
 
 
 def _publish(
-    topic: str, row: NewRow, due: Due | None, given: bool, on_duplicate: OnDuplicate, alias: str
+    topic: str, row: NewRow, due: Due | None, may_exist: bool, on_duplicate: OnDuplicate, alias: str
 ) -> Published:
-    """Store one row. ``given``: the caller chose its id."""
+    """Store one row. ``may_exist``: another message may already have this id."""
     replace = on_duplicate == "replace"
 
     def store(cursor: CursorWrapper) -> Published:
         with naming_unknown_group(cursor, topic, [row]):
-            if due is not None:
-                return store_scheduled(cursor, topic, ScheduledRow(row, due), given=given, replace=replace)
-            return store_now(cursor, topic, row, given=given, replace=replace)
+            if due is None:
+                return store_now(cursor, topic, row, may_exist=may_exist, replace=replace)
+            scheduled = ScheduledRow(row, due)
+            return store_scheduled(cursor, topic, scheduled, may_exist=may_exist, replace=replace)
 
-    several = replace or (due is not None and given)
-    with session.migration_errors(alias):
+    several = replace or (due is not None and may_exist)
+    with session.raises_not_migrated(alias):
         if several and row.group:  # Check first, so that the caller's transaction stays usable.
-            session.single(alias, lambda cursor: check_groups(cursor, topic, [row]))
-        published = session.run(alias, store) if several else session.single(alias, store, latest=given)
+            session.run_statement(alias, lambda cursor: check_groups(cursor, topic, [row]))
+        published = (
+            session.run(alias, store) if several else session.run_statement(alias, store, latest=may_exist)
+        )
     events.published(alias, topic, [row], [due], [published])
     if published.created or published.replaced:
         commits.after_commit(alias, topic)
@@ -222,7 +225,7 @@ def _publish_many(
     limit = conf.get("MAX_PAYLOAD_BYTES", topic)
     rows: list[NewRow] = []
     dues: list[Due | None] = []
-    given: list[bool] = []
+    may_exist: list[bool] = []
     for number, message in enumerate(messages):
         outgoing = message if isinstance(message, OutgoingMessage) else OutgoingMessage(message)
         try:
@@ -230,18 +233,18 @@ def _publish_many(
             rows.append(_row(topic, outgoing, limit))
         except (TypeError, ValueError) as error:
             raise type(error)(f"message {number}: {error}") from error
-        given.append(outgoing.id is not None and not is_new)
+        may_exist.append(outgoing.id is not None and not is_new)
     check_transaction(topic, alias, require_transaction)
     if not rows:
         return []
 
     def store(cursor: CursorWrapper) -> list[Published]:
-        return store_many(cursor, topic, rows, dues, given)
+        return store_many(cursor, topic, rows, dues, may_exist)
 
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         if any(row.group for row in rows):
             # Check before the first INSERT, so that the caller's transaction stays usable.
-            session.single(alias, lambda cursor: check_groups(cursor, topic, rows))
+            session.run_statement(alias, lambda cursor: check_groups(cursor, topic, rows))
         stored = session.run(alias, store)
     events.published(alias, topic, rows, dues, stored)
     if any(one.created for one in stored):
@@ -266,7 +269,7 @@ def _row(
     check_headers(message.headers)
     id = message.id
     if id is None:
-        id = uuid7() if box is None else box.message
+        id = uuid7() if box is None else box.request_id
     partition, id, group = check_message_key(topic, id, message.key, message.group, message.priority)
     carried = tracing.carried(message.headers) if is_sent else {}
     headers = message.headers if box is None else {**(message.headers or {}), REPLY_TO: str(box)}

@@ -17,7 +17,7 @@ from .. import conf
 from ..exceptions import NotRegistered
 from ..messages import Edited, Message
 from ..policy import encoding, names
-from ..policy.batching import batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..policy.dead_letter_filter import dead_letter_filter
 from ..policy.ids import uuid7
 from ..policy.requests import REPLY_TO, check_headers
@@ -34,7 +34,6 @@ from .registration import check_group
 from .subscription import check_count
 
 AT_ONCE = 500
-BYTES_AT_ONCE = 4 * 1_048_576
 
 Filter = Mapping[str, Any] | Callable[[Message], Any]
 Edit = Callable[[Message], Any]
@@ -164,7 +163,7 @@ class DeadLetterSelection:
             check_count("limit", limit)
         record = nullcontext() if self.record is None else self.record.total(self.using)
         with record:
-            with session.migration_errors(self.using):
+            with session.raises_not_migrated(self.using):
                 groups = dead_letters.groups(self.using, self.dead_topic)
             if self.redrives:
                 registered = offsets.registrations(self.using, self.topic).keys()
@@ -204,7 +203,7 @@ class DeadLetterSelection:
         """Yield lists of offsets. Each list is small enough for one transaction."""
         position, last = 0, log.newest(self.using, self.dead_topic)
         while found := dead_letters.sizes(self.using, self.dead_topic, groups, ids, position, last, at_once):
-            for page in batches_by_weight(found, itemgetter(1), BYTES_AT_ONCE):
+            for page in batches_by_weight(found, itemgetter(1), BYTES_PER_STATEMENT):
                 yield [offset for offset, _ in page]
             position = found[-1][0]
 
@@ -215,7 +214,7 @@ class DeadLetterSelection:
 
         A redrive also skips dead letters whose group is not registered, because no group would receive the message.
         """
-        free = page if dry_run else sorted(garbage.lock_free(cursor, page))
+        free = page if dry_run else sorted(garbage.lock_unlocked(cursor, page))
         taken = sorted(set(page).difference(free))
         locked = len(dead_letters.read(cursor, taken)) if taken else 0  # The others no longer exist.
         found = (
@@ -230,7 +229,7 @@ class DeadLetterSelection:
         if moved and not dry_run:
             if self.redrives:
                 redriven = [self._redriven(dead_letter) for dead_letter in moved]
-                with session.migration_errors(self.using):
+                with session.raises_not_migrated(self.using):
                     dead_letters.append_redriven(cursor, self.topic, redriven)
             consumers = sorted(garbage.starts(cursor, self.dead_topic))
             garbage.delete(cursor, self.dead_topic, consumers, [one.row["offset"] for one in moved])

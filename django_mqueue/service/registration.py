@@ -79,9 +79,9 @@ def subscribe(
     check_names(topic, group)
     check_start(start)
     author, alias = Author(by, why), conf.database(using)
-    with session.migration_errors(alias), outside_snapshot(alias) as now:
+    with session.raises_not_migrated(alias), outside_snapshot(alias) as fresh:
         # A snapshot may show a group that was unsubscribed since.
-        if all(offsets.registration(one, group, topic) for one in {alias, now}):
+        if all(offsets.registration(one, group, topic) for one in {alias, fresh}):
             return False
     above, known = start_above(alias, topic, start)
 
@@ -90,20 +90,20 @@ def subscribe(
         if offsets.lock_registration(cursor, group, topic) is not None:
             return False, False
         # Rows that an unsubscribe has left would hide messages.
-        has_rest = removing.begin(cursor, topic, group)
-        offsets.raise_settled(cursor, topic, settled)
-        offsets.register(cursor, group, topic, min(above, settled), resetting=has_rest)
+        has_rows_left = removing.begin(cursor, topic, group)
+        offsets.advance_settled(cursor, topic, settled)
+        offsets.register(cursor, group, topic, min(above, settled), resetting=has_rows_left)
         record(cursor, author, "subscribe", topic, group, start=str(start))
-        return True, has_rest
+        return True, has_rows_left
 
-    with session.migration_errors(alias):
-        is_new, has_rest = session.run(alias, work)
-    if has_rest:
+    with session.raises_not_migrated(alias):
+        is_new, has_rows_left = session.run(alias, work)
+    if has_rows_left:
         removing.finish(alias, topic, group)
     return is_new
 
 
-def registration_of(using: str, topic: str, group: str) -> offsets.Registration:
+def require_registration(using: str, topic: str, group: str) -> offsets.Registration:
     """Return the registration of a group. Raise ``NotRegistered`` if there is none."""
     found = offsets.registration(using, group, topic)
     if found is None:
@@ -113,7 +113,7 @@ def registration_of(using: str, topic: str, group: str) -> offsets.Registration:
 
 def is_registered(topic: str, group: str, using: str) -> bool:
     """Return whether the group is registered for the topic."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         return offsets.registration(using, group, topic) is not None
 
 
@@ -139,14 +139,14 @@ def unsubscribe(topic: str, group: str, *, by: str = "", why: str = "", using: s
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         offsets.lock_topic(cursor, topic)
         was_registered = offsets.unregister(cursor, group, topic)
-        has_rest = removing.begin(cursor, topic, group)
+        has_rows_left = removing.begin(cursor, topic, group)
         if was_registered:
             record(cursor, author, "unsubscribe", topic, group)
-        return was_registered, has_rest
+        return was_registered, has_rows_left
 
-    with session.migration_errors(alias):
-        was_registered, has_rest = session.run(alias, work)
-    if has_rest:
+    with session.raises_not_migrated(alias):
+        was_registered, has_rows_left = session.run(alias, work)
+    if has_rows_left:
         removing.finish(alias, topic, group)
     return was_registered
 
@@ -159,13 +159,13 @@ def start_above(using: str, topic: str, start: Start, settle_for: float | None =
     """
     if start == "earliest":
         return 0, 0
-    settled = _settled(using, topic, SETTLE_FOR if settle_for is None else settle_for)
+    settled = _wait_until_settled(using, topic, SETTLE_FOR if settle_for is None else settle_for)
     if isinstance(start, datetime):
         return start_before(using, topic, moment_ms("start", start), settled), settled
     return (settled if isinstance(start, str) else max(start - 1, 0)), settled
 
 
-def _settled(using: str, topic: str, settle_for: float) -> int:
+def _wait_until_settled(using: str, topic: str, settle_for: float) -> int:
     """Settle the log for up to ``settle_for`` seconds. Return the settled offset.
 
     An account that may only read, for a preview, gets the offset up to which others have settled.
@@ -189,33 +189,33 @@ CLOCK_SPREAD = timedelta(hours=1) // timedelta(milliseconds=1)
 NEIGHBOURS = 1000
 
 
-def last_before(using: str, topic: str, moment: int, upto: int, spread: int = CLOCK_SPREAD) -> int:
-    """Return the offset before the first message published at ``moment`` (ms) or later; ``upto`` if none was."""
-    first = log.first_since(using, topic, _long_before(using, topic, moment, upto, spread), upto, moment)
+def last_before(using: str, topic: str, at_ms: int, upto: int, spread: int = CLOCK_SPREAD) -> int:
+    """Return the offset before the first message published at ``at_ms`` or later; ``upto`` if none was."""
+    first = log.first_since(using, topic, _long_before(using, topic, at_ms, upto, spread), upto, at_ms)
     return upto if first is None else first - 1
 
 
-def newest_before(using: str, topic: str, moment: int, upto: int, spread: int) -> int:
-    """Return the offset of the last message that was published before ``moment``; 0 if none was."""
-    high = _bisected(using, topic, upto, lambda earliest, latest: earliest < moment + spread)[1]
-    return log.last_until(using, topic, high, moment)
+def newest_before(using: str, topic: str, at_ms: int, upto: int, spread: int) -> int:
+    """Return the offset of the last message that was published before ``at_ms``; 0 if none was."""
+    high = _bisected(using, topic, upto, lambda earliest, latest: earliest < at_ms + spread)[1]
+    return log.last_until(using, topic, high, at_ms)
 
 
-def start_before(using: str, topic: str, moment: int, settled: int) -> int:
-    """Return the offset before the first message that was published at ``moment`` (epoch milliseconds) or later.
+def start_before(using: str, topic: str, at_ms: int, settled: int) -> int:
+    """Return the offset before the first message that was published at ``at_ms`` or later.
 
     It is lower if the clock was set back, so that times before that message are out of order: such messages may be
     newer than their times.
     """
-    low = _long_before(using, topic, moment, settled, CLOCK_SPREAD)
-    first = log.first_since(using, topic, low, settled, moment)
+    low = _long_before(using, topic, at_ms, settled, CLOCK_SPREAD)
+    first = log.first_since(using, topic, low, settled, at_ms)
     latest = log.latest_published(using, topic, low, settled if first is None else first - 1)
     return low if latest is None else latest
 
 
-def _long_before(using: str, topic: str, moment: int, upto: int, spread: int) -> int:
-    """Return an offset up to which all messages were published before ``moment``."""
-    return _bisected(using, topic, upto, lambda earliest, latest: latest < moment - spread)[0]
+def _long_before(using: str, topic: str, at_ms: int, upto: int, spread: int) -> int:
+    """Return an offset up to which all messages were published before ``at_ms``."""
+    return _bisected(using, topic, upto, lambda earliest, latest: latest < at_ms - spread)[0]
 
 
 def _bisected(using: str, topic: str, upto: int, is_below: Callable[[int, int], bool]) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from ..policy.batching import batches
 from ..store import leases
 from ..store.connection import session
 from .actions import Author, BulkRecord
-from .registration import check_names, registration_of
+from .registration import check_names, require_registration
 
 LOCK_WAIT_SECONDS = 2.0
 """Seconds for which ``release`` tries to release a lease that a claim or an ack has locked."""
@@ -59,8 +59,8 @@ def held(
         names.check_name("subscriber", subscriber, names.SUBSCRIBER_MAX)
     if holder is not None:
         names.check_name("holder", holder, INCARNATION_MAX)
-    with session.migration_errors(alias):
-        registration_of(alias, topic, group)
+    with session.raises_not_migrated(alias):
+        require_registration(alias, topic, group)
         return leases.find_held(alias, group, topic, partition, subscriber, holder)
 
 

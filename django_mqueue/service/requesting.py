@@ -134,8 +134,8 @@ class PendingRequest:
                 " django_mqueue.testing.requests_answered"
             )
         atomic = nullcontext() if self._inline_handler is None else transaction.atomic(using=self.using)
-        with session.migration_errors(self.using):
-            _sweep(self.using, self.topic)
+        with session.raises_not_migrated(self.using):
+            _delete_expired_boxes(self.using, self.topic)
             with atomic:
                 self.id = session.run(self.using, self._publish).id
         if self._inline_handler is not None:
@@ -230,13 +230,13 @@ class PendingRequest:
         return found
 
 
-_swept: dict[tuple[str, str], float] = {}
+_next_deletions: dict[tuple[str, str], float] = {}
 _expired_replies = cache(ExpiredReplies)
 
 
-def _sweep(using: str, topic: str) -> None:
+def _delete_expired_boxes(using: str, topic: str) -> None:
     """Delete a page of expired boxes, once per ``GC_INTERVAL`` in this process. It is needed if no worker runs."""
     now = monotonic()
-    if now >= _swept.get((using, topic), -math.inf):
-        _swept[using, topic] = now + float(conf.get("GC_INTERVAL", topic))
-        _expired_replies(using, topic).sweep()
+    if now >= _next_deletions.get((using, topic), -math.inf):
+        _next_deletions[using, topic] = now + float(conf.get("GC_INTERVAL", topic))
+        _expired_replies(using, topic).delete_page()

@@ -50,7 +50,7 @@ def scheduled(
     if id is None:
         return _pages(alias, topic, until)
     message_key = check_message_key(topic, id, key, group, priority)
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         found = schedule.by_key(alias, topic, message_key)
     return iter([_message(topic, row) for row in found if until is None or row["available_at"] < until])
 
@@ -122,8 +122,10 @@ def change_row(
             record(cursor, author, action, topic, message_key[2], id=message_key[1])
         return changed
 
-    with session.migration_errors(alias):
-        changed = session.single(alias, work, latest=True) if author is None else session.run(alias, work)
+    with session.raises_not_migrated(alias):
+        changed = (
+            session.run_statement(alias, work, latest=True) if author is None else session.run(alias, work)
+        )
     if changed and due is not None:
         commits.after_commit(alias, topic)
     return changed
@@ -132,7 +134,7 @@ def change_row(
 def _pages(alias: str, topic: str, until: int | None) -> Iterator[ScheduledMessage]:
     after = (-(1 << 62), 0)
     while True:
-        with session.migration_errors(alias):
+        with session.raises_not_migrated(alias):
             rows = schedule.page(alias, topic, after, until, PAGE)
         for row in rows:
             yield _message(topic, row)

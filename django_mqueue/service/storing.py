@@ -70,9 +70,9 @@ def check_groups(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> N
         raise NotRegistered(topic, min(unknown))
 
 
-def store_now(cursor: CursorWrapper, topic: str, row: NewRow, *, given: bool, replace: bool) -> Published:
-    """Append one message. ``given``: the caller chose its id. ``replace``: delete a scheduled one of this id."""
-    if not given:
+def store_now(cursor: CursorWrapper, topic: str, row: NewRow, *, may_exist: bool, replace: bool) -> Published:
+    """Append one message. ``may_exist``: its id may be in use. ``replace``: delete a scheduled one of this id."""
+    if not may_exist:
         return _published(topic, row, log.insert(cursor, topic, [row]), True)
     if not replace:
         return _published(topic, row, *log.insert_once(cursor, topic, row))
@@ -86,14 +86,14 @@ def store_now(cursor: CursorWrapper, topic: str, row: NewRow, *, given: bool, re
 
 
 def store_scheduled(
-    cursor: CursorWrapper, topic: str, scheduled_row: ScheduledRow, *, given: bool, replace: bool
+    cursor: CursorWrapper, topic: str, scheduled_row: ScheduledRow, *, may_exist: bool, replace: bool
 ) -> Published:
     """Schedule one message, unless its id is scheduled or in the log. ``replace``: replace a scheduled one of this id.
 
     The log is read last: a message of this id that is being promoted is in the log by then.
     """
     row, message_key = scheduled_row.row, scheduled_row.message_key
-    if not given:
+    if not may_exist:
         return _published(topic, row, schedule.insert(cursor, topic, [scheduled_row]), True)
     scheduled = log.existing_now(cursor, names.scheduled_topic(topic), [message_key]).get(message_key)
     if scheduled and not replace:
@@ -116,10 +116,10 @@ def store_many(
     topic: str,
     rows: Sequence[NewRow],
     dues: Sequence[Due | None],
-    given: Sequence[bool],
+    may_exist: Sequence[bool],
 ) -> list[Published]:
     """Store messages, first those without a due time. Return a ``Published`` for each, in the given order."""
-    now = [number for number, due in enumerate(dues) if due is None]
+    immediate = [number for number, due in enumerate(dues) if due is None]
     later = {number: ScheduledRow(rows[number], due) for number, due in enumerate(dues) if due is not None}
     # If an id occurs twice, the first message counts.
     scheduled = {row.message_key: row for row in reversed(later.values())}
@@ -128,17 +128,17 @@ def store_many(
     def insert_scheduled(cursor: CursorWrapper, topic: str, rows: Sequence[NewRow]) -> int:
         return schedule.insert(cursor, topic, [scheduled[row.message_key] for row in rows])
 
-    for store, numbers in (
-        (_Store(cursor, topic, log.existing_now, log.insert), now),
-        (_Store(cursor, topic, _existing_scheduled, insert_scheduled), list(later)),
+    for destination, numbers in (
+        (_Destination(cursor, topic, log.existing_now, log.insert), immediate),
+        (_Destination(cursor, topic, _existing_scheduled, insert_scheduled), list(later)),
     ):
-        stored = _store(store, [(rows[number], given[number]) for number in numbers])
+        stored = _store_each_once(destination, [(rows[number], may_exist[number]) for number in numbers])
         published |= zip(numbers, stored, strict=True)
     return [published[number] for number in range(len(rows))]
 
 
-class _Store(NamedTuple):
-    """The log or the scheduled messages of a topic, as a destination of rows."""
+class _Destination(NamedTuple):
+    """The log or the scheduled messages of a topic."""
 
     cursor: CursorWrapper
     topic: str
@@ -158,43 +158,43 @@ def _published(topic: str, row: NewRow, offset: int, created: bool, replaced: bo
     return Published(offset, row.id, topic, names.key_of(row.partition), created, replaced)
 
 
-def _store(store: _Store, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
-    """Store rows, each id once. ``rows``: pairs of a row and whether the caller chose its id."""
+def _store_each_once(destination: _Destination, rows: Sequence[tuple[NewRow, bool]]) -> list[Published]:
+    """Store rows, each id once. ``rows``: pairs of a row and whether another message may already have its id."""
     offset_of: dict[MessageKey, int] = {}
     published = []
     for chunk in batches_by_weight(rows, _weight, BYTES_PER_STATEMENT, ROWS_PER_STATEMENT):
-        keyed = [(row.message_key, row, is_given) for row, is_given in chunk]
+        keyed = [(row.message_key, row, may_exist) for row, may_exist in chunk]
         fresh: dict[MessageKey, NewRow] = {}
         for key, row, _ in keyed:
             if key not in offset_of:
                 fresh.setdefault(key, row)
-        given = list(dict.fromkeys(key for key, _, is_given in keyed if is_given and key in fresh))
-        stored_before = store.existing(store.cursor, store.topic, given)
-        stored = _insert_rest(store, fresh, stored_before, given)
+        to_look_up = list(dict.fromkeys(key for key, _, may_exist in keyed if may_exist and key in fresh))
+        stored_before = destination.existing(destination.cursor, destination.topic, to_look_up)
+        stored = _insert_rest(destination, fresh, stored_before, to_look_up)
         offset_of |= stored_before | stored
         for key, row, _ in keyed:
             # Only the first row of a new id has created its message.
             created = stored.pop(key, None) is not None
-            published.append(_published(store.topic, row, offset_of[key], created))
+            published.append(_published(destination.topic, row, offset_of[key], created))
     return published
 
 
 def _insert_rest(
-    store: _Store,
+    destination: _Destination,
     fresh: dict[MessageKey, NewRow],
     stored: dict[MessageKey, int],
-    given: list[MessageKey],
+    to_look_up: list[MessageKey],
 ) -> dict[MessageKey, int]:
     """Insert the missing rows. If another publisher is storing one of the ids, wait for its commit and use its row."""
     while missing := [key for key in fresh if key not in stored]:
         new = [fresh[key] for key in missing]
         try:
-            with naming_unknown_group(store.cursor, store.topic, new):
-                first = store.insert(store.cursor, store.topic, new)
+            with naming_unknown_group(destination.cursor, destination.topic, new):
+                first = destination.insert(destination.cursor, destination.topic, new)
         except IntegrityError as error:
-            if not errors.is_duplicate(error) or not given:
+            if not errors.is_duplicate(error) or not to_look_up:
                 raise
-            stored |= store.existing(store.cursor, store.topic, given, locking=True)
+            stored |= destination.existing(destination.cursor, destination.topic, to_look_up, locking=True)
         else:
             return {key: first + number for number, key in enumerate(missing)}
     return {}

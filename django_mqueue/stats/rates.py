@@ -53,7 +53,7 @@ def rates(
     """Count the messages published, finished and dead-lettered in each step of the last ``span`` ms, by pair."""
     if not pairs:
         return {}
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         topics = sorted({topic for topic, _ in pairs})
         groups = sorted({group for _, group in pairs if group is not None})
         names = [*topics, *map(conf.dead_letter_topic, topics)]
@@ -146,7 +146,7 @@ def _registered_from(rows: Sequence[Row], steps: _Steps, registration: Registrat
 
 def latency(using: str, topic: str, group: str, span: int, points: int, exact: int | None = None) -> Latency:
     """Return the latency of the messages that a group finished in each step of the last ``span`` milliseconds."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         recent = Recent(using, [topic], exact or limit_for(1), 1)
         steps = _Steps(recent.now, span, points)
         registration = group_positions.registrations(using, [topic], [group]).get((topic, group))

@@ -19,7 +19,7 @@ from ..store.offsets import Registration
 from ..store.queries import group_positions, group_rows, message_pages, partition_progress
 from ..store.queries.bounded_counts import Ends, ends
 from ..store.queries.group_rows import Range
-from ..store.queries.partition_progress import Above
+from ..store.queries.partition_progress import PartitionSearch
 from ..store.queries.partition_walk import OFFSET_END
 from .results import Hold
 
@@ -32,7 +32,7 @@ def holds(using: str, topic: str) -> list[Hold]:
     """Return the retention blockers of a topic, the oldest message first; none if it is empty, or has no retention."""
     if is_kept(topic):
         return []
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         end = ends(using, [topic]).get(topic)
         return [] if end is None else _Blockers(using, topic, end).all()
 
@@ -57,7 +57,7 @@ class _Blockers:
         return actions.recent(self.topic, limit=actions.READ, using=self.using)
 
     def all(self) -> list[Hold]:
-        groups = session.single(self.using, lambda cursor: garbage.groups(cursor, self.topic))
+        groups = session.run_statement(self.using, lambda cursor: garbage.groups(cursor, self.topic))
         if not groups.starts:
             return [self._of_topic("no_group")]
         if self.end.first_at > self.now - self.retention:
@@ -75,7 +75,7 @@ class _Blockers:
         if not rows:
             return []  # They were deleted meanwhile.
         names = sorted({name for _, name, _ in rows})
-        watermarks = session.single(self.using, lambda cursor: garbage.watermarks(cursor, self.topic, names))
+        watermarks = session.run_statement(self.using, lambda c: garbage.watermarks(c, self.topic, names))
         kept = []
         for group, start in groups.starts.items():
             for offset, partition, target in rows:
@@ -124,7 +124,7 @@ class _Blockers:
 
     def _reason_with_workers(self, kept: _Kept) -> tuple[str, int | None]:
         """Return why a group with a live worker does not advance its watermark, and since when."""
-        above = Above(self.topic, kept.group, kept.partition, kept.watermark)
+        above = PartitionSearch(self.topic, kept.group, kept.partition, kept.watermark)
         (first,) = partition_progress.first_open(self.using, [above])
         if first is None or (kept.offset < first and first > offsets.settled(self.using, self.topic)):
             return "settling", None

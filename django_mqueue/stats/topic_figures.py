@@ -19,7 +19,7 @@ def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -
     if not topics:
         return {}
     cap = exact or row_cap(len(topics))
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         now = moment(group_rows.now_ms(using))
         ends = bounded_counts.ends(using, topics)
         kept = bounded_counts.rows(using, sorted(topics), cap + 1)
@@ -43,7 +43,7 @@ def settled_lag(using: str, topics: Sequence[str]) -> dict[str, timedelta]:
     """
     if not topics:
         return {}
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         now, settled = group_rows.now_ms(using), group_positions.settled(using, topics)
         ranges = [Range(topic, low=settled.get(topic, 0) + 1) for topic in topics]
         rows = group_rows.rows(using, ranges, 1)

@@ -26,7 +26,7 @@ def topics(using: str, after: str, limit: int, containing: str) -> Topics:
     All names are read, because a derived topic can sort far from its topic. A loose index scan reads them in
     milliseconds.
     """
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         found = known_topics(using)
     names = sorted(name for name in found if containing in name)
     start = bisect_right(names, after)
@@ -53,7 +53,7 @@ def known_topics(using: str) -> dict[str, KnownTopic]:
 
 def similar_to_missing(using: str, name: str) -> list[str] | None:
     """Return names similar to ``name``, the most similar first, if no such topic exists. Otherwise return None."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         stored = {*topic_index.in_log(using), *topic_index.in_offsets(using)} - {""}
     existing = with_originals(stored)
     return None if name in existing else get_close_matches(name, sorted(existing), ALIKE)
@@ -83,6 +83,6 @@ def dead_letters_of(name: str) -> str | None:
 
 def topic(using: str, name: str) -> KnownTopic:
     """Return one topic with its registered groups, even if it holds no message."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         groups = sorted(group for _, group in topic_index.registered(using, [name]))
     return KnownTopic(name, tuple(groups), dead_letters_of(name))

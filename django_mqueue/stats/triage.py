@@ -22,7 +22,7 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
     the more such groups, the earlier. Next are topics with dead letters. Equal topics are ordered by name. It costs a
     few statements for each 50 topics.
     """
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         idle = _idle_pairs(using, topics)
         dead = bounded_counts.rows(
             using, [conf.dead_letter_topic(known.topic) for known in topics], DEAD_LETTERS_MAX

@@ -12,14 +12,13 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from ..policy.batching import PER_STATEMENT, batches_by_weight
-from ..policy.outcomes import ASIDE_AT
+from ..policy.batching import BYTES_PER_STATEMENT, PER_STATEMENT, batches_by_weight
+from ..policy.outcomes import PARKED_AT
 from . import failures
-from .connection.dialect import NOW_MS, flat, marks, numbers, sharing, values_table
+from .connection.dialect import NOW_MS, flat, for_share, int_list, placeholders, values_table
 from .delivery_state import Receipt, matching
 from .leases import Holder
 
-BYTES_PER_STATEMENT = 4 * 1_048_576
 NO_RESULTS: Mapping[Receipt, bytes] = {}
 
 
@@ -89,9 +88,9 @@ class Deliveries:
         if token is not None:
             add, values = f"{add}, s.delivery_token = %s", [*values, token]
         if skipped:
-            add = f"{add}, s.handed = s.message_offset NOT IN ({numbers(skipped)})"
+            add = f"{add}, s.handed = s.message_offset NOT IN ({int_list(skipped)})"
         if is_parked:
-            add = f"{add}, s.invisible_until = {ASIDE_AT}"
+            add = f"{add}, s.invisible_until = {PARKED_AT}"
         return self._update(
             cursor, f"s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}", values, results
         )
@@ -121,7 +120,7 @@ class Deliveries:
         """Record that other messages now run as well. If the worker dies, no failed attempt is counted."""
         self._update(cursor, "s.alone = 0")
 
-    def lock_free(self, cursor: CursorWrapper) -> Deliveries:
+    def lock_unlocked(self, cursor: CursorWrapper) -> Deliveries:
         """Lock deliveries in flight, and their leases in share mode. Skip rows that another transaction has locked.
 
         Return the deliveries that are locked by this transaction and whose lease the holder has.
@@ -141,14 +140,14 @@ class Deliveries:
         if names := sorted({receipt.partition for receipt in found}):
             cursor.execute(
                 "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
-                f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)}) AND holder = %s"
-                f" {sharing(cursor.db.alias)}",
+                f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(names)})"
+                f" AND holder = %s {for_share(cursor.db.alias)}",
                 [self.holder.group, self.holder.topic, *names, self.holder.incarnation],
             )
             held = {partition for (partition,) in cursor.fetchall()}
         return Deliveries(self.holder, [receipt for receipt in found if receipt.partition in held])
 
-    def held(self, cursor: CursorWrapper, *, locking: bool) -> set[Receipt]:
+    def in_flight_receipts(self, cursor: CursorWrapper, *, locking: bool) -> set[Receipt]:
         """Return the receipts of deliveries that are in flight and whose lease the holder has.
 
         ``locking``: read the current rows, and lock them in share mode until the transaction ends. Otherwise this may

@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 from ..policy.requests import Box, box_in
 from . import garbage
 from .connection import session
-from .connection.dialect import NOW_MS, marks
+from .connection.dialect import NOW_MS, STATE_OF_MESSAGE, placeholders
 from .gates import locking_topic
 from .log import INSERT_COLUMNS, insert_values
 from .scheduling.parked_retries import without
@@ -32,8 +32,7 @@ def copy(
     cursor.execute(
         "SELECT m.topic, m.partition_key, m.payload, m.metadata, COALESCE(m.original_id, m.id),"
         " s.retry_count + s.handed, s.errors FROM queue_messages m FORCE INDEX (PRIMARY)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` WHERE m.`offset` = %s",
+        f" LEFT JOIN {STATE_OF_MESSAGE} WHERE m.`offset` = %s",
         [group, offset],
     )
     row = cursor.fetchone()
@@ -86,12 +85,12 @@ def sizes(
 
     ``groups``: the groups that failed. ``ids``: the original ids; empty: all.
     """
-    with_ids = f" AND original_id IN ({marks(ids)})" if ids else ""
+    with_ids = f" AND original_id IN ({placeholders(ids)})" if ids else ""
     index = "queue_messages_due" if ids and len(ids) * len(groups) <= PAIRS_MAX else "queue_messages_tail"
     rows = session.fetch(
         using,
         f"SELECT `offset`, LENGTH(payload) + LENGTH(metadata) FROM queue_messages FORCE INDEX ({index})"
-        f" WHERE topic = %s AND failed_group IN ({marks(groups)}){with_ids}"
+        f" WHERE topic = %s AND failed_group IN ({placeholders(groups)}){with_ids}"
         f" AND `offset` > %s AND `offset` <= %s ORDER BY `offset` LIMIT {limit:d}",
         [topic, *groups, *ids, above, last],
     )
@@ -120,7 +119,7 @@ def read(cursor: CursorWrapper, offsets: Sequence[int]) -> list[dict[str, Any]]:
     cursor.execute(
         "SELECT `offset`, partition_key, id, COALESCE(original_id, id), payload, metadata, published_at, failed_at,"
         " failure_count, last_error, original_topic, failed_group, topic FROM queue_messages FORCE INDEX (PRIMARY)"
-        f" WHERE `offset` IN ({marks(offsets)}) ORDER BY `offset`",
+        f" WHERE `offset` IN ({placeholders(offsets)}) ORDER BY `offset`",
         list(offsets),
     )
     return [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]

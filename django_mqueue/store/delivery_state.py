@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 
 from . import failures
 from .connection import session
-from .connection.dialect import NOW_MS, flat, marks, numbers, union
+from .connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, int_list, placeholders, union
 from .connection.session import Row
 
 NEWEST = 100
@@ -47,7 +47,7 @@ def matching(receipts: Iterable[Receipt], table: str = "") -> tuple[str, list[st
     for partition, offset, token in receipts:
         offsets[partition, token].append(offset)
     conditions = [
-        f"({table}partition_key = %s AND {table}message_offset IN ({numbers(some)})"
+        f"({table}partition_key = %s AND {table}message_offset IN ({int_list(some)})"
         f" AND {table}delivery_token = {token:d})"
         for (_, token), some in offsets.items()
     ]
@@ -75,10 +75,10 @@ def claim_fresh(
         " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at,"
         f" errors) SELECT %s, m.topic, m.partition_key, m.`offset`, 0, 1, {NOW_MS} + %s,"
         f" {_parked_value('count', '0')}, {_parked_value('failures', '0')}, %s,"
-        f" m.`offset` IN ({numbers(handed or [0])}), 0, %s,"
+        f" m.`offset` IN ({int_list(handed or [0])}), 0, %s,"
         f" {NOW_MS}, {_parked_value('errors', 'NULL')}"
-        f" FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({numbers(offsets)}) AND m.topic = %s"
-        f" AND m.partition_key IN ({marks(names)}) AND m.consumer_group IN ('', %s)"
+        f" FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({int_list(offsets)}) AND m.topic = %s"
+        f" AND m.partition_key IN ({placeholders(names)}) AND m.consumer_group IN ('', %s)"
         " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token",
         [claim.group, claim.visible_ms, claim.token, claim.name, claim.topic, *names, claim.group],
     )
@@ -104,7 +104,7 @@ def claim_again(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
         " SET s.errors = IF(s.alone, " + failures.appended_errors() + ", s.errors),"
         " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s,"
-        f" in_flight = 1, handed = message_offset IN ({numbers(handed or [0])}), alone = %s,"
+        f" in_flight = 1, handed = message_offset IN ({int_list(handed or [0])}), alone = %s,"
         f" invisible_until = {NOW_MS} + %s, delivered_to = %s, delivered_at = {NOW_MS}"
         f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 0",
         [
@@ -145,10 +145,8 @@ def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: in
         "SELECT m.`offset`, m.partition_key, m.id, m.payload, m.metadata, m.published_at, m.failed_at,"
         " m.failure_count, m.last_error, m.original_topic, m.failed_group, m.original_id, s.retry_count,"
         f" s.failure_count, s.errors, s.invisible_until, {NOW_MS}"
-        " FROM queue_messages m FORCE INDEX (PRIMARY)"
-        " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-        f" WHERE m.`offset` IN ({numbers(offsets)}) AND s.delivery_token = %s AND s.in_flight = 1 ORDER BY m.`offset`",
+        f" FROM queue_messages m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {STATE_OF_MESSAGE}"
+        f" WHERE m.`offset` IN ({int_list(offsets)}) AND s.delivery_token = %s AND s.in_flight = 1 ORDER BY m.`offset`",
         [group, token],
     )
     return [dict(zip(CLAIMED_COLUMNS, row, strict=True)) for row in cursor.fetchall()]
@@ -181,7 +179,7 @@ def in_flight(using: str, group: str, topic: str, partitions: Sequence[str]) -> 
         using,
         "SELECT partition_key, message_offset, delivery_token, handed, alone, failure_count"
         " FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(partitions)})"
         " AND acked = 0 AND in_flight = 1",
         [group, topic, *partitions],
     )

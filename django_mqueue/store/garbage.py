@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .connection.dialect import IN_TOPIC, NOW_MS, TOPIC_ROW, marks, names_table, numbers_table, values_table
+from .connection import dialect
+from .connection.dialect import IN_TOPIC, NOW_MS, STATE_OF_MESSAGE, TOPIC_ROW, placeholders
 from .connection.session import Row
 from .offsets import READS_LOG, REMOVING
 from .queries.skip_scan import NEWEST
@@ -98,7 +99,7 @@ def watermarks(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> 
     """Return the watermark of each (partition, group) that has one."""
     cursor.execute(
         "SELECT partition_key, consumer_group, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        f" WHERE topic = %s AND partition_key IN ({marks(partitions)}) AND consumer_group > ''",
+        f" WHERE topic = %s AND partition_key IN ({placeholders(partitions)}) AND consumer_group > ''",
         [topic, *partitions],
     )
     return {(partition, group): int(offset) for partition, group, offset in cursor.fetchall()}
@@ -106,16 +107,17 @@ def watermarks(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> 
 
 def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int) -> list[int]:
     cursor.execute(
-        f"SELECT `offset` FROM queue_messages WHERE `offset` IN ({marks(offsets)}) AND published_at <= {NOW_MS} - %s",
+        f"SELECT `offset` FROM queue_messages WHERE `offset` IN ({placeholders(offsets)})"
+        f" AND published_at <= {NOW_MS} - %s",
         [*offsets, retention_ms],
     )
     return [int(offset) for (offset,) in cursor.fetchall()]
 
 
-def lock_free(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
+def lock_unlocked(cursor: CursorWrapper, offsets: Sequence[int]) -> set[int]:
     """Lock rows, and their entries in the index of ids, which publishers use. Skip locked ones. Return the offsets."""
     cursor.execute(
-        f"SELECT m.`offset` FROM {values_table(('o',), len(offsets))} doomed"
+        f"SELECT m.`offset` FROM {dialect.values_table(('o',), len(offsets))} doomed"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"
         " STRAIGHT_JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON d.topic = m.topic"
         " AND d.partition_key = m.partition_key AND d.id = m.id AND d.consumer_group = m.consumer_group"
@@ -130,13 +132,11 @@ def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], offsets: Se
 
     Each row is found by its key. With an IN list of offsets, a server may scan the table and wait for publishers.
     """
-    doomed, numbers = numbers_table("doomed", "o"), json.dumps(list(offsets))
+    doomed, numbers = dialect.numbers_table("doomed", "o"), json.dumps(list(offsets))
     for group in groups:
         cursor.execute(
             f"DELETE s FROM {doomed} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o"
-            " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
-            " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-            " WHERE m.topic = %s",
+            f" STRAIGHT_JOIN {STATE_OF_MESSAGE} WHERE m.topic = %s",
             [numbers, group, topic],
         )
     cursor.execute(
@@ -152,14 +152,15 @@ def delete_empty_positions(cursor: CursorWrapper, topic: str, partitions: Sequen
     Workers need no position to find a message that such a publisher commits afterwards.
     """
     cursor.execute(
-        f"SELECT p.partition_key, ({NEWEST}) FROM {names_table('p')}", [topic, json.dumps(list(partitions))]
+        f"SELECT p.partition_key, ({NEWEST}) FROM {dialect.names_table('p')}",
+        [topic, json.dumps(list(partitions))],
     )
     empty = sorted(partition for partition, newest in cursor.fetchall() if newest is None)
     if empty:
         cursor.execute(
             "SELECT o.id FROM queue_offsets o FORCE INDEX (queue_offsets_groups)"
             " WHERE o.topic = %s AND o.consumer_group > ''"
-            f" AND o.partition_key IN ({marks(empty)})"
+            f" AND o.partition_key IN ({placeholders(empty)})"
             " AND NOT EXISTS (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
             " WHERE l.consumer_group = o.consumer_group"
             " AND l.topic = o.topic AND l.partition_key = o.partition_key) FOR UPDATE SKIP LOCKED",
@@ -167,6 +168,6 @@ def delete_empty_positions(cursor: CursorWrapper, topic: str, partitions: Sequen
         )
         if unneeded := [number for (number,) in cursor.fetchall()]:
             cursor.execute(
-                f"DELETE o FROM queue_offsets o FORCE INDEX (PRIMARY) WHERE o.id IN ({marks(unneeded)})",
+                f"DELETE o FROM queue_offsets o FORCE INDEX (PRIMARY) WHERE o.id IN ({placeholders(unneeded)})",
                 unneeded,
             )

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from django.db.backends.utils import CursorWrapper
 
-from .connection.dialect import NOW_MS, marks
+from .connection.dialect import NOW_MS, placeholders
 
 GATES, SLOTS, SLOT_MS = 64, 64, 500
 """Fixed by the migrations, because publishers and workers must agree on them. Migration 0004 shows how to change them.
@@ -63,7 +63,7 @@ def free_slots(cursor: CursorWrapper, candidates: set[str]) -> set[str]:
     names = sorted(candidates)
     cursor.execute(
         f"SELECT partition_key FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = ''"
-        f" AND partition_key IN ({marks(names)}) FOR UPDATE SKIP LOCKED",
+        f" AND partition_key IN ({placeholders(names)}) FOR UPDATE SKIP LOCKED",
         names,
     )
     return {name for (name,) in cursor.fetchall()}

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from .connection import session, session_lock
-from .connection.dialect import NOW_MS, marks
+from .connection.dialect import NOW_MS, placeholders
 from .leases import Holder
 
+FORGET_DEAD_MS = 86_400_000
 _INDEX = "FORCE INDEX (queue_heartbeats_subscriber)"
 _ROW = " WHERE consumer_group = %s AND topic = %s AND subscriber_name = %s"
 _MINE = f"{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED"
@@ -66,7 +67,7 @@ def beat(using: str, holder: Holder, *, is_leaving: bool = False) -> bool:
             lock.check_session(int(cursor.lastrowid))
         return bool(cursor.rowcount)
 
-    return session.single(using, work, latest=True) or incarnation(using, holder) == holder.incarnation
+    return session.run_statement(using, work, latest=True) or incarnation(using, holder) == holder.incarnation
 
 
 def incarnation(using: str, holder: Holder, alive_ms: int | None = None) -> str | None:
@@ -84,7 +85,7 @@ def incarnation(using: str, holder: Holder, alive_ms: int | None = None) -> str 
 
 @dataclass(frozen=True)
 class Member:
-    """A subscriber whose heartbeat has not expired. ``silent_ms``: milliseconds since this heartbeat.
+    """A subscriber whose heartbeat has not expired. ``since_heartbeat_ms``: milliseconds since this heartbeat.
 
     ``lock_is_free``: its session lock is free (see ``session_lock``), so the session that held it has ended.
     ``is_leaving``: it finishes what runs, and wants no share of the partitions.
@@ -92,7 +93,7 @@ class Member:
 
     name: str
     incarnation: str
-    silent_ms: int
+    since_heartbeat_ms: int
     lock_is_free: bool
     is_leaving: bool
 
@@ -108,15 +109,15 @@ def members(using: str, group: str, topic: str, lease_ms: int) -> list[str]:
     return [name for (name,) in rows]
 
 
-def lock_dead(cursor: CursorWrapper, holder: Holder, silent_ms: int) -> bool:
-    """Lock the row of a subscriber whose session lock is free and whose heartbeat is older than ``silent_ms``.
+def lock_dead(cursor: CursorWrapper, holder: Holder, age_ms: int) -> bool:
+    """Lock the row of a subscriber whose session lock is free and whose heartbeat is older than ``age_ms``.
 
     Return False if there is no such row, or if another transaction has locked it.
     """
     cursor.execute(
         f"SELECT 1 FROM queue_subscriber_heartbeats {_INDEX}{_ROW} AND incarnation = %s AND deregistered_at IS NULL"
         f" AND heartbeat_at <= {NOW_MS} - %s AND {session_lock.is_free(cursor.db.alias)} FOR UPDATE SKIP LOCKED",
-        [holder.group, holder.topic, holder.name, holder.incarnation, silent_ms],
+        [holder.group, holder.topic, holder.name, holder.incarnation, age_ms],
     )
     return cursor.fetchone() is not None
 
@@ -173,25 +174,24 @@ def deregister(cursor: CursorWrapper, holder: Holder) -> None:
         )
 
 
-def forget_dead(using: str, group: str, topic: str, older_than_ms: int) -> int:
-    """Delete rows whose heartbeat and deregistration are older than ``older_than_ms``. Return how many.
+def forget_dead(using: str, group: str, topic: str) -> None:
+    """Delete rows whose heartbeat and deregistration are older than ``FORGET_DEAD_MS``. Skip locked rows.
 
-    Skip locked rows. By default, each start of a subscriber adds a row with a new name.
+    By default, each start of a subscriber adds a row with a new name.
     """
 
-    def work(cursor: CursorWrapper) -> int:
+    def work(cursor: CursorWrapper) -> None:
         cursor.execute(
             f"SELECT id FROM queue_subscriber_heartbeats {_INDEX} WHERE consumer_group = %s AND topic = %s"
             f" AND GREATEST(heartbeat_at, COALESCE(deregistered_at, 0)) < {NOW_MS} - %s FOR UPDATE SKIP LOCKED",
-            [group, topic, older_than_ms],
+            [group, topic, FORGET_DEAD_MS],
         )
         dead = [number for (number,) in cursor.fetchall()]
         if dead:
             cursor.execute(
                 "DELETE h FROM queue_subscriber_heartbeats h FORCE INDEX (PRIMARY)"
-                f" WHERE h.id IN ({marks(dead)})",
+                f" WHERE h.id IN ({placeholders(dead)})",
                 dead,
             )
-        return len(dead)
 
-    return session.run(using, work)
+    session.run(using, work)

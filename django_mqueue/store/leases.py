@@ -9,7 +9,7 @@ from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
 from .connection import errors, session
-from .connection.dialect import GROUP_ROW, NOW_MS, flat, marks, sharing
+from .connection.dialect import GROUP_ROW, NOW_MS, flat, for_share, placeholders
 from .offsets import REMOVING
 
 
@@ -39,7 +39,7 @@ Its parameters are group and topic, three times, and the lease duration. Of the 
 the one by time. Its old entries lie outside the range that is read, unless InnoDB keeps them for longer than a lease.
 """
 
-Free = tuple[int, str]
+LeaseId = tuple[int, str]
 """A lease's row id and its partition."""
 
 
@@ -55,7 +55,7 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
 
     def work(cursor: CursorWrapper) -> list[str] | None:
         cursor.execute(
-            f"SELECT 1 FROM queue_offsets {GROUP_ROW} AND scan_offset <> {REMOVING} {sharing(using)}",
+            f"SELECT 1 FROM queue_offsets {GROUP_ROW} AND scan_offset <> {REMOVING} {for_share(using)}",
             [holder.group, holder.topic],
         )
         if cursor.fetchone() is None:
@@ -79,7 +79,7 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
         )
         cursor.execute(
             "SELECT id, partition_key, holder = %s FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
-            f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(wanted)})"
+            f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(wanted)})"
             f" AND (holder IN ('', %s) OR lease_renewed_at <= {NOW_MS} - %s)",
             [holder.incarnation, holder.group, holder.topic, *wanted, holder.incarnation, lease_ms],
         )
@@ -100,7 +100,7 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
 
 
 def take_over(
-    cursor: CursorWrapper, holder: Holder, free: Sequence[Free], lease_ms: int, most: int
+    cursor: CursorWrapper, holder: Holder, free: Sequence[LeaseId], lease_ms: int, most: int
 ) -> list[str]:
     """Take up to ``most`` of these leases that are still free or expired. Return their partitions."""
     if not free:
@@ -108,7 +108,7 @@ def take_over(
     # By primary key: through any other index MariaDB would also lock rows that do not match.
     cursor.execute(
         "SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (PRIMARY)"
-        f" WHERE id IN ({marks(free)}) AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)"
+        f" WHERE id IN ({placeholders(free)}) AND (holder = '' OR lease_renewed_at <= {NOW_MS} - %s)"
         f" LIMIT {most:d} FOR UPDATE SKIP LOCKED",
         [*sorted(number for number, _ in free), lease_ms],
     )
@@ -117,7 +117,7 @@ def take_over(
         cursor.execute(
             "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
             f" SET leased_by = %s, holder = %s, leased_at = {NOW_MS}, lease_renewed_at = {NOW_MS}"
-            f" WHERE id IN ({marks(taken)})",
+            f" WHERE id IN ({placeholders(taken)})",
             [holder.name, holder.incarnation, *(number for number, _ in taken)],
         )
     return [partition for _, partition in taken]
@@ -143,14 +143,14 @@ def lock_owned(
     last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
     """
     found: list[set[str]] = []
-    for locking in (sharing(cursor.db.alias), ""):
+    for locking in (for_share(cursor.db.alias), ""):
         cursor.execute(
             "SELECT l.partition_key FROM queue_offsets r FORCE INDEX (queue_offsets_partition)"
             " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
             " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
             " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
             f" AND r.scan_offset <> {REMOVING}"
-            f" AND l.partition_key IN ({marks(partitions)}) AND l.holder = %s {locking}",
+            f" AND l.partition_key IN ({placeholders(partitions)}) AND l.holder = %s {locking}",
             [holder.group, holder.topic, generation, *sorted(partitions), holder.incarnation],
         )
         found.append({partition for (partition,) in cursor.fetchall()})
@@ -166,11 +166,11 @@ def renew(using: str, holder: Holder) -> int:
     """
 
     def work(cursor: CursorWrapper) -> int:
-        mine = _lock_free(cursor, holder)
+        mine = _lock_unlocked(cursor, holder)
         if mine:
             cursor.execute(
                 f"UPDATE queue_partition_leases FORCE INDEX (PRIMARY) SET lease_renewed_at = {NOW_MS}"
-                f" WHERE id IN ({marks(mine)})",
+                f" WHERE id IN ({placeholders(mine)})",
                 mine,
             )
         return len(mine)
@@ -178,7 +178,7 @@ def renew(using: str, holder: Holder) -> int:
     return session.run(using, work)
 
 
-def _lock_free(cursor: CursorWrapper, holder: Holder) -> list[int]:
+def _lock_unlocked(cursor: CursorWrapper, holder: Holder) -> list[int]:
     """Lock this holder's leases that no other transaction has locked. Return their ids."""
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
@@ -192,7 +192,7 @@ def _lock_some(cursor: CursorWrapper, holder: Holder, partitions: Sequence[str])
     """Lock this holder's leases on these partitions, except locked ones. Return row ids by partition."""
     cursor.execute(
         "SELECT partition_key, id FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)}) AND holder = %s"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(partitions)}) AND holder = %s"
         " FOR UPDATE SKIP LOCKED",
         [holder.group, holder.topic, *sorted(partitions), holder.incarnation],
     )
@@ -203,7 +203,7 @@ def _set_free(cursor: CursorWrapper, ids: Sequence[int]) -> None:
     """Release leases that this transaction has locked."""
     cursor.execute(
         "UPDATE queue_partition_leases FORCE INDEX (PRIMARY)"
-        f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(ids)})",
+        f" SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({placeholders(ids)})",
         ids,
     )
 
@@ -224,7 +224,7 @@ def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, in
     return int(total), int(free)
 
 
-def takeable(using: str, holder: Holder, lease_ms: int, limit: int) -> list[Free]:
+def takeable(using: str, holder: Holder, lease_ms: int, limit: int) -> list[LeaseId]:
     """Return up to ``limit`` leases that are free, or expired and another holder's.
 
     This holder's own lease is not renewed while a transaction has locked it, and nobody can take it.
@@ -246,7 +246,7 @@ def known(using: str, group: str, topic: str, partitions: Sequence[str]) -> set[
         using,
         "SELECT partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_partition)"
         " WHERE consumer_group = %s AND topic = %s"
-        f" AND partition_key IN ({marks(partitions)})",
+        f" AND partition_key IN ({placeholders(partitions)})",
         [group, topic, *partitions],
     )
     return {partition for (partition,) in rows}
@@ -269,15 +269,15 @@ def delete_drained(cursor: CursorWrapper, holder: Holder, partitions: Sequence[s
     found = _lock_some(cursor, holder, partitions)
     if found:
         cursor.execute(
-            f"DELETE l FROM queue_partition_leases l FORCE INDEX (PRIMARY) WHERE l.id IN ({marks(list(found))})",
+            f"DELETE l FROM queue_partition_leases l FORCE INDEX (PRIMARY) WHERE l.id IN ({placeholders(list(found))})",
             sorted(found.values()),
         )
     return list(found)
 
 
-def release_free(cursor: CursorWrapper, holder: Holder) -> bool:
+def release_unlocked(cursor: CursorWrapper, holder: Holder) -> bool:
     """Release this holder's leases that no other transaction has locked. Return whether it has no leases left."""
-    if free := _lock_free(cursor, holder):
+    if free := _lock_unlocked(cursor, holder):
         _set_free(cursor, free)
     cursor.execute(
         "SELECT 1 FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
@@ -293,8 +293,8 @@ class LeaseRow:
 
     id: int
     partition: str
-    holder: str
-    owner: str
+    incarnation: str
+    subscriber: str
 
 
 def find_held(
@@ -334,10 +334,10 @@ def unchanged(using: str, seen: Sequence[LeaseRow]) -> list[LeaseRow]:
     if not ids:
         return []
     rows = session.fetch(
-        using, f"SELECT id, holder FROM queue_partition_leases WHERE id IN ({marks(ids)})", ids
+        using, f"SELECT id, holder FROM queue_partition_leases WHERE id IN ({placeholders(ids)})", ids
     )
     now: dict[int, str] = dict(rows)
-    return [one for one in seen if now.get(one.id) == one.holder]
+    return [one for one in seen if now.get(one.id) == one.incarnation]
 
 
 def set_free(cursor: CursorWrapper, seen: Sequence[LeaseRow]) -> list[LeaseRow]:
@@ -347,7 +347,7 @@ def set_free(cursor: CursorWrapper, seen: Sequence[LeaseRow]) -> list[LeaseRow]:
     cursor.execute(
         "SELECT id FROM queue_partition_leases FORCE INDEX (PRIMARY)"
         f" WHERE {' OR '.join([one] * len(seen))} FOR UPDATE SKIP LOCKED",
-        flat((one.id, one.holder) for one in sorted(seen, key=lambda one: one.id)),
+        flat((one.id, one.incarnation) for one in sorted(seen, key=lambda one: one.id)),
     )
     locked = {int(number) for (number,) in cursor.fetchall()}
     if locked:

@@ -11,8 +11,8 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.encoding import Encoded
 from ..policy.names import scheduled_topic
-from .connection import session
-from .connection.dialect import GROUP_ROW, IN_TOPIC, NOW_MS, flat, names_table, union, values_table
+from .connection import dialect, session
+from .connection.dialect import GROUP_ROW, IN_TOPIC, NOW_MS, STATE_OF_MESSAGE, flat, union
 from .connection.second_connection import keeps_snapshot, outside_snapshot
 from .connection.session import Row
 from .gates import locking_topic
@@ -107,7 +107,7 @@ def existing(
     if not message_keys:
         return {}
     cursor.execute(
-        f"SELECT x.p, x.i, x.g, m.`offset` FROM {values_table(('p', 'i', 'g'), len(message_keys))} x"
+        f"SELECT x.p, x.i, x.g, m.`offset` FROM {dialect.values_table(('p', 'i', 'g'), len(message_keys))} x"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (queue_messages_dedupe) ON m.topic = %s"
         " AND m.partition_key = x.p AND m.id = x.i AND m.consumer_group = x.g"
         + (" LOCK IN SHARE MODE" if locking else ""),
@@ -125,18 +125,16 @@ def existing_now(
     topic. If a scheduled message becomes a duplicate because of this, promotion drops it.
     """
     using = cursor.db.alias
-    with outside_snapshot(using) as now:
-        if now == using:
+    with outside_snapshot(using) as fresh:
+        if fresh == using:
             return existing(cursor, topic, message_keys, locking=locking)
         own = existing(cursor, topic, message_keys)
-        committed = session.single(now, lambda beside: existing(beside, topic, message_keys), locks=False)
+        committed = session.run_statement(fresh, lambda c: existing(c, topic, message_keys), locks=False)
         found = committed | own
         if doubtful := sorted(own.keys() ^ committed.keys()):
             # READ UNCOMMITTED shows what this transaction has stored. It does not show what it has deleted, and what
             # others have deleted since its snapshot.
-            there = session.run(
-                now, lambda beside: existing(beside, topic, doubtful), level="READ UNCOMMITTED"
-            )
+            there = session.run(fresh, lambda c: existing(c, topic, doubtful), level="READ UNCOMMITTED")
             # With another offset, an open transaction is storing the id again.
             found = {key: at for key, at in found.items() if key not in doubtful or there.get(key) == at}
         return found
@@ -217,7 +215,7 @@ def unleased_partitions_with_backlog(
         return [], ""
     rows = session.fetch(
         using,
-        f"SELECT p.partition_key FROM {names_table('p')}"
+        f"SELECT p.partition_key FROM {dialect.names_table('p')}"
         " LEFT JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
         " ON l.consumer_group = %s AND l.topic = %s AND l.partition_key = p.partition_key"
         " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
@@ -235,8 +233,7 @@ def first_rows(
     """Return (partition, offset) of the group's first rows above each position that have no delivery state."""
     branch = (
         "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" LEFT JOIN {STATE_OF_MESSAGE}"
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.consumer_group IN ('', %s)"
         f" AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT {limit:d}"
     )
@@ -259,23 +256,23 @@ def times_near(using: str, topic: str, offset: int, upto: int, limit: int) -> tu
     return None if latest is None else (int(earliest), int(latest))
 
 
-def first_since(using: str, topic: str, above: int, upto: int, moment: int) -> int | None:
-    """Return the first offset in a range whose row was published at ``moment`` or later; None if there is none."""
+def first_since(using: str, topic: str, above: int, upto: int, at_ms: int) -> int | None:
+    """Return the first offset in a range whose row was published at ``at_ms`` or later; None if there is none."""
     rows = session.fetch(
         using,
         f"SELECT `offset` {IN_TOPIC} AND `offset` > %s AND `offset` <= %s AND published_at >= %s"
         " ORDER BY `offset` LIMIT 1",
-        [topic, above, upto, moment],
+        [topic, above, upto, at_ms],
     )
     return int(rows[0][0]) if rows else None
 
 
-def last_until(using: str, topic: str, upto: int, moment: int) -> int:
-    """Return the last offset up to ``upto`` whose row was published before ``moment``; 0 if there is none."""
+def last_until(using: str, topic: str, upto: int, at_ms: int) -> int:
+    """Return the last offset up to ``upto`` whose row was published before ``at_ms``; 0 if there is none."""
     rows = session.fetch(
         using,
         f"SELECT `offset` {IN_TOPIC} AND `offset` <= %s AND published_at < %s ORDER BY `offset` DESC LIMIT 1",
-        [topic, upto, moment],
+        [topic, upto, at_ms],
     )
     return int(rows[0][0]) if rows else 0
 

@@ -17,7 +17,7 @@ from .offsets import REMOVING
 AT_THE_FRONT = 2
 """The ``invisible_until`` of messages that were sent to the front. They are due before all other retries.
 
-It differs from ``outcomes.ASIDE_AT``, because a message that is removed afterwards keeps it.
+It differs from ``outcomes.PARKED_AT``, because a message that is removed afterwards keeps it.
 """
 
 Message = tuple[str, int]

@@ -10,13 +10,17 @@ from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from .connection import errors, session
-from .connection.dialect import GROUP_ROW, NOW_MS, TOPIC_ROW, marks, sharing
+from .connection.dialect import GROUP_ROW, NOW_MS, TOPIC_ROW, for_share, placeholders
 from .connection.second_connection import outside_snapshot
 from .log import MessageIdentity
 
 COLUMNS = "(consumer_group, topic, partition_key, offset_acked, scan_offset, paused, updated_at)"
+INSERT_TOPIC_ROW = (
+    f"INSERT INTO queue_offsets {COLUMNS} VALUES ('', %s, '', 0, 0, 0, 0)"
+    " ON DUPLICATE KEY UPDATE offset_acked = offset_acked"
+)
 REGISTRATION = "id, offset_acked, paused, updated_at, scan_offset"
-"""The columns that ``registration_of`` takes."""
+"""The columns that ``parse_registration`` takes."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Position:
 
 def registration(using: str, group: str, topic: str) -> Registration | None:
     rows = session.fetch(using, f"SELECT {REGISTRATION} FROM queue_offsets {GROUP_ROW}", [group, topic])
-    return registration_of(rows[0]) if rows else None
+    return parse_registration(rows[0]) if rows else None
 
 
 def registrations(using: str, topic: str) -> dict[str, Registration]:
@@ -67,10 +71,10 @@ def registrations(using: str, topic: str) -> dict[str, Registration]:
         " WHERE topic = %s AND partition_key = '' AND consumer_group > '' ORDER BY consumer_group",
         [topic],
     )
-    return {group: registration_of(row) for group, *row in rows}
+    return {group: parse_registration(row) for group, *row in rows}
 
 
-def registration_of(row: Sequence[Any]) -> Registration:
+def parse_registration(row: Sequence[Any]) -> Registration:
     """Return the registration of (id, start, paused, time of the last change, scan offset)."""
     generation, start, paused, changed, scanned = row
     reads_log, resetting = int(scanned) == READS_LOG, int(scanned) == REMOVING
@@ -85,14 +89,14 @@ def registered_among(
         return {}
     cursor.execute(
         "SELECT consumer_group, id, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group IN ({marks(sorted(groups))}) AND topic = %s AND partition_key = ''"
+        f" WHERE consumer_group IN ({placeholders(sorted(groups))}) AND topic = %s AND partition_key = ''"
         f"{' LOCK IN SHARE MODE' if locking else ''}",
         [*sorted(groups), topic],
     )
     return {group: (int(generation), int(start)) for group, generation, start in cursor.fetchall()}
 
 
-def registrations_for_sure(
+def lock_registrations(
     cursor: CursorWrapper, topic: str, groups: Collection[str]
 ) -> dict[str, tuple[int, int] | None]:
     """Return (generation, start) of each group, or None if it is not registered, and lock it in share mode.
@@ -102,7 +106,7 @@ def registrations_for_sure(
     found: dict[str, tuple[int, int] | None] = {}
     for group in sorted(groups):
         try:
-            lock = sharing(cursor.db.alias, "NOWAIT")
+            lock = for_share(cursor.db.alias, "NOWAIT")
             cursor.execute(f"SELECT id, offset_acked FROM queue_offsets {GROUP_ROW} {lock}", [group, topic])
         except DatabaseError as error:
             if not errors.is_locked(error):
@@ -118,11 +122,11 @@ def registered_now(cursor: CursorWrapper, topic: str, groups: Collection[str]) -
     using = cursor.db.alias
     known = set(registered_among(cursor, topic, groups))
     rest = set(groups) - known
-    with outside_snapshot(using) as now:
-        if now == using or not rest:
+    with outside_snapshot(using) as fresh:
+        if fresh == using or not rest:
             return known
         return known | set(
-            session.single(now, lambda beside: registered_among(beside, topic, rest), locks=False)
+            session.run_statement(fresh, lambda beside: registered_among(beside, topic, rest), locks=False)
         )
 
 
@@ -135,22 +139,14 @@ def lock_topic(cursor: CursorWrapper, topic: str) -> int:
     if cursor.fetchone() is None:
         # Only if the row is missing: for a duplicate the servers also lock the end of the table at REPEATABLE READ, and
         # no worker could insert a position until the caller's transaction ends.
-        cursor.execute(
-            f"INSERT INTO queue_offsets {COLUMNS} VALUES ('', %s, '', 0, 0, 0, 0)"
-            " ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
-            [topic],
-        )
+        cursor.execute(INSERT_TOPIC_ROW, [topic])
     cursor.execute(f"SELECT offset_acked FROM queue_offsets {TOPIC_ROW} FOR UPDATE", [topic])
     return int(cursor.fetchone()[0])
 
 
 def settled(using: str, topic: str) -> int:
     """Return the stored settled offset of a topic. No transaction can still commit a message at or below it."""
-    rows = session.fetch(
-        using,
-        "SELECT offset_acked FROM queue_offsets WHERE consumer_group = '' AND topic = %s AND partition_key = ''",
-        [topic],
-    )
+    rows = session.fetch(using, f"SELECT offset_acked FROM queue_offsets {TOPIC_ROW}", [topic])
     return int(rows[0][0]) if rows else 0
 
 
@@ -174,13 +170,13 @@ def store_settled(using: str, topic: str, newest: MessageIdentity) -> int | None
         known, exists = int(row[0]), bool(row[1])
         if known >= newest.offset or not exists:
             return known
-        raise_settled(cursor, topic, newest.offset)
+        advance_settled(cursor, topic, newest.offset)
         return newest.offset
 
     return session.run(using, work)
 
 
-def raise_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
+def advance_settled(cursor: CursorWrapper, topic: str, offset: int) -> None:
     """Store a higher settled offset in the topic's row, which this transaction has locked."""
     cursor.execute(
         "UPDATE queue_offsets FORCE INDEX (queue_offsets_partition)"
@@ -200,7 +196,7 @@ def lock_registration(
     lock = "LOCK IN SHARE MODE" if shared else "FOR UPDATE"
     cursor.execute(f"SELECT {REGISTRATION} FROM queue_offsets {GROUP_ROW} {lock}", [group, topic])
     row = cursor.fetchone()
-    return None if row is None else registration_of(row)
+    return None if row is None else parse_registration(row)
 
 
 def register(
@@ -284,7 +280,7 @@ def set_paused(cursor: CursorWrapper, topic: str, group: str | None, *, paused: 
     if ids:
         cursor.execute(
             f"UPDATE queue_offsets FORCE INDEX (PRIMARY) SET paused = %s, updated_at = {NOW_MS}"
-            f" WHERE id IN ({marks(ids)})",
+            f" WHERE id IN ({placeholders(ids)})",
             [paused, *ids],
         )
     return len(ids)
@@ -319,7 +315,7 @@ def positions(
     rows = session.fetch(
         using,
         "SELECT partition_key, offset_acked, scan_offset FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(partitions)})",
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(partitions)})",
         [group, topic, *partitions],
     )
     found = {partition: position(start, acked, scanned) for partition, acked, scanned in rows}

@@ -15,7 +15,7 @@ from django.db import DatabaseError
 from django.db.backends.utils import CursorWrapper
 
 from .connection import errors, session
-from .connection.dialect import NOW_MS, flat, marks, values_table
+from .connection.dialect import NOW_MS, flat, placeholders, values_table
 from .offsets import COLUMNS
 
 ROWS = 1000
@@ -172,7 +172,7 @@ def unfinished_among(using: str, pairs: Collection[tuple[str, str]]) -> set[tupl
     rows = session.fetch(
         using,
         "SELECT topic, partition_key FROM queue_offsets FORCE INDEX (queue_offsets_partition) WHERE consumer_group = ''"
-        f" AND topic IN ({marks(topics)}) AND partition_key IN ({marks(keys)})",
+        f" AND topic IN ({placeholders(topics)}) AND partition_key IN ({placeholders(keys)})",
         [*topics, *keys],
     )
     return {(topic, str(name).removeprefix(PREFIX)) for topic, name in rows}

@@ -18,7 +18,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.encoding import Encoded
 from ..policy.names import replies_topic
-from ..policy.outcomes import ASIDE_AT
+from ..policy.outcomes import PARKED_AT
 from ..policy.requests import PARTITION, Box
 from .connection import session
 from .connection.dialect import NOW_MS, values_table
@@ -46,15 +46,15 @@ class Content:
     left_ms: int
 
 
-def open_box(cursor: CursorWrapper, topic: str, message: str, id: str, timeout_ms: int) -> Box:
-    """Insert an empty box for the reply to this message. Its deadline is in ``timeout_ms`` milliseconds."""
+def open_box(cursor: CursorWrapper, topic: str, request_id: str, id: str, timeout_ms: int) -> Box:
+    """Insert an empty box for the reply to this request. Its deadline is in ``timeout_ms`` milliseconds."""
     cursor.execute(
         "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
         " created_at, published_at, original_topic, original_id)"
         f" VALUES (%s, %s, %s, '', 'null', %s, {NOW_MS} + %s, {NOW_MS}, {NOW_MS}, %s, %s)",
-        [replies_topic(topic), PARTITION, id, EMPTY, timeout_ms, topic, message],
+        [replies_topic(topic), PARTITION, id, EMPTY, timeout_ms, topic, request_id],
     )
-    return Box(int(cursor.lastrowid), id, topic, message)
+    return Box(int(cursor.lastrowid), id, topic, request_id)
 
 
 def lock_open(cursor: CursorWrapper, box: Box) -> bool:
@@ -124,7 +124,7 @@ def is_last_replier(cursor: CursorWrapper, offset: int, group: str) -> bool:
         " (SELECT 1 FROM queue_offsets o FORCE INDEX (queue_offsets_groups)"
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = o.consumer_group"
         " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-        f" AND s.acked = 1 AND s.invisible_until <> {ASIDE_AT}"
+        f" AND s.acked = 1 AND s.invisible_until <> {PARKED_AT}"
         " WHERE o.topic = m.topic AND o.partition_key = '' AND o.consumer_group NOT IN ('', %s)"
         f" AND o.scan_offset <> {READS_LOG} AND o.offset_acked < m.`offset` AND s.message_offset IS NULL)"
         " FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` = %s",
@@ -135,7 +135,7 @@ def is_last_replier(cursor: CursorWrapper, offset: int, group: str) -> bool:
 
 
 def _key(box: Box) -> list[Any]:
-    return [box.offset, box.id, PARTITION, box.topic, box.message]
+    return [box.offset, box.id, PARTITION, box.topic, box.request_id]
 
 
 def _content(row: Row) -> Content:

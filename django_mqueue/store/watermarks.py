@@ -7,21 +7,19 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .connection.dialect import NOW_MS, TOPIC_ROW, flat, is_mariadb, marks, union
+from .connection.dialect import NOW_MS, STATE_OF_MESSAGE, TOPIC_ROW, flat, is_mariadb, placeholders, union
 from .offsets import COLUMNS, Position, position
 
 _OPEN = (
     "SELECT m.partition_key, m.`offset`, s.message_offset IS NOT NULL, 1"
-    " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-    " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-    " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+    f" FROM queue_messages m FORCE INDEX (queue_messages_partition) LEFT JOIN {STATE_OF_MESSAGE}"
     " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
     " AND m.consumer_group IN ('', %s) AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT 1"
 )
 
 
 @dataclass(frozen=True)
-class Backlog:
+class PartitionProgress:
     """By partition, the first open message (offset, has delivery state) and the position; and the settled offset."""
 
     opens: dict[str, tuple[int, bool]]
@@ -31,12 +29,12 @@ class Backlog:
 
 def backlog(
     cursor: CursorWrapper, group: str, topic: str, above: Sequence[tuple[str, int]], settled: int, start: int
-) -> Backlog:
+) -> PartitionProgress:
     """Return a group's backlog above a position in each partition, up to ``settled``, from one snapshot."""
     names = [partition for partition, _ in above]
     positions_query = (
         "SELECT partition_key, offset_acked, scan_offset, 0 FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)})"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(names)})"
     )
     settled_query = f"SELECT partition_key, offset_acked, 0, 0 FROM queue_offsets {TOPIC_ROW}"
     cursor.execute(
@@ -51,7 +49,7 @@ def backlog(
             positions[partition] = position(start, offset, more)
         else:
             stored_settled = int(offset)
-    return Backlog(opens, positions, stored_settled)
+    return PartitionProgress(opens, positions, stored_settled)
 
 
 def first_undelivered(
@@ -59,10 +57,8 @@ def first_undelivered(
 ) -> dict[str, int]:
     """Return each partition's first message above the position that has no delivery state, if there is one."""
     branch = (
-        "SELECT m.partition_key, m.`offset`"
-        " FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+        f" LEFT JOIN {STATE_OF_MESSAGE}"
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.`offset` <= %s"
         " AND m.consumer_group IN ('', %s) AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT 1"
     )

@@ -234,13 +234,13 @@ class MQueueBackend(BaseTaskBackend):
 
     def _conflicting(self, id: JobId, within_ms: int) -> TaskResult[Any] | None:
         """Return the result of a job that has not ended, or that was enqueued within these milliseconds."""
-        with outside_snapshot(self.using) as now:
+        with outside_snapshot(self.using) as fresh:
             # Only the caller's connection sees what its own transaction did to the job, such as a cancel.
-            rows = [row for using in dict.fromkeys((now, self.using)) if (row := row_of(using, id))]
+            rows = [row for using in dict.fromkeys((fresh, self.using)) if (row := row_of(using, id))]
             if not rows:
                 return None
             row = rows[0]
-            if all(map(is_unfinished, rows)) or (within_ms and now_ms(now) < row["created_at"] + within_ms):
+            if all(map(is_unfinished, rows)) or (within_ms and now_ms(fresh) < row["created_at"] + within_ms):
                 return result_of(id, str(backend_of(row)), row)  # Another backend may have the same queue.
         return None
 

@@ -186,7 +186,7 @@ class RecurringJob:
         return self.backend.using
 
     def _now(self) -> datetime:
-        with session.migration_errors(self._using):
+        with session.raises_not_migrated(self._using):
             return moment(now_ms(self._using))
 
 

@@ -15,7 +15,7 @@ from .. import conf
 from ..messages import Message
 from ..policy.errors import error_name, is_class
 from ..policy.names import scheduled_topic
-from ..policy.outcomes import ASIDE_AT
+from ..policy.outcomes import PARKED_AT
 from ..store.connection import session
 from ..store.message_rows import to_datetime
 from ..store.queries import job_rows
@@ -63,7 +63,7 @@ def task_of(path: str, **values: Any) -> Task[..., Any]:
 
 def row_of(using: str, id: JobId) -> Row | None:
     """Return the newest row of a job, by ``job_rows.COLUMNS``; None if there is none. One to three statements."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         row = job_rows.by_id(using, GROUP, (id.topic, scheduled_topic(id.topic)), id.partition, str(id))
         if row is None:
             # Read before the copies, because a promotion turns a parked retry into a copy.
@@ -183,7 +183,7 @@ def new_result(
 def _status(row: Row) -> TaskResultStatus:
     if not row["acked"]:
         return TaskResultStatus.RUNNING if row["in_flight"] and row["handed"] else TaskResultStatus.READY
-    if row["invisible_until"] == ASIDE_AT:
+    if row["invisible_until"] == PARKED_AT:
         return TaskResultStatus.READY
     # The statement that dead-letters or removes a message also adds its error, with the same time.
     last = json.loads(row["errors"] or "[]")[-1:]

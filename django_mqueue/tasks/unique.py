@@ -90,8 +90,8 @@ def newest(using: str, first: JobId) -> JobId | None:
     """Return the id of the newest job of a key, or None. It reads what is committed now, and what the caller wrote."""
     topics = first.topic, scheduled_topic(first.topic)
     low = str(first).rpartition(MARK)[0] + MARK
-    with outside_snapshot(using) as now:
-        found = [job_rows.newest_id(alias, topics, first.partition, low) for alias in {using, now}]
+    with outside_snapshot(using) as fresh:
+        found = [job_rows.newest_id(alias, topics, first.partition, low) for alias in {using, fresh}]
     ids = [id for id in found if id is not None]
     return JobId.parse(max(ids)) if ids else None
 

@@ -108,7 +108,7 @@ def test_a_worker_does_the_rest(client: Client, page: str, verb: str) -> None:
 def test_a_step_that_is_interrupted_counts_what_it_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     letters = give_up(*outgoing(5))
     monkeypatch.setattr(bulk_redrive, "STEP", 0.0)
-    monkeypatch.setattr(bulk_redrive, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(bulk_redrive, "BYTES_PER_STATEMENT", 1)
     position: int | None = 0
     examined = []
     while position is not None:

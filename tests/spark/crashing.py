@@ -234,7 +234,7 @@ def collecting(topic: str) -> Iterator[None]:
     def work() -> None:
         collector = Collector("default", topic)
         while not stop.wait(0.02):
-            while collector.page() and not stop.is_set():
+            while collector.collect_page() and not stop.is_set():
                 pass
         connection.close()
 

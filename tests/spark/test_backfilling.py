@@ -516,7 +516,7 @@ def test_many_keys_and_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backfilling, "PAGE", 7)
     monkeypatch.setattr(backfilling, "WINDOW", 20)
     monkeypatch.setattr(backfilling, "TAIL", 5)
-    monkeypatch.setattr(backfilling, "BYTES", 300)
+    monkeypatch.setattr(backfilling, "BYTES_PER_STATEMENT", 300)
     monkeypatch.setattr(backfilling, "REMEMBERED", 1)
     for number in range(10):
         for key in KEYS:

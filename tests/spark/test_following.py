@@ -55,13 +55,13 @@ def test_deletion_waits_for_what_is_not_durably_done(query: Query) -> None:
     first = query.latest(begun, 4)
     assert rows(query.ranges(begun, first)) == 4
     with override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01}):
-        Collector("default", "orders").page()
+        Collector("default", "orders").collect_page()
         assert Message.objects.filter(topic="orders").count() == 10
         query.done(first)
-        Collector("default", "orders").page()
+        Collector("default", "orders").collect_page()
         assert Message.objects.filter(topic="orders").count() == 6
         forward(query, first)
-        Collector("default", "orders").page()
+        Collector("default", "orders").collect_page()
         assert not Message.objects.filter(topic="orders").exists()
 
 
@@ -118,7 +118,7 @@ def test_no_start_lies_above_what_is_settled() -> None:
         publisher.commit()
     with override_settings(MQUEUE={"RETENTION": 0, "GC_INTERVAL": 0.01}):
         settle("orders")
-        Collector("default", "orders").page()
+        Collector("default", "orders").collect_page()
     assert Message.objects.filter(topic="orders").count() == 2
 
 

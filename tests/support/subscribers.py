@@ -189,7 +189,7 @@ def settle(subscription: Subscription) -> int:
 def collect(topic: str, using: str = "default") -> None:
     """Run one complete pass of garbage collection now."""
     collector = Collector(using, topic)
-    while collector.page(0):
+    while collector.collect_page(0):
         pass
 
 

@@ -68,8 +68,8 @@ class ReleaseLeases(GroupOperation):
                 what = _("The subscriber that the page showed no longer holds the lease on %(key)s.")
             why = _("Since the page was shown, the lease was freed, or another subscriber has taken it.")
             return Plan(what % {**data, "key": _key(data["partition"])}, [why], is_empty=True)
-        owners = sorted({one.owner for one in held})
-        holders = {one.holder for one in held}
+        owners = sorted({one.subscriber for one in held})
+        holders = {one.incarnation for one in held}
         return Plan(
             _question(data, len(held), owners),
             _consequences(data["topic"], data["group"], owners, {one.partition for one in held}),

@@ -149,7 +149,7 @@ class Command(BaseCommand):
                     runner.stop()
                 before = self._handle_signals(runner)
                 try:
-                    with session.migration_errors(using):
+                    with session.raises_not_migrated(using):
                         runner.run()
                 finally:
                     for number, handler_before in before.items():

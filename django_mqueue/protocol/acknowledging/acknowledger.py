@@ -71,7 +71,7 @@ class Acknowledger:
             done = _finish(cursor, mine, todo)
             stale = _not_settled(cursor, mine, done, after)
             if handed.mark_handed(cursor) < len(starting):
-                stale |= set(handed.receipts) - handed.held(cursor, locking=True)
+                stale |= set(handed.receipts) - handed.in_flight_receipts(cursor, locking=True)
             _follow(todo, stale)
             if then and not (stale or ended):
                 then(cursor)
@@ -173,7 +173,7 @@ class Acknowledger:
         if deliveries:
             session.run(
                 self.context.using,
-                lambda cursor: self._of(deliveries).lock_free(cursor).put_back(cursor, 0, None),
+                lambda cursor: self._of(deliveries).lock_unlocked(cursor).put_back(cursor, 0, None),
             )
             self.context.after_commit(deliveries, partial(self.context.settled, verb="postpone", due_in=0))
 
@@ -187,11 +187,11 @@ class Acknowledger:
         """
 
         def work(cursor: CursorWrapper) -> tuple[list[Delivery], list[Delivery]]:
-            free = self._of(deliveries).lock_free(cursor).receipts
+            free = self._of(deliveries).lock_unlocked(cursor).receipts
             rest = self._of(d for d in deliveries if d.status.receipt not in free)
             there = rest.states(cursor)
             taken = {receipt for receipt, (_, in_flight, _) in there.items() if in_flight}
-            busy = rest.held(cursor, locking=False) & taken if taken else set()
+            busy = rest.in_flight_receipts(cursor, locking=False) & taken if taken else set()
             locked = [d for d in deliveries if d.status.receipt in busy and not d.status.answer]
             gone = (set(rest.receipts) - there.keys()) | (taken - busy)
             lost = [d for d in deliveries if d.status.receipt in gone and not d.status.answer]
@@ -207,9 +207,9 @@ class Acknowledger:
         mine = self._of([delivery])
 
         def work(cursor: CursorWrapper) -> bool:
-            free = mine.lock_free(cursor)
+            free = mine.lock_unlocked(cursor)
             free.end_quarantine(cursor)
-            return bool(free.receipts) or not mine.held(cursor, locking=False)
+            return bool(free.receipts) or not mine.in_flight_receipts(cursor, locking=False)
 
         done = session.run(self.context.using, work)
         if done:
@@ -224,8 +224,8 @@ class Acknowledger:
         mine = Deliveries(self.context.holder, [receipt])
 
         def work(cursor: CursorWrapper) -> bool | None:
-            if not mine.lock_free(cursor).receipts:
-                return None if mine.held(cursor, locking=False) else False
+            if not mine.lock_unlocked(cursor).receipts:
+                return None if mine.in_flight_receipts(cursor, locking=False) else False
             done = self._move_to_dead_letters(cursor, mine, error, failures, new_token())
             if done:
                 self._after_failure(receipt.offset, is_final=True)

@@ -35,8 +35,9 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
 
     def work(cursor: CursorWrapper) -> set[Receipt]:
         mine = Deliveries(context.holder, [d.status.receipt for d in todo])
-        moved = mine.extend(cursor, visible_ms)
-        return set() if moved == len(todo) else set(mine.receipts) - mine.held(cursor, locking=True)
+        if mine.extend(cursor, visible_ms) == len(todo):
+            return set()
+        return set(mine.receipts) - mine.in_flight_receipts(cursor, locking=True)
 
     if todo and session.in_transaction(context.using) and not context.options.eager:
         stale = _extend_beside(context, {d.status.receipt for d in todo}, visible_ms)
@@ -61,10 +62,10 @@ def _extend_beside(context: ConsumerState, left: set[Receipt], visible_ms: int) 
     deadline = time.monotonic() + LOCKED_WAIT
 
     def work(cursor: CursorWrapper) -> tuple[set[Receipt], set[Receipt]]:
-        free = Deliveries(context.holder, left).lock_free(cursor)
+        free = Deliveries(context.holder, left).lock_unlocked(cursor)
         free.extend(cursor, visible_ms)
         extended = set(free.receipts)
-        return extended, Deliveries(context.holder, left - extended).held(cursor, locking=False)
+        return extended, Deliveries(context.holder, left - extended).in_flight_receipts(cursor, locking=False)
 
     with second_connection(context.using) as beside:
         while True:
@@ -82,7 +83,7 @@ def prolong(context: ConsumerState, deliveries: Sequence[Delivery], visible_ms: 
     """Extend the deliveries that no other transaction has locked. Never wait: leases must be renewed."""
 
     def work(cursor: CursorWrapper) -> list[Receipt]:
-        free = Deliveries(context.holder, [d.status.receipt for d in deliveries]).lock_free(cursor)
+        free = Deliveries(context.holder, [d.status.receipt for d in deliveries]).lock_unlocked(cursor)
         free.extend(cursor, visible_ms)
         return free.receipts
 

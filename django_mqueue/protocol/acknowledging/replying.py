@@ -53,14 +53,14 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
     found = replies.read(using, box)
     if found is not None and found.failures is not None:
         return False  # Perhaps this transaction filled it, which other connections cannot see.
-    with outside_snapshot(using) as now:
-        if now != using:
-            found = replies.read(now, box)
+    with outside_snapshot(using) as fresh:
+        if fresh != using:
+            found = replies.read(fresh, box)
         while _is_open(found):
             time.sleep(POLL_INTERVAL)
             if session.run(using, work):
                 return True
-            found = replies.read(now, box)
+            found = replies.read(fresh, box)
     return False
 
 

@@ -34,7 +34,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     context = acknowledger.context
     using, acked = context.using, False
     try:
-        with session.ended_whole(using), transaction.atomic(using=using):
+        with session.closes_half_ended(using), transaction.atomic(using=using):
             # Registered before the hooks of the block: if one of those raises, the consumer state is still updated.
             if calls_hooks := session.calls_hooks(using):
                 transaction.on_commit(

@@ -20,7 +20,7 @@ FRUITLESS_PAGES = 20
 """A pass ends after so many successive pages without a deletion. The next pass continues behind them."""
 
 BOXES, PAGES = 500, 5
-"""Reply boxes of a page, and pages of a sweep."""
+"""Reply boxes of a page, and the pages that are read at once."""
 LINGER_MS = 60_000
 """Milliseconds to keep a box after its deadline: the requester may still fetch a reply that was just in time."""
 
@@ -51,7 +51,7 @@ class Collector:
         if now < self._next:
             return
         interval = float(conf.get("GC_INTERVAL", self.topic))
-        if not self.page(int(interval * 1000)):
+        if not self.collect_page(int(interval * 1000)):
             self._next = now + interval
             self._removal = self._removal or unfinished(self.using, self.topic)
 
@@ -65,10 +65,10 @@ class Collector:
         Raises ``OperationalError`` if the topic stays locked for longer than ``innodb_lock_wait_timeout``.
         """
         session.run(self.using, lambda cursor: garbage.move_cursor(cursor, self.topic, 0, done=False))
-        while self.page(all_at_once=True):
+        while self.collect_page(all_at_once=True):
             pass
 
-    def page(self, interval_ms: int = 0, *, all_at_once: bool = False) -> bool:
+    def collect_page(self, interval_ms: int = 0, *, all_at_once: bool = False) -> bool:
         """Delete one page's garbage. Return whether the pass has more pages. Skip a locked topic, or one not due.
 
         ``all_at_once``: wait for a locked topic, and end the pass only behind the last page.
@@ -76,11 +76,11 @@ class Collector:
         if is_kept(self.topic):
             return False
         retention = conf.retention_ms(self.topic)
-        has_replies, doomed, fruitless = False, list[tuple[str, int]](), 0
+        has_replies, deletable, fruitless = False, list[tuple[str, int]](), 0
 
         def work(cursor: CursorWrapper) -> bool:
-            nonlocal has_replies, doomed, fruitless
-            doomed, fruitless = [], self._fruitless
+            nonlocal has_replies, deletable, fruitless
+            deletable, fruitless = [], self._fruitless
             if all_at_once:
                 offsets.lock_topic(cursor, self.topic)
             locked = garbage.lock_topic_if_due(cursor, self.topic, interval_ms)
@@ -97,24 +97,24 @@ class Collector:
             asked = {int(rows[-1][0]), *(o for _, o in done)}
             old = set(garbage.old_enough(cursor, sorted(asked), retention))
             ripe = sorted(o for _, o in done if o in old)
-            free = garbage.lock_free(cursor, ripe) if ripe else set()
-            doomed = [(p, o) for p, o in done if o in free]
-            if doomed:
-                garbage.delete(cursor, self.topic, sorted(groups.starts), [o for _, o in doomed])
-                garbage.delete_empty_positions(cursor, self.topic, sorted({p for p, _ in doomed}))
-            fruitless = 0 if doomed else fruitless + 1
+            free = garbage.lock_unlocked(cursor, ripe) if ripe else set()
+            deletable = [(p, o) for p, o in done if o in free]
+            if deletable:
+                garbage.delete(cursor, self.topic, sorted(groups.starts), [o for _, o in deletable])
+                garbage.delete_empty_positions(cursor, self.topic, sorted({p for p, _ in deletable}))
+            fruitless = 0 if deletable else fruitless + 1
             over = len(old) < len(asked) or len(rows) < PAGE  # Messages behind a young one are young, too.
-            rest = fruitless >= FRUITLESS_PAGES and not all_at_once
-            garbage.move_cursor(cursor, self.topic, 0 if over else int(rows[-1][0]), done=over or rest)
-            if rest:
+            gives_up = fruitless >= FRUITLESS_PAGES and not all_at_once
+            garbage.move_cursor(cursor, self.topic, 0 if over else int(rows[-1][0]), done=over or gives_up)
+            if gives_up:
                 fruitless = 0
-            return not (over or rest)
+            return not (over or gives_up)
 
         more = session.run(self.using, work)
-        self.deleted += len(doomed)
+        self.deleted += len(deletable)
         self._fruitless = fruitless
         if has_replies:
-            self._leftovers.sweep_all()
+            self._leftovers.delete_pages()
         return more
 
     def _done(
@@ -143,22 +143,22 @@ class ExpiredReplies:
         self.using, self.topic = using, replies_topic(topic)
         self._above = 0
 
-    def sweep_all(self) -> None:
-        """Sweep up to ``PAGES`` pages. Stop after a page of which less than half is deleted."""
+    def delete_pages(self) -> None:
+        """Delete the expired boxes of up to ``PAGES`` pages. Stop after a page of which less than half is deleted."""
         for _ in range(PAGES):
-            if self.sweep() < BOXES // 2:
+            if self.delete_page() < BOXES // 2:
                 return
 
-    def sweep(self) -> int:
+    def delete_page(self) -> int:
         """Delete the expired boxes of the next page, except locked ones. Return the number of deleted boxes."""
         found = replies.page(self.using, self.topic, self._above, LINGER_MS, BOXES)
         self._above = found[-1][0] if len(found) == BOXES else 0
         expired = [offset for offset, is_expired in found if is_expired]
 
         def work(cursor: CursorWrapper) -> int:
-            doomed = replies.lock_expired(cursor, expired, LINGER_MS)
-            if doomed:
-                garbage.delete(cursor, self.topic, (), doomed)
-            return len(doomed)
+            deletable = replies.lock_expired(cursor, expired, LINGER_MS)
+            if deletable:
+                garbage.delete(cursor, self.topic, (), deletable)
+            return len(deletable)
 
         return session.run(self.using, work) if expired else 0

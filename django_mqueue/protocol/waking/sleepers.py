@@ -152,7 +152,7 @@ class _SleepingConnection(threading.Thread):
         with suppress(DatabaseError, OSError):
             for _ in range(40):
                 if self.slot is not None:
-                    session.single(self.using, partial(self._end_sleep, slot=self.slot))
+                    session.run_statement(self.using, partial(self._end_sleep, slot=self.slot))
                 self.join(0.05)
                 if not self.is_alive():
                     return

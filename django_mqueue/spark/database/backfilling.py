@@ -22,7 +22,7 @@ from operator import attrgetter
 from django.db.backends.utils import CursorWrapper
 
 from ...exceptions import GroupNotNew, Superseded
-from ...policy.batching import batches_by_weight
+from ...policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ...policy.names import key_of
 from ...protocol.retention import removing
 from ...protocol.settling import Settler
@@ -45,9 +45,6 @@ PAGE, WINDOW = 500, 50_000
 
 TAIL, BYTES_AT_ONCE = 2_000, 32 * 1_048_576
 """Maximum open messages, and bytes of misplaced ones, above the settled offset. One transaction copies them."""
-
-BYTES = 4 * 1_048_576
-"""Maximum bytes of the messages that one INSERT copies."""
 
 REMEMBERED = 100_000
 """Maximum partitions whose newest copy is kept in memory."""
@@ -101,7 +98,7 @@ def _begin(
         return _earlier_state(using, run, head, registration)
     if removing.begin(cursor, topic, group):
         return None
-    offsets.raise_settled(cursor, topic, settled)
+    offsets.advance_settled(cursor, topic, settled)
     offsets.register(cursor, group, topic, settled, paused=True)
     new = offsets.registration(using, group, topic)
     assert new is not None
@@ -291,7 +288,7 @@ class Seam:
                 f"group {self.run.group!r} received the message at offset {delivered[0].offset} while its past was"
                 " being stored: the group was resumed. Unsubscribe it, and start again"
             )
-        for some in batches_by_weight(misplaced, attrgetter("size"), BYTES, PAGE):
+        for some in batches_by_weight(misplaced, attrgetter("size"), BYTES_PER_STATEMENT, PAGE):
             rows = copies.contents(cursor, [message.offset for message in some])
             copied = [copy_of(_original(row), self.run) for row in rows]
             first = copies.insert(cursor, self.run.topic, copied)

@@ -35,7 +35,6 @@ Alive = dict[tuple[str, str], int]
 """The last heartbeat of each other live subscriber, by topic and name."""
 
 CHECK_EVERY = 0.2
-FORGET_DEAD_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def _follow(
     using: str, cursor: CursorWrapper, topic: str, group: str, above: int, settled: int, lower: bool
 ) -> ReaderPosition:
     settled = max(offsets.lock_topic(cursor, topic), settled)
-    offsets.raise_settled(cursor, topic, settled)
+    offsets.advance_settled(cursor, topic, settled)
     found = offsets.registration(using, group, topic)
     start = min(above, settled)
     if found:
@@ -149,7 +148,7 @@ def move(
 
 def check_reader(reader: Holder, *, using: str) -> None:
     """Raise ``GroupTaken`` if another reader has replaced ``reader``."""
-    if not session.single(using, lambda cursor: heartbeats.is_replaced(cursor, reader)):
+    if not session.run_statement(using, lambda cursor: heartbeats.is_replaced(cursor, reader)):
         return
     if heartbeats.incarnation(using, reader) in (None, reader.incarnation):
         why = (
@@ -158,7 +157,7 @@ def check_reader(reader: Holder, *, using: str) -> None:
         )
     else:
         why = _started_again(reader)
-    alive = session.single(using, lambda cursor: heartbeats.beats(cursor, reader, ALIVE_MS))
+    alive = session.run_statement(using, lambda cursor: heartbeats.beats(cursor, reader, ALIVE_MS))
     raise GroupTaken(reader.topic, reader.group, why, sorted(alive))
 
 
@@ -213,14 +212,14 @@ def join_all(
         return others
 
     for reader in new:
-        heartbeats.forget_dead(using, reader.group, reader.topic, FORGET_DEAD_MS)
+        heartbeats.forget_dead(using, reader.group, reader.topic)
     _wait_until_alone(new[0].group, lambda: session.run(using, work))
 
 
 def wait_until_alone(topic: str, group: str, *, using: str) -> None:
     """Wait like ``join_all`` until no other subscriber is alive, but join nothing. The caller needs no name."""
     reader = Holder(group, topic, "", "")
-    _wait_until_alone(group, lambda: session.single(using, lambda cursor: _beats(cursor, reader)))
+    _wait_until_alone(group, lambda: session.run_statement(using, lambda cursor: _beats(cursor, reader)))
 
 
 def _beats(cursor: CursorWrapper, reader: Holder) -> Alive:

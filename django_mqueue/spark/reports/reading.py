@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ...policy.outcomes import ASIDE_AT
+from ...policy.outcomes import PARKED_AT
 from ..archives.requests import TABLES
 from ..collecting import collect_all
 from ..connecting import connected, connecting
@@ -68,7 +68,7 @@ _COLUMNS: dict[Table, tuple[str, tuple[str, ...]]] = {
         (
             "topic", "`offset`", "`group` AS reader", "done", "in_flight", "redeliveries", "failure_count AS failed",
             "delivered_to <> '' AS was_delivered", "unix_millis(delivered_at) AS delivered",
-            "unix_millis(done_at) AS ended", f"unix_millis(due_at) = {ASIDE_AT} AS is_parked",
+            "unix_millis(done_at) AS ended", f"unix_millis(due_at) = {PARKED_AT} AS is_parked",
             f"transform(from_json(errors, '{ERRORS}'), e -> struct(e.at, e.attempt, left(e.error, {HEAD}) AS error))"
             " AS errors",
         ),

@@ -13,8 +13,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ...store import log, offsets
 from ...store.connection import session
-from ...store.connection.dialect import NOW_MS, flat, union
-from ...store.connection.dialect import marks as placeholders
+from ...store.connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, placeholders, union
 from ...store.connection.session import Row
 from ...store.log import NewRow
 
@@ -150,9 +149,7 @@ def open_messages(
     end, params = (" AND m.`offset` <= %s", [upto]) if upto is not None else ("", [])
     cursor.execute(
         "SELECT m.`offset`, m.partition_key, LENGTH(m.payload) + LENGTH(m.metadata), s.acked IS NOT NULL"
-        " FROM queue_messages m FORCE INDEX (queue_messages_tail)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" FROM queue_messages m FORCE INDEX (queue_messages_tail) LEFT JOIN {STATE_OF_MESSAGE}"
         f" WHERE m.topic = %s AND m.`offset` > %s{end} AND m.consumer_group IN ('', %s) AND NOT {_IS_COPY}"
         f" AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT {limit:d}",
         [group, topic, above, *params, group],

@@ -28,7 +28,7 @@ from django.db import connections
 from MySQLdb import _mysql
 
 from ...store.connection import session
-from ...store.connection.dialect import marks
+from ...store.connection.dialect import STATE_OF_MESSAGE, placeholders
 
 BETWEEN, NULL = "\x1f", "\x1e"
 MOST = 8 * 1_048_576
@@ -163,9 +163,7 @@ class Pages:
         if self.group is not None:
             return (
                 "FROM queue_messages m FORCE INDEX (queue_messages_tail)"
-                " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
-                " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
-                f" {where}",
+                f" STRAIGHT_JOIN {STATE_OF_MESSAGE} {where}",
                 [self.group, self.topic, above, upto],
             )
         index = "PRIMARY" if self.dense else "queue_messages_tail"
@@ -184,7 +182,8 @@ def _prepare(using: str) -> None:
     connection = connections[using]
     connection.ensure_connection()
     if _prepared.get(connection.connection) != MOST:
-        session.single(using, lambda cursor: cursor.execute(f"SET SESSION group_concat_max_len = {MOST:d}"))
+        statement = f"SET SESSION group_concat_max_len = {MOST:d}"
+        session.run_statement(using, lambda cursor: cursor.execute(statement))
         _prepared[connection.connection] = MOST
 
 
@@ -207,4 +206,4 @@ def _literal(text: str) -> str:
 
 def targets_condition(targets: Sequence[str] | None) -> str:
     """Return a condition for rows with these target groups ('' for all groups); an empty one for None."""
-    return "" if targets is None else f" AND m.consumer_group IN ({marks(targets)})"
+    return "" if targets is None else f" AND m.consumer_group IN ({placeholders(targets)})"

@@ -10,7 +10,7 @@ from ...policy.batching import PER_STATEMENT, batches
 from ...policy.message_query import DONE, IN_FLIGHT, PENDING, WAITING
 from ...store.queries import bounded_counts, group_rows, partition_progress, skip_scan
 from ...store.queries.group_rows import Range, Row
-from ...store.queries.partition_progress import Above, Counted, Progress
+from ...store.queries.partition_progress import Counted, PartitionSearch, Progress
 from ...store.queries.partition_walk import OFFSET_END, PARTITIONS
 from ..results import AT_LEAST, Figure, capped
 
@@ -90,7 +90,7 @@ def _first_open(using: str, behind: Mapping[Pair, Sequence[Progress]]) -> dict[P
     """
     above = {
         pair: sorted(
-            (Above(*pair, one.partition, one.acked) for one in some),
+            (PartitionSearch(*pair, one.partition, one.acked) for one in some),
             key=lambda one: (one.offset, one.partition),
         )
         for pair, some in behind.items()
@@ -284,10 +284,10 @@ class _PendingCount:
     """
 
     def __init__(self, pair: Pair, behind: Sequence[Progress], cap: int) -> None:
-        self.above = [Above(*pair, one.partition, one.scanned) for one in behind if one.newest > one.scanned]
+        self.above = [PartitionSearch(*pair, p.partition, p.scanned) for p in behind if p.newest > p.scanned]
         self.count, self.cap, self.left, self.each = 0, cap, cap + ROWS, ROWS
 
-    def next(self) -> list[tuple[Above, int]]:
+    def next(self) -> list[tuple[PartitionSearch, int]]:
         """Return the next partitions to count, with the number of rows to read."""
         if self.left <= 0 or self.count > self.cap:
             return []

@@ -24,7 +24,7 @@ def group_figures(using: str, pairs: Sequence[Pair], exact: int | None = None) -
     """Return the figures of the pairs of topic and group, by pair."""
     if not pairs:
         return {}
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         return _Groups(using, pairs, exact).figures()
 
 

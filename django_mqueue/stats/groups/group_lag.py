@@ -9,7 +9,7 @@ from ...policy.names import key_of
 from ...store import removal
 from ...store.connection import session
 from ...store.queries import group_positions, partition_progress
-from ...store.queries.partition_progress import Above, Progress
+from ...store.queries.partition_progress import PartitionSearch, Progress
 from ..results import AT_LEAST, Figure, Lag, PartitionLag, cap_for, total
 from .backlog import PARTITIONS_READ, backlogs, read_positions
 
@@ -22,7 +22,7 @@ ROWS = 3_000
 def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None) -> Lag:
     """Return the lag of a group: the total, and the ``limit`` partitions with the most messages."""
     pair = (topic, group)
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         registered = group_positions.registrations(using, [topic], [group]).get(pair)
         removing = registered.resetting if registered else pair in removal.unfinished_among(using, [pair])
         if registered is None or removing:
@@ -46,7 +46,7 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
 def _counted(using: str, topic: str, group: str, behind: Sequence[Progress], rows: int) -> dict[str, Figure]:
     """Count the open messages of each partition: a share of ``rows`` is read of each."""
     each = max(10, rows // max(1, len(behind)))
-    searches = [(Above(topic, group, one.partition, one.acked), each) for one in behind]
+    searches = [(PartitionSearch(topic, group, one.partition, one.acked), each) for one in behind]
     found = {}
     for one, count in zip(behind, partition_progress.count_open(using, searches), strict=True):
         is_more = count.rows_read == each and count.last < one.newest

@@ -13,12 +13,12 @@ from ...policy import names
 from ...policy.durations import moment
 from ...policy.names import check_partition, key_of
 from ...service import message_views
-from ...service.registration import check_names, registration_of
+from ...service.registration import check_names, require_registration
 from ...service.subscription import check_count
 from ...store import leases
 from ...store.connection import session
 from ...store.queries import group_rows, message_pages, partition_progress, skip_scan
-from ...store.queries.partition_progress import Above, PartitionState
+from ...store.queries.partition_progress import PartitionSearch, PartitionState
 from ..results import AT_LEAST, EXACT, Figure
 from .backlog import deliveries_in_flight
 from .group_states import EXPIRED, FREE, HELD, OpenDeliveries, OpenDelivery, PartitionPlace, PartitionPlaces
@@ -57,8 +57,8 @@ def partitions(
         raise TypeError(f"after must be a str, not {type(after).__name__}")
     check_count("limit", limit, PAGE_MAX)
     alias = conf.database(using)
-    with session.migration_errors(alias):
-        registration = registration_of(alias, topic, group)
+    with session.raises_not_migrated(alias):
+        registration = require_registration(alias, topic, group)
         if partition is not None:
             found = [partition]
         elif expired:
@@ -91,7 +91,7 @@ def _progress(alias: str, topic: str, group: str, start: int, names: list[str]) 
     states = partition_progress.partition_states(alias, group, topic, names)
     acked = {name: max(states[name].acked, start) for name in names}
     limit = COUNTED // max(len(names), 25)
-    searches = [(Above(topic, group, name, offset), limit) for name, offset in acked.items()]
+    searches = [(PartitionSearch(topic, group, name, offset), limit) for name, offset in acked.items()]
     counted = partition_progress.count_open(alias, searches)
     in_flight = partition_progress.in_flight(alias, group, topic, names)
     now, lease_ms = group_rows.now_ms(alias), conf.lease_ms(topic)
@@ -132,7 +132,7 @@ def deliveries(
     _check_names(topic, group, subscriber)
     check_count("limit", limit, DELIVERIES_MAX)
     alias = conf.database(using)
-    with session.migration_errors(alias):
+    with session.raises_not_migrated(alias):
         rows = deliveries_in_flight(alias, topic, group, subscriber, DELIVERIES_MAX + 1)
         rows.sort(key=lambda row: (row["delivered_at"], row["offset"]))
         shown = rows[:limit]

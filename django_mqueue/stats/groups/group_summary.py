@@ -31,7 +31,7 @@ def counts(using: str, query: MessageQuery, cap: int, scan_limit: int) -> Counts
     """
     found: dict[str, int] = {}
     more: set[str] = set()
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         for status in (PENDING, IN_FLIGHT, WAITING, SCHEDULED, DEAD):
             found[status], over = _count(using, replace(query, status=status), cap, scan_limit)
             if over:
@@ -54,7 +54,7 @@ def _count(using: str, query: MessageQuery, cap: int, scan_limit: int) -> tuple[
 
 def group_states(using: str, topic: str, partitions: int) -> list[Standing]:
     """Return the state of all registered groups by name. Read at most ``partitions`` partitions for each group."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         return [
             _group_state(using, topic, group, registration, partitions)
             for group, registration in offsets.registrations(using, topic).items()

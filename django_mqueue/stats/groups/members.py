@@ -15,7 +15,7 @@ MEMBERS = 1_000
 
 def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
     """Return the members of a group by name, including members that left or are silent."""
-    with session.migration_errors(using):
+    with session.raises_not_migrated(using):
         now, lease_ms = group_rows.now_ms(using), conf.lease_ms(topic)
         members = group_positions.members(using, group, topic, MEMBERS)
         leases = group_positions.holders(using, group, topic, LEASES)

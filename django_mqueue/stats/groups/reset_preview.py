@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ... import conf
 from ...policy.durations import moment
 from ...policy.message_query import DONE
-from ...service.registration import Start, check_names, check_start, registration_of, start_above
+from ...service.registration import Start, check_names, check_start, require_registration, start_above
 from ...store import heartbeats, offsets
 from ...store.connection import session
 from ...store.queries import bounded_counts, group_rows, partition_progress
@@ -36,8 +36,8 @@ def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None
     check_names(topic, group)
     check_start(to)
     alias = conf.database(using)
-    with session.migration_errors(alias):
-        registration = registration_of(alias, topic, group)
+    with session.raises_not_migrated(alias):
+        registration = require_registration(alias, topic, group)
         above, known = start_above(alias, topic, to, SETTLE_FOR)
         start = min(above, max(known, offsets.settled(alias, topic)))
         now, ends = group_rows.now_ms(alias), bounded_counts.ends(alias, [topic]).get(topic)

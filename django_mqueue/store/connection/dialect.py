@@ -18,6 +18,12 @@ GROUP_ROW = (
 TOPIC_ROW = GROUP_ROW.replace("%s", "''", 1)
 """Selects the topic's own row. Parameter: the topic."""
 
+STATE_OF_MESSAGE = (
+    "queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
+    " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+)
+"""Joins the delivery state of message ``m``. Parameter: the group."""
+
 IN_TOPIC = "FROM queue_messages FORCE INDEX (queue_messages_tail) WHERE topic = %s"
 """Selects the rows of a topic by an index in offset order. Parameter: the topic."""
 
@@ -32,7 +38,7 @@ def is_mariadb(using: str) -> bool:
     return bool(getattr(connections[using], "mysql_is_mariadb", False))
 
 
-def sharing(using: str, locked: str = "SKIP LOCKED") -> str:
+def for_share(using: str, locked: str = "SKIP LOCKED") -> str:
     """Return the clause that locks rows in share mode, and skips rows that another transaction has locked.
 
     ``locked``: ``"NOWAIT"`` raises an error for such rows instead (``errors.is_locked``).
@@ -40,14 +46,14 @@ def sharing(using: str, locked: str = "SKIP LOCKED") -> str:
     return f"{'LOCK IN SHARE MODE' if is_mariadb(using) else 'FOR SHARE'} {locked}"
 
 
-def marks(values: Sequence[Any]) -> str:
+def placeholders(values: Sequence[Any]) -> str:
     """Return placeholders for an IN list. Raises ``ValueError`` for an empty list, which the server would refuse."""
     if not values:
         raise ValueError("an IN list needs a value")
     return ", ".join(["%s"] * len(values))
 
 
-def numbers(values: Iterable[int]) -> str:
+def int_list(values: Iterable[int]) -> str:
     """Return the text of an IN list of whole numbers. The driver takes far longer to insert them as parameters."""
     return ", ".join([f"{value:d}" for value in values])
 

@@ -53,7 +53,7 @@ is_perhaps_mistaken = _has(*PERHAPS_MISTAKEN)
 is_lock_wait = _has(LOCK_WAIT_TIMEOUT)
 """A statement failed because it waited too long for a lock."""
 is_locked = _has(LOCK_WAIT_TIMEOUT, 3572)
-"""A NOWAIT statement found a row that another transaction has locked (MariaDB's number, and MySQL's)."""
+"""A NOWAIT statement found a locked row (MariaDB's number, and MySQL's), or a statement waited too long for one."""
 is_duplicate = _has(1062)
 """An INSERT found a row with the same unique key."""
 is_value_refused = _has(1264, 1366, 1406, 3140, 3157, 4025)

@@ -49,7 +49,7 @@ def in_own_transaction(using: str) -> bool:
 
 
 def waits_briefly(using: str) -> bool:
-    """Return whether a worker's loop uses this thread's connection. Such a loop does not retry lock waits."""
+    """Return whether lock waits of this thread's connection are short and not retried, as in a worker's loop."""
     return getattr(connections[using], "mqueue_waits_briefly", False)
 
 
@@ -59,14 +59,11 @@ def calls_hooks(using: str) -> bool:
     return connection.in_atomic_block and connection.commit_on_exit
 
 
-def run(
-    using: str, work: Work[Result], *, level: str = "READ COMMITTED", again_after_lock_wait: bool = True
-) -> Result:
+def run(using: str, work: Work[Result], *, level: str = "READ COMMITTED") -> Result:
     """Run ``work(cursor)`` in a transaction, and return its result. Retry it after a deadlock or a lock wait timeout.
 
     In a caller's transaction, the work joins it: ``level`` has no effect, and nothing is retried, because a deadlock
-    rolls back all of it. ``level``: the isolation level. ``again_after_lock_wait``: False raises lock wait timeouts
-    at once. Raises the server's last error.
+    rolls back all of it. ``level``: the isolation level. Raises the server's last error.
     """
     connection = connections[using]
     if in_transaction(using):
@@ -84,12 +81,12 @@ def run(
         except Error as error:
             _note_lost(using, error)
             _close_half_ended(connection)
-            _again(using, error, attempt, lock_waits=again_after_lock_wait)
+            _again(using, error, attempt)
     raise AssertionError("unreachable")
 
 
 @contextmanager
-def ended_whole(using: str) -> Iterator[None]:
+def closes_half_ended(using: str) -> Iterator[None]:
     """Close the connection if a transaction that began in this block ended only partly."""
     connection, joined = connections[using], in_transaction(using)
     try:
@@ -116,10 +113,10 @@ def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
 
     cached = _cached_rows.get()
     if cached is None:
-        return single(using, work, locks=False)
+        return run_statement(using, work, locks=False)
     key = (using, sql, tuple(params))
     if key not in cached:
-        cached[key] = single(using, work, locks=False)
+        cached[key] = run_statement(using, work, locks=False)
     return list(cached[key])
 
 
@@ -139,7 +136,7 @@ def cached_queries() -> Iterator[None]:
         _cached_rows.reset(token)
 
 
-def single(using: str, work: Work[Result], *, latest: bool = False, locks: bool = True) -> Result:
+def run_statement(using: str, work: Work[Result], *, latest: bool = False, locks: bool = True) -> Result:
     """Run ``work(cursor)``, which is one statement. It commits by itself, or joins the caller's transaction.
 
     After an error, Django refuses further statements in the caller's transaction, as with ``run``. ``locks``: False if
@@ -205,18 +202,18 @@ def _note_lost(using: str, error: Error) -> None:
         _moved[using] = object()
 
 
-def _again(using: str, error: Error, attempt: int, *, lock_waits: bool = True) -> None:
-    """Wait for a random, growing time; or raise the error. A worker's loop does not retry lock waits."""
+def _again(using: str, error: Error, attempt: int) -> None:
+    """Wait for a random, growing time; or raise the error. With short lock waits, do not retry them."""
     if not errors.is_retriable(error) or attempt == ATTEMPTS:
         raise error
-    if errors.is_lock_wait(error) and (waits_briefly(using) or not lock_waits):
+    if errors.is_lock_wait(error) and waits_briefly(using):
         raise error
     instruments.record(instruments.TRANSACTIONS_RETRIED, 1, errors.retry_reason(error))
     time.sleep(min(0.002 * 2**attempt, 0.5) * random.random())
 
 
 @contextmanager
-def migration_errors(using: str) -> Iterator[None]:
+def raises_not_migrated(using: str) -> Iterator[None]:
     """Raise ``NotMigrated`` if the database was not migrated, or if its gate rows were deleted."""
     try:
         yield

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from django.db import DatabaseError, connections
@@ -56,17 +56,19 @@ def _set(cursor: Any, idle_timeout: int, lock_wait: int) -> None:
 
 
 @contextmanager
-def lock_waits_of_a_second(using: str) -> Iterator[None]:
+def lock_waits_of_a_second(
+    using: str, variables: Sequence[str] = ("lock_wait_timeout", "innodb_lock_wait_timeout")
+) -> Iterator[None]:
     """Limit each wait for a row or a table to ``LOCK_WAIT`` seconds in this block. Do not retry lock wait timeouts.
 
     Even a plain SELECT waits for a table while ALTER TABLE waits for it, by default for days.
     """
     connection: Any = connections[using]
-    before, short = getattr(connection, "mqueue_waits_briefly", False), f"= {LOCK_WAIT:d}"
+    before, setting = session.waits_briefly(using), ", ".join(f"SESSION {name} = %s" for name in variables)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT @@SESSION.lock_wait_timeout, @@SESSION.innodb_lock_wait_timeout")
+        cursor.execute(f"SELECT {', '.join(f'@@SESSION.{name}' for name in variables)}")
         values = [int(value) for value in cursor.fetchone()]
-        cursor.execute(f"SET SESSION lock_wait_timeout {short}, SESSION innodb_lock_wait_timeout {short}")
+        cursor.execute(f"SET {setting}", [LOCK_WAIT] * len(values))
     raw, connection.mqueue_waits_briefly = connection.connection, True
     try:
         yield
@@ -74,29 +76,15 @@ def lock_waits_of_a_second(using: str) -> Iterator[None]:
         connection.mqueue_waits_briefly = before
         if connection.connection is raw:
             with suppress(DatabaseError), connection.cursor() as cursor:
-                cursor.execute(
-                    "SET SESSION lock_wait_timeout = %s, SESSION innodb_lock_wait_timeout = %s", values
-                )
+                cursor.execute(f"SET {setting}", values)
 
 
-@contextmanager
-def short_lock_wait_timeout(using: str) -> Iterator[None]:
-    """Limit the lock wait of statements in this block to one second. In a caller's transaction, change nothing.
+def short_lock_wait_timeout(using: str) -> AbstractContextManager[None]:
+    """Limit each wait for a row to ``LOCK_WAIT`` seconds in this block. In a caller's transaction, change nothing.
 
     SKIP LOCKED does not help everywhere: an INSERT also waits for locks on the gap that it goes into. MariaDB allows 0
     seconds, but then the COMMIT after a SKIP LOCKED that skipped a row fails.
     """
     if session.in_transaction(using) or session.waits_briefly(using):
-        yield
-        return
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT @@SESSION.innodb_lock_wait_timeout")
-        before = int(cursor.fetchone()[0])
-        cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
-    raw = connections[using].connection
-    try:
-        yield
-    finally:
-        if connections[using].connection is raw:
-            with suppress(DatabaseError), connections[using].cursor() as cursor:
-                cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", [before])
+        return nullcontext()
+    return lock_waits_of_a_second(using, ["innodb_lock_wait_timeout"])

@@ -28,10 +28,8 @@ _PRESENT = ""
 
 def hold_slot(cursor: CursorWrapper, database: str) -> int | None:
     """Take a free slot until this connection ends. Return its number; None if no slot could be taken."""
-    used = used_slots(cursor, database, _PRESENT, range(SLOTS))
-    free = [slot for slot in range(SLOTS) if slot not in used]
-    random.shuffle(free)
-    for slot in free[:5]:
+    free = sorted(set(range(SLOTS)) - held_slots(cursor, database))
+    for slot in random.sample(free, min(len(free), 5)):
         cursor.execute("SELECT GET_LOCK(%s, 0)", [_lock(database, _PRESENT, slot)])
         if cursor.fetchone() == (1,):
             return slot

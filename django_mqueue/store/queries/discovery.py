@@ -8,7 +8,7 @@ from ..connection import session, session_lock
 from ..connection.dialect import NOW_MS
 from ..heartbeats import Member
 from ..leases import COUNTS
-from ..offsets import Registration, registration_of
+from ..offsets import Registration, parse_registration
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ def read(using: str, group: str, topic: str, lease_ms: int) -> Discovery:
     )
     found = {name: numbers for kind, name, _, *numbers in rows if kind == "offsets"}
     members = [
-        Member(name, incarnation, int(silent_ms), bool(is_free), bool(is_leaving))
-        for kind, name, incarnation, silent_ms, is_free, is_leaving, *_ in rows
+        Member(name, incarnation, int(since_heartbeat_ms), bool(is_free), bool(is_leaving))
+        for kind, name, incarnation, since_heartbeat_ms, is_free, is_leaving, *_ in rows
         if kind == "member"
     ]
     ((leased, free, now_ms),) = (row[3:6] for row in rows if row[0] == "leases")
     return Discovery(
-        registration_of(found[group]) if group in found else None,
+        parse_registration(found[group]) if group in found else None,
         int(found[""][1]) if "" in found else 0,
         sorted(members, key=lambda member: member.name),
         int(leased), int(free), int(now_ms),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ...policy.batching import PER_STATEMENT
 from ..connection import session
-from ..connection.dialect import NOW_MS, marks
-from ..offsets import Registration, registration_of
+from ..connection.dialect import NOW_MS, placeholders
+from ..offsets import Registration, parse_registration
 from .branches import fetch_each
 
 
@@ -22,11 +22,11 @@ def registrations(
     rows = session.fetch(
         using,
         "SELECT topic, consumer_group, id, offset_acked, paused, updated_at, scan_offset FROM queue_offsets"
-        f" FORCE INDEX (queue_offsets_partition) WHERE consumer_group IN ({marks(groups)})"
-        f" AND topic IN ({marks(topics)}) AND partition_key = ''",
+        f" FORCE INDEX (queue_offsets_partition) WHERE consumer_group IN ({placeholders(groups)})"
+        f" AND topic IN ({placeholders(topics)}) AND partition_key = ''",
         [*groups, *topics],
     )
-    return {(topic, group): registration_of(row) for topic, group, *row in rows}
+    return {(topic, group): parse_registration(row) for topic, group, *row in rows}
 
 
 def alive(using: str, pairs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
@@ -45,7 +45,7 @@ def settled(using: str, topics: Sequence[str]) -> dict[str, int]:
     rows = session.fetch(
         using,
         "SELECT topic, offset_acked FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group = '' AND topic IN ({marks(topics)}) AND partition_key = ''",
+        f" WHERE consumer_group = '' AND topic IN ({placeholders(topics)}) AND partition_key = ''",
         list(topics),
     )
     return {str(topic): int(offset) for topic, offset in rows}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...policy.batching import batches
 from ...policy.message_query import DONE, IN_FLIGHT, PENDING, WAITING
 from ..connection import session
-from ..connection.dialect import NOW_MS, flat, marks
+from ..connection.dialect import NOW_MS, flat, placeholders
 from .partition_walk import OFFSET_END
 
 BRANCHES = 100
@@ -99,7 +99,7 @@ def published(using: str, offsets: Sequence[int]) -> dict[int, int]:
     found = session.fetch(
         using,
         "SELECT `offset`, published_at FROM queue_messages FORCE INDEX (PRIMARY)"
-        f" WHERE `offset` IN ({marks(offsets)})",
+        f" WHERE `offset` IN ({placeholders(offsets)})",
         list(offsets),
     )
     return {int(offset): int(at) for offset, at in found}

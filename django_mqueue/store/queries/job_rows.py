@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from django.db.backends.utils import CursorWrapper
 
 from ...policy.names import scheduled_topic
-from ...policy.outcomes import ASIDE_AT
+from ...policy.outcomes import PARKED_AT
 from ..connection import session
+from ..connection.dialect import STATE_OF_MESSAGE
 from ..scheduling.parked_retries import PARKED
 
 LAST = "~"
@@ -22,8 +23,7 @@ _SELECT = (
     "SELECT m.topic, m.`offset`, m.payload, m.metadata, m.available_at, m.created_at, s.acked, s.in_flight,"
     " s.invisible_until, s.retry_count, s.handed, s.delivered_to, s.delivered_at, s.acked_at, s.errors, s.result"
     " FROM queue_messages m FORCE INDEX ({index})"
-    " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-    " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+    f" LEFT JOIN {STATE_OF_MESSAGE}"
 )
 COLUMNS = (
     "topic", "offset", "payload", "metadata", "available_at", "created_at", "acked", "in_flight", "invisible_until",
@@ -74,7 +74,7 @@ def parked(using: str, group: str, topic: str, partition: str, id: str) -> dict[
         return None
     retry = json.loads(row["metadata"])["retry"]
     return {
-        **row, "topic": topic, "available_at": row["created_at"], "acked": 1, "invisible_until": ASIDE_AT,
+        **row, "topic": topic, "available_at": row["created_at"], "acked": 1, "invisible_until": PARKED_AT,
         "retry_count": retry["count"], "errors": json.dumps(retry["errors"]),
     }  # fmt: skip
 
@@ -92,8 +92,7 @@ def by_offset(using: str, group: str, offset: int) -> dict[str, Any] | None:
     rows = session.fetch(
         using,
         "SELECT COALESCE(m.original_id, m.id), m.metadata, s.failure_count FROM queue_messages m FORCE INDEX (PRIMARY)"
-        " JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` WHERE m.`offset` = %s",
+        f" JOIN {STATE_OF_MESSAGE} WHERE m.`offset` = %s",
         [group, offset],
     )
     return dict(zip(("id", "metadata", "failure_count"), rows[0], strict=True)) if rows else None

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..connection import session
-from ..connection.dialect import flat, marks, numbers_table, union
+from ..connection.dialect import STATE_OF_MESSAGE, flat, numbers_table, placeholders, union
 
 LogEntry = tuple[int, str, str]
 """Offset, partition and target group of a row of the log."""
@@ -106,7 +106,7 @@ def open_deliveries(
 
 def by_id(using: str, topic: str, partitions: Sequence[str], id: str) -> list[LogEntry]:
     """Return the rows with this id in the partitions, for any target group."""
-    where = f"topic = %s AND partition_key IN ({marks(partitions)}) AND id = %s"
+    where = f"topic = %s AND partition_key IN ({placeholders(partitions)}) AND id = %s"
     return sorted(entries(using, "queue_messages_dedupe", where, [topic, *partitions, id]))
 
 
@@ -118,7 +118,7 @@ def by_original_id(
     Messages that were redriven or retried after a long delay have an original id. ``limit``: return so many of them,
     whichever the index has first; None: all.
     """
-    of = f"failed_group IN ({marks(list(groups))})" if groups else "failed_group IS NULL"
+    of = f"failed_group IN ({placeholders(list(groups))})" if groups else "failed_group IS NULL"
     where = f"topic = %s AND {of} AND original_id = %s" + ("" if limit is None else f" LIMIT {limit:d}")
     return sorted(entries(using, "queue_messages_due", where, [topic, *groups, id]))
 
@@ -135,6 +135,10 @@ STATE_COLUMNS = (
 _MESSAGE = (
     "m.`offset`, m.partition_key, m.id, m.original_id, m.consumer_group, m.metadata, m.available_at, m.published_at,"
     " m.failed_at, m.failure_count, m.last_error, m.failed_group, m.original_topic"
+)
+STATE = (
+    "s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed, s.delivered_to,"
+    " s.delivered_at, s.acked_at, s.errors"
 )
 _AT_OFFSETS = (
     f" FROM {numbers_table('wanted', 'o')}"
@@ -166,11 +170,8 @@ def rows_of_group(
     """
     found = session.fetch(
         using,
-        f"SELECT {_MESSAGE}, s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed,"
-        f" s.delivered_to, s.delivered_at, s.acked_at, s.errors, d.`offset`,"
-        f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {CAME_BACK}{_AT_OFFSETS}"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f"SELECT {_MESSAGE}, {STATE}, d.`offset`, s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL"
+        f" AND {CAME_BACK}{_AT_OFFSETS} LEFT JOIN {STATE_OF_MESSAGE}"
         " LEFT JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON s.acked = 1 AND d.topic = %s"
         " AND d.partition_key = m.partition_key AND d.id = CONCAT(m.`offset`, ':', %s) AND d.consumer_group = ''",
         [group, json.dumps(offsets), group, dead_topic, group],
@@ -215,8 +216,7 @@ def errors_of_groups(using: str, groups: Sequence[str], offsets: Sequence[int]) 
     """Return (group, offset, errors as JSON) of the delivery states of these messages that have errors."""
     branch = (
         f"SELECT s.consumer_group, s.message_offset, s.errors{_AT_OFFSETS}"
-        " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset` AND s.errors IS NOT NULL"
+        f" STRAIGHT_JOIN {STATE_OF_MESSAGE} AND s.errors IS NOT NULL"
     )
     params = flat([json.dumps(offsets), group] for group in groups)
     rows = session.fetch(using, union(branch, len(groups)), params)

@@ -10,12 +10,8 @@ from ...policy.batching import PER_STATEMENT
 from ..connection import session
 from ..connection.dialect import NOW_MS, names_table
 from .branches import fetch_each
-from .message_pages import STATE_COLUMNS, LogEntry, entries
+from .message_pages import STATE, STATE_COLUMNS, LogEntry, entries
 
-STATE = (
-    "s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed, s.delivered_to,"
-    " s.delivered_at, s.acked_at, s.errors"
-)
 GROUP_COLUMNS = ("group", "start", "paused", "done_to", *STATE_COLUMNS[:-2])
 
 
@@ -118,7 +114,7 @@ def places(
     return {row[0]: dict(zip(PLACE_COLUMNS, row, strict=True)) for row in rows}
 
 
-class Ahead(NamedTuple):
+class MessagesAhead(NamedTuple):
     """The open messages of a partition before a message, among the first rows above the group's position.
 
     ``opened``: their number. ``is_partial``: as many rows as the limit were read, so there may be more. ``first``:
@@ -136,11 +132,11 @@ class Ahead(NamedTuple):
 
 def ahead(
     using: str, topic: str, partition: str, offset: int, positions: Sequence[tuple[str, int]], limit: int
-) -> dict[str, Ahead]:
+) -> dict[str, MessagesAhead]:
     """Return the open messages before a message, for each (group, offset up to which all is done).
 
     Groups without such a message are missing from the result. ``limit``: the maximum number of rows that are read for
-    each group. If none of so many is open, the result is ``Ahead(0, True, 0)``: there may be open ones behind them.
+    each group. If none of so many is open, the result is ``MessagesAhead(0, True, 0)``: open ones may follow them.
     """
     count = (
         "SELECT %s, COUNT(*), SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0),"
@@ -156,7 +152,7 @@ def ahead(
     ]
     counted = fetch_each(using, count, params, PER_STATEMENT)
     found = {
-        group: Ahead(int(opened), int(read) == limit, int(first or 0))
+        group: MessagesAhead(int(opened), int(read) == limit, int(first or 0))
         for (group, _), ((read, opened, first),) in zip(positions, counted, strict=True)
         if first is not None or int(read) == limit
     }
@@ -167,8 +163,8 @@ def ahead(
     wanted = [(group, topic, partition, one.first) for group, one in found.items()]
     states = fetch_each(using, state, wanted, PER_STATEMENT)
     for group, rows in zip(list(found), states, strict=True):
-        for in_flight, until, delivered_to, at in rows:
-            found[group] = Ahead(*found[group][:3], bool(in_flight), int(until), delivered_to, int(at))
+        for in_flight, until, to, at in rows:
+            found[group] = MessagesAhead(*found[group][:3], bool(in_flight), int(until), to, int(at))
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...policy.batching import PER_STATEMENT, batches, batches_by_weight
 from ..connection import session
-from ..connection.dialect import NOW_MS, flat, marks, names_table
+from ..connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, names_table, placeholders
 from .branches import fetch_each
 from .partition_walk import PARTITIONS
 from .skip_scan import NEWEST
@@ -78,7 +78,7 @@ def progress(using: str, groups: Sequence[tuple[str, str, int, Sequence[str]]]) 
     return found
 
 
-class Above(NamedTuple):
+class PartitionSearch(NamedTuple):
     """The messages of a partition above an offset, and the group for which they are searched."""
 
     topic: str
@@ -87,12 +87,11 @@ class Above(NamedTuple):
     offset: int
 
 
-def first_open(using: str, searches: Sequence[Above]) -> list[int | None]:
+def first_open(using: str, searches: Sequence[PartitionSearch]) -> list[int | None]:
     """Return the first offset of each search that the group has not acknowledged; None if there is none."""
     query = (
         "SELECT %s, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
-        " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+        f" LEFT JOIN {STATE_OF_MESSAGE}"
         " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.consumer_group IN ('', %s)"
         " AND (s.acked IS NULL OR s.acked = 0) ORDER BY m.`offset` LIMIT 1"
     )
@@ -101,7 +100,9 @@ def first_open(using: str, searches: Sequence[Above]) -> list[int | None]:
     return [int(found[0][0]) if found else None for found in rows]
 
 
-def first_open_below(using: str, searches: Sequence[tuple[Sequence[Above], int]]) -> list[int | None]:
+def first_open_below(
+    using: str, searches: Sequence[tuple[Sequence[PartitionSearch], int]]
+) -> list[int | None]:
     """Return the lowest open offset below each limit; None if there is none.
 
     A search is a pair: partitions of one topic and group, and the limit, which is excluded. The ranges of offsets are
@@ -116,8 +117,7 @@ def first_open_below(using: str, searches: Sequence[tuple[Sequence[Above], int]]
             )
             branches.append(
                 "(SELECT %s, MIN(m.`offset`) FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-                " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s"
-                " AND s.topic = m.topic AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
+                f" LEFT JOIN {STATE_OF_MESSAGE}"
                 f" WHERE m.topic = %s AND ({ranges}) AND m.consumer_group IN ('', %s)"
                 " AND (s.acked IS NULL OR s.acked = 0))"
             )
@@ -170,16 +170,14 @@ class Counted(NamedTuple):
     last: int = 0
 
 
-def count_open(using: str, searches: Sequence[tuple[Above, int]]) -> list[Counted]:
+def count_open(using: str, searches: Sequence[tuple[PartitionSearch, int]]) -> list[Counted]:
     """Count the first rows of each search. The number of each search is the maximum number of rows that it reads."""
     query = (
         "SELECT %s, COUNT(*), COALESCE(SUM(m.consumer_group IN ('', %s) AND COALESCE(s.acked, 0) = 0), 0),"
         " COALESCE(SUM(m.consumer_group IN ('', %s) AND s.acked IS NULL), 0), COALESCE(MAX(m.`offset`), 0) FROM"
         " (SELECT topic, partition_key, `offset`, consumer_group FROM queue_messages"
         " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key = %s AND `offset` > %s"
-        " ORDER BY `offset` LIMIT %s) m LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
-        " ON s.consumer_group = %s AND s.topic = m.topic AND s.partition_key = m.partition_key"
-        " AND s.message_offset = m.`offset`"
+        f" ORDER BY `offset` LIMIT %s) m LEFT JOIN {STATE_OF_MESSAGE}"
     )
     params = [
         (one.group, one.group, one.topic, one.partition, one.offset, limit, one.group)
@@ -193,7 +191,7 @@ def in_flight(using: str, group: str, topic: str, names: Sequence[str]) -> dict[
     rows = session.fetch(
         using,
         "SELECT partition_key, COUNT(*) FROM queue_delivery_state FORCE INDEX (queue_delivery_state_due)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({marks(names)})"
+        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(names)})"
         " AND acked = 0 AND in_flight = 1 GROUP BY partition_key",
         [group, topic, *names],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..connection import session
-from ..connection.dialect import marks
+from ..connection.dialect import placeholders
 from .skip_scan import Names
 
 
@@ -24,7 +24,7 @@ def registered(using: str, topics: Sequence[str]) -> list[tuple[str, str]]:
     rows = session.fetch(
         using,
         "SELECT topic, consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        f" WHERE topic IN ({marks(topics)}) AND partition_key = '' AND consumer_group > ''",
+        f" WHERE topic IN ({placeholders(topics)}) AND partition_key = '' AND consumer_group > ''",
         list(topics),
     )
     return [(str(topic), str(group)) for topic, group in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..connection import session
-from ..connection.dialect import NOW_MS, flat, union
+from ..connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, union
 from ..leases import Holder
 from ..offsets import registrations
 
@@ -40,9 +40,7 @@ def left_to_others(using: str, holder: Holder, start: int) -> int:
         f" (s.acked = 0 AND (s.in_flight = 1 OR s.invisible_until <= {NOW_MS})))), 0) FROM"
         " (SELECT topic, partition_key, `offset`, consumer_group FROM queue_messages"
         " FORCE INDEX (queue_messages_partition) WHERE topic = %s AND partition_key = %s AND `offset` > %s"
-        f" ORDER BY `offset` LIMIT {ROWS:d}) m LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY)"
-        " ON s.consumer_group = %s AND s.topic = m.topic AND s.partition_key = m.partition_key"
-        " AND s.message_offset = m.`offset`"
+        f" ORDER BY `offset` LIMIT {ROWS:d}) m LEFT JOIN {STATE_OF_MESSAGE}"
     )
     count, after = 0, ""
     while True:

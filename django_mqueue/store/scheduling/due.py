@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from django.db.backends.utils import CursorWrapper
 
 from ...policy.names import scheduled_topic
-from ..connection.dialect import NOW_MS, TOPIC_ROW, marks
+from ..connection.dialect import NOW_MS, TOPIC_ROW, placeholders
 from ..log import INSERT_COLUMNS, insert_values
+from ..offsets import INSERT_TOPIC_ROW
 from .schedule import WAITING
 
 
@@ -39,17 +40,13 @@ def lock_promotion(cursor: CursorWrapper, topic: str) -> bool:
     cursor.execute(lock, [row])
     if cursor.fetchone():
         return False
-    cursor.execute(
-        "INSERT INTO queue_offsets (consumer_group, topic, partition_key, offset_acked, scan_offset, paused,"
-        " updated_at) VALUES ('', %s, '', 0, 0, 0, 0) ON DUPLICATE KEY UPDATE offset_acked = offset_acked",
-        [row],
-    )
+    cursor.execute(INSERT_TOPIC_ROW, [row])
     return True
 
 
 def lock_due(cursor: CursorWrapper, topic: str, without: Collection[int], limit: int) -> list[DueMessage]:
     """Lock and return up to ``limit`` due messages by due time. Skip locked ones, and offsets in ``without``."""
-    others = f" AND `offset` NOT IN ({marks(sorted(without))})" if without else ""
+    others = f" AND `offset` NOT IN ({placeholders(sorted(without))})" if without else ""
     cursor.execute(
         "SELECT `offset`, partition_key, id, consumer_group, LENGTH(payload) + LENGTH(metadata),"
         " JSON_EXTRACT(metadata, '$.retry.life'), JSON_EXTRACT(metadata, '$.retry.offset')"  # See parked_retries.
@@ -69,7 +66,8 @@ def existing_offsets(cursor: CursorWrapper, offsets: Collection[int]) -> set[int
     if not offsets:
         return set()
     cursor.execute(
-        f"SELECT `offset` FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` IN ({marks(sorted(offsets))})",
+        "SELECT `offset` FROM queue_messages FORCE INDEX (PRIMARY)"
+        f" WHERE `offset` IN ({placeholders(sorted(offsets))})",
         sorted(offsets),
     )
     return {int(offset) for (offset,) in cursor.fetchall()}
@@ -81,7 +79,7 @@ def in_log(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> dict[in
         "SELECT s.`offset`, m.`offset` FROM queue_messages s FORCE INDEX (PRIMARY)"
         " STRAIGHT_JOIN queue_messages m FORCE INDEX (queue_messages_dedupe) ON m.topic = %s"
         " AND m.partition_key = s.partition_key AND m.id = s.id AND m.consumer_group = s.consumer_group"
-        f" WHERE s.`offset` IN ({marks(offsets)})",
+        f" WHERE s.`offset` IN ({placeholders(offsets)})",
         [topic, *offsets],
     )
     return {int(scheduled): int(stored) for scheduled, stored in cursor.fetchall()}
@@ -92,7 +90,7 @@ def append(cursor: CursorWrapper, topic: str, offsets: Sequence[int]) -> None:
     cursor.execute(
         "SELECT partition_key, id, consumer_group, payload, metadata, available_at, created_at,"
         " JSON_UNQUOTE(JSON_EXTRACT(metadata, '$.retry.id')) FROM queue_messages FORCE INDEX (PRIMARY)"
-        f" WHERE `offset` IN ({marks(offsets)}) ORDER BY available_at, `offset`",
+        f" WHERE `offset` IN ({placeholders(offsets)}) ORDER BY available_at, `offset`",
         list(offsets),
     )
     values = f"%s, %s, %s, %s, %s, %s, %s, {NOW_MS}, %s"

@@ -38,8 +38,8 @@ class ParkedRetry:
     id: str
 
 
-def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: bool) -> bool:
-    """Schedule a message again in ``delay_ms``. Return False if the log no longer has it.
+def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: bool) -> None:
+    """Schedule a message again in ``delay_ms``, unless the log no longer has it.
 
     ``counted``: count this delivery as an attempt.
     """
@@ -52,7 +52,7 @@ def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: b
     )
     row = cursor.fetchone()
     if row is None:
-        return False
+        return
     text, id, published_at, retries, handed, failures, errors = row
     metadata: dict[str, Any] = json.loads(text)
     earlier = metadata.get("retry", {})
@@ -64,7 +64,7 @@ def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: b
         "count": int(retries) + (int(handed) if counted else 0),
         "failures": int(failures),
         "errors": json.loads(errors) if errors else [],
-        "life": retry.generation,
+        "life": retry.generation,  # The stored name of the registration generation.
     }
     cursor.execute(
         f"INSERT INTO queue_messages ({INSERT_COLUMNS})"
@@ -75,7 +75,6 @@ def park(cursor: CursorWrapper, retry: ParkedRetry, delay_ms: int, *, counted: b
             json.dumps(metadata, ensure_ascii=False), delay_ms, retry.offset,
         ],
     )  # fmt: skip
-    return True
 
 
 def waiting(using: str, topic: str, above: int, limit: int) -> list[tuple[int, str, int | None]]:

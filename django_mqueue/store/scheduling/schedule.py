@@ -104,11 +104,11 @@ def _locate(cursor: CursorWrapper, topic: str, message_key: MessageKey) -> tuple
     """
     params = [scheduled_topic(topic), *message_key]
     using = cursor.db.alias
-    with outside_snapshot(using) as now:
-        if now == using:
+    with outside_snapshot(using) as fresh:
+        if fresh == using:
             return "queue_messages_dedupe", _BY_KEY, params
         seen = session.run(
-            now, lambda other: existing(other, params[0], [message_key]), level="READ UNCOMMITTED"
+            fresh, lambda other: existing(other, params[0], [message_key]), level="READ UNCOMMITTED"
         )
     if message_key not in seen:
         return None

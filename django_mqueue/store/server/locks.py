@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from ..connection import session
-from ..connection.dialect import is_mariadb, marks
+from ..connection.dialect import is_mariadb, placeholders
 
 TABLES = (
     "queue_messages", "queue_delivery_state", "queue_partition_leases", "queue_offsets", "queue_subscriber_heartbeats",
@@ -95,7 +95,7 @@ def _mysql_waits(using: str) -> list[LockWait]:
         " ON l.ENGINE_LOCK_ID = w.REQUESTING_ENGINE_LOCK_ID AND l.ENGINE = w.ENGINE"
         " JOIN performance_schema.threads r ON r.THREAD_ID = w.REQUESTING_THREAD_ID"
         " JOIN performance_schema.threads b ON b.THREAD_ID = w.BLOCKING_THREAD_ID"
-        f" WHERE l.OBJECT_SCHEMA = DATABASE() AND l.OBJECT_NAME IN ({marks(TABLES)})",
+        f" WHERE l.OBJECT_SCHEMA = DATABASE() AND l.OBJECT_NAME IN ({placeholders(TABLES)})",
         TABLES,
     )
     seconds: dict[int, int] = dict(
@@ -127,7 +127,7 @@ def gates_held(using: str) -> dict[int, set[int]] | None:
         "SELECT DISTINCT t.PROCESSLIST_ID, IF(l.INDEX_NAME = 'queue_offsets_partition' AND l.LOCK_MODE LIKE %s"
         " AND l.LOCK_DATA LIKE %s, l.LOCK_DATA, '') FROM performance_schema.data_locks l"
         " JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID WHERE l.OBJECT_SCHEMA = DATABASE()"
-        f" AND l.OBJECT_NAME IN ({marks(TABLES)}) AND l.LOCK_TYPE = 'RECORD' AND l.LOCK_STATUS = 'GRANTED'",
+        f" AND l.OBJECT_NAME IN ({placeholders(TABLES)}) AND l.LOCK_TYPE = 'RECORD' AND l.LOCK_STATUS = 'GRANTED'",
         ["S%", "%gate-%", *TABLES],
     )
     found: dict[int, set[int]] = {}
@@ -154,7 +154,7 @@ def metadata_blockers(using: str) -> dict[int, list[tuple[int, str]]] | None:
         " JOIN performance_schema.threads r ON r.THREAD_ID = w.OWNER_THREAD_ID"
         " JOIN performance_schema.threads b ON b.THREAD_ID = h.OWNER_THREAD_ID"
         " WHERE w.OBJECT_TYPE = 'TABLE' AND w.OBJECT_SCHEMA = DATABASE() AND w.LOCK_STATUS = 'PENDING'"
-        f" AND w.OBJECT_NAME IN ({marks(TABLES)})",
+        f" AND w.OBJECT_NAME IN ({placeholders(TABLES)})",
         TABLES,
     )
     found: dict[int, list[tuple[int, str]]] = {}

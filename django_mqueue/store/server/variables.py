@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
-from ..connection.dialect import is_mariadb, marks
+from ..connection.dialect import is_mariadb, placeholders
 
 CHARSETS = ("character_set_client", "character_set_connection", "character_set_results")
 VARIABLES = (
@@ -48,7 +48,7 @@ def read(using: str) -> Server:
     with connection.cursor() as cursor:
         found: dict[str, str] = {}
         for kind, names in (("VARIABLES", VARIABLES), ("GLOBAL STATUS", STATUS)):
-            cursor.execute(f"SHOW {kind} WHERE Variable_name IN ({marks(names)})", names)
+            cursor.execute(f"SHOW {kind} WHERE Variable_name IN ({placeholders(names)})", names)
             found |= {str(name).lower(): str(value) for name, value in cursor.fetchall()}
         cursor.execute("SELECT VERSION(), @@version_comment, CURRENT_USER()")
         text, comment, account = map(str, cursor.fetchone())

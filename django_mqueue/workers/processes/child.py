@@ -129,7 +129,7 @@ def _report(runner: Runner, watch: Watch, asked: threading.Event, recycling: Rec
         return Report(end, reason, runner.counts, runner.started, runner.left)
 
     try:
-        with session.migration_errors(runner.using):
+        with session.raises_not_migrated(runner.using):
             runner.run()
     except TooManyHanging as error:
         return report("hanging", str(error))

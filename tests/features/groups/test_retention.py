@@ -166,7 +166,7 @@ def test_collection_goes_in_batches_each_committed() -> None:
         left = []
         while True:
             with statements() as seen:
-                more = collector.page(0)
+                more = collector.collect_page(0)
             assert len(seen) <= 12
             left.append(len(in_log(TOPIC)))
             if not more:
@@ -188,7 +188,7 @@ def test_rows_that_nobody_can_delete_yet_do_not_hide_later_ones(monkeypatch: pyt
         age(TOPIC, timedelta(hours=2))
         collector = garbage_collection.Collector("default", TOPIC)
         for _ in range(10):
-            while collector.page(0):
+            while collector.collect_page(0):
                 pass
         assert len(in_log(TOPIC)) == 100
         assert stuck.ack()

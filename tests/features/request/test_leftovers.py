@@ -88,7 +88,7 @@ def test_what_was_replied_in_time_is_got_also_after_the_deadline() -> None:
         asking = question()
         assert one(subscription).reply("in time") is True
         with later(61):
-            ExpiredReplies("default", "prices").sweep()
+            ExpiredReplies("default", "prices").delete_page()
             assert asking.poll() == Reply("in time")
     assert boxes("prices") == []
 
@@ -106,7 +106,7 @@ def test_a_reply_s_transaction_is_open_over_the_deadline_and_commits_then() -> N
             assert held.commit() is True
         assert [box.failure_count for box in boxes("prices")] == [0]
         with later(61):
-            ExpiredReplies("default", "prices").sweep()
+            ExpiredReplies("default", "prices").delete_page()
         assert len(boxes("prices")) == 1, "its requester might still be on its way"
         sweep("prices")
         assert boxes("prices") == []
@@ -192,17 +192,17 @@ def test_a_running_worker_sweeps_by_itself() -> None:
 def test_where_no_worker_runs_requesters_sweep() -> None:
     """Each process sweeps with its first request, and then once per ``GC_INTERVAL``."""
     MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
-    requesting._swept.clear()
+    requesting._next_deletions.clear()
     with pytest.raises(TimeoutError):
         request("prices", 1, timeout=0.001)
     assert boxes("prices") == []
-    requesting._swept["default", "prices"] += 3600  # As if the interval never ended.
+    requesting._next_deletions["default", "prices"] += 3600  # As if the interval never ended.
     MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
     with pytest.raises(TimeoutError):
         request("prices", 1, timeout=0.001)
     assert len(boxes("prices")) == 1
     with override_settings(MQUEUE={"GC_INTERVAL": 0.01}):
-        requesting._swept.clear()
+        requesting._next_deletions.clear()
         for _ in range(2):
             with pytest.raises(TimeoutError):
                 request("prices", 1, timeout=0.02)
@@ -246,18 +246,18 @@ def test_a_sweep_goes_through_them_all_a_page_at_a_time() -> None:
         )
     leftovers = ExpiredReplies("default", "prices")
     with counted() as cost:
-        assert leftovers.sweep() == 0
+        assert leftovers.delete_page() == 0
     assert cost.count == 1
     assert cost.rows <= 2 * PAGE + 10, cost
-    assert leftovers.sweep() == 5
-    assert leftovers.sweep() == 0
+    assert leftovers.delete_page() == 5
+    assert leftovers.delete_page() == 0
     assert len(boxes("prices")) == PAGE + 5
     Message.objects.filter(topic="prices_replies").update(available_at=1)
     with counted() as cost:
-        ExpiredReplies("default", "prices").sweep_all()
+        ExpiredReplies("default", "prices").delete_pages()
     assert len(boxes("prices")) == 0
     assert cost.commits == 2, cost
     for _ in range(PAGE + 5):
         MessageFactory(topic="prices_replies", partition_key=" replies", available_at=1)
-    assert sorted(leftovers.sweep() for _ in range(3)) == [0, 5, PAGE]
+    assert sorted(leftovers.delete_page() for _ in range(3)) == [0, 5, PAGE]
     assert boxes("prices") == []

@@ -375,7 +375,7 @@ def test_the_topic_of_replies_is_nobody_s() -> None:
 
 def test_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """To ask, to reply and to take the reply cost two statements and a commit each. Each look costs one statement."""
-    monkeypatch.setattr(requesting, "_sweep", lambda using, topic: None)
+    monkeypatch.setattr(requesting, "_delete_expired_boxes", lambda using, topic: None)
     with Subscription("prices", "shop") as subscription:
         question = requesting.PendingRequest("prices", OutgoingMessage(1), 30, None)
         question.send()

@@ -241,13 +241,13 @@ def test_a_promotion_that_commits_late_loses_nothing() -> None:
             for _ in range(3):
                 engine.tailer.settle("t")
                 engine.watermarks.tick(force=True)
-                engine.collector.page(0)
+                engine.collector.collect_page(0)
             late.commit()
         assert sorted(d.payload for d in consume(subscription, 3)) == ["m0", "m1", "m2"]
 
 
 def test_a_batch_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(promoting, "BYTES", 5000)
+    monkeypatch.setattr(promoting, "BYTES_PER_STATEMENT", 5000)
     for n in range(4):
         publish("t", "x" * 2000, id=f"m{n}", at=now() + PAST)
     results = [promote() for _ in range(3)]

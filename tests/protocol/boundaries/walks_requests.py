@@ -113,7 +113,7 @@ def sweep(scene: Scene) -> Iterator[None]:
         )
     leftovers = ExpiredReplies("default", scene.topic)
     yield
-    leftovers.sweep()
+    leftovers.delete_page()
 
 
 @walk(

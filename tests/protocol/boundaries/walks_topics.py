@@ -60,7 +60,7 @@ def collect_a_page(scene: Scene) -> Iterator[None]:
     first.poll()[0].ack()
     settle(first)
     yield
-    Collector("default", scene.topic).page()
+    Collector("default", scene.topic).collect_page()
 
 
 @walk(
@@ -74,7 +74,7 @@ def collect_the_last_of_a_partition_that_nobody_leases(scene: Scene) -> Iterator
     for engine in scene.engines:
         engine.membership.look_again()
     yield
-    Collector("default", scene.topic).page()
+    Collector("default", scene.topic).collect_page()
 
 
 @walk(rows, Stage(((0, 1), 2, 0), {0: DONE, 1: DONE}))
@@ -83,7 +83,7 @@ def collect_a_page_that_another_group_still_needs(scene: Scene) -> Iterator[None
         delivery.ack()
     settle(scene.subscription)
     yield
-    Collector("default", scene.topic).page()
+    Collector("default", scene.topic).collect_page()
 
 
 LATE = "late"

@@ -187,7 +187,7 @@ def _(scene: Scene) -> Call:
 def _(scene: Scene) -> Call:
     """One look finds nothing; the next finds the reply. A process's first request also removes old replies."""
     scene.answer_in_the_pause()
-    requesting._sweep("default", scene.topic)
+    requesting._delete_expired_boxes("default", scene.topic)
     return lambda: request(scene.topic, 1, key="k")
 
 

@@ -35,7 +35,7 @@ def test_it_leaves_no_state_behind() -> None:
             engine.context.touch(partition)
             return len(engine.claiming.claim_batch(10, 10))
 
-        with HeldTransaction(lambda: Collector("default", "orders").page(0)) as collection:
+        with HeldTransaction(lambda: Collector("default", "orders").collect_page(0)) as collection:
             claiming = Background(claim).start()
             wait_for_lock_wait(claiming)
             collection.commit()

@@ -61,7 +61,7 @@ def test_a_page_of_collection_costs_by_what_it_deletes() -> None:
         done_by_two_groups(count)
         assert len(in_log(TOPIC)) == count
         with counted() as cost:
-            Collector("default", TOPIC).page()
+            Collector("default", TOPIC).collect_page()
         assert in_log(TOPIC) == []
         assert not DeliveryState.objects.exists()
         costs.append(cost)

@@ -44,7 +44,7 @@ def move(subscription: Subscription) -> None:
 
 def collect_page(topic: str) -> bool:
     """Run one transaction of garbage collection. Return whether more can be deleted."""
-    return Collector("default", topic).page(0)
+    return Collector("default", topic).collect_page(0)
 
 
 def give_up(subscription: Subscription, partition: str) -> None:

@@ -103,7 +103,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "garbage collection deletes messages that the new group was just promised",
         "spark/database/following.py",
         "    settled = max(offsets.lock_topic(cursor, topic), settled)\n"
-        "    offsets.raise_settled(cursor, topic, settled)\n",
+        "    offsets.advance_settled(cursor, topic, settled)\n",
         "    settled = max(offsets.settled(using, topic), settled)\n",
         f"{_RACES}::test_a_reader_registers_while_a_collection_is_under_way",
     ),
@@ -199,7 +199,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         " them",
         "spark/database/following.py",
         "        if to > settled:\n",
-        "        offsets.raise_settled(cursor, topic, to)\n        if to < 0:\n",
+        "        offsets.advance_settled(cursor, topic, to)\n        if to < 0:\n",
         f"{_ONE}::test_a_query_of_a_database_that_was_set_back_settles_nothing[False]",
         f"{_ONE}::test_a_query_of_a_database_that_was_set_back_settles_nothing[True]",
         f"{_ONE}::test_what_commits_late_in_a_database_that_was_set_back_comes_to_every_group[False]",

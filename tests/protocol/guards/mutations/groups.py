@@ -86,7 +86,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the topic is unlocked during the delete, and a message may be deleted only in part",
         "protocol/retention/garbage_collection.py",
         "more = session.run(self.using, work)",
-        "more = session.single(self.using, work)",
+        "more = session.run_statement(self.using, work)",
         "protocol/guards/test_held_locks.py::test_deletion_holds_the_topic",
         "protocol/guards/test_held_locks.py::test_state_and_message_are_deleted_together",
     ),
@@ -102,8 +102,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a registration is one transaction",
         "the topic is unlocked before the group is stored",
         "service/registration.py",
-        "is_new, has_rest = session.run(alias, work)",
-        "is_new, has_rest = session.single(alias, work)",
+        "is_new, has_rows_left = session.run(alias, work)",
+        "is_new, has_rows_left = session.run_statement(alias, work)",
         "protocol/guards/test_held_locks.py::test_registration_holds_the_topic",
     ),
     mutation(
@@ -127,7 +127,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "finished messages are delivered again by the next owner or after the next read",
         "protocol/watermarks.py",
         "        advance = session.run(context.using, work)\n",
-        "        session.single(context.using, lambda cursor: cursor.execute(\n"
+        "        session.run_statement(context.using, lambda cursor: cursor.execute(\n"
         '            "DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s AND acked = 1"\n'
         '            " AND message_offset <= %s",\n'
         "            [context.group, context.topic, settled],\n"
@@ -149,7 +149,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "another worker takes the lease, or the group unsubscribes, between the check and the update",
         "protocol/watermarks.py",
         "advance = session.run(context.using, work)",
-        "advance = session.single(context.using, work)",
+        "advance = session.run_statement(context.using, work)",
         "protocol/guards/test_held_locks.py::test_a_moving_watermark_holds_its_lease",
     ),
     mutation(
@@ -198,7 +198,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if the worker dies between them, the message is done but in no dead-letter topic",
         "protocol/acknowledging/acknowledger.py",
         "session.run(self.context.using, work) if todo else set()",
-        "session.single(self.context.using, work) if todo else set()",
+        "session.run_statement(self.context.using, work) if todo else set()",
         "protocol/guards/test_held_locks.py::test_a_dead_letter_and_being_done_are_committed_together",
     ),
     mutation(
@@ -223,7 +223,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group counts as registered only if it is now",
         "in a transaction at REPEATABLE READ, subscribe registers nothing, and later messages are deleted",
         "service/registration.py",
-        "if all(offsets.registration(one, group, topic) for one in {alias, now}):",
+        "if all(offsets.registration(one, group, topic) for one in {alias, fresh}):",
         "if offsets.registration(alias, group, topic):",
         f"{_REGISTRATION}::test_a_group_that_was_unsubscribed_since_the_snapshot_is_registered_again",
     ),

@@ -22,7 +22,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker takes the lease between the check and the release, and loses it without notice",
         "service/releasing.py",
         "freed_now = session.run(alias, partial(set_free, some=some))",
-        "freed_now = session.single(alias, partial(set_free, some=some))",
+        "freed_now = session.run_statement(alias, partial(set_free, some=some))",
         "protocol/guards/test_moved_by_hand.py::test_a_release_holds_the_lease",
     ),
     mutation(
@@ -37,8 +37,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a release fences the former holder",
         "a hanging handler and the new owner both settle the message",
         "store/leases.py",
-        " SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({marks(ids)})",
-        " SET leased_by = '', lease_renewed_at = 0 WHERE id IN ({marks(ids)})",
+        " SET holder = '', leased_by = '', lease_renewed_at = {NOW_MS} WHERE id IN ({placeholders(ids)})",
+        " SET leased_by = '', lease_renewed_at = 0 WHERE id IN ({placeholders(ids)})",
         f"{_RELEASES}::test_an_answer_before_anybody_has_taken_it_is_refused_too",
     ),
     mutation(
@@ -101,7 +101,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "moving a message locks its log row until the commit",
         "delivery state of a dead letter that is purged meanwhile stays behind",
         "browse/operations.py",
-        "free = garbage.lock_free(cursor, [found.offset for found, _ in batch])",
+        "free = garbage.lock_unlocked(cursor, [found.offset for found, _ in batch])",
         "free = {found.offset for found, _ in batch}",
         f"{_INSPECT}/test_races.py::TestDeletion"
         "::test_a_dead_letter_is_purged_that_a_consumer_is_to_be_spared",

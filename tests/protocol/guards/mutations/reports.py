@@ -59,8 +59,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message that a filter skipped is not shown as handled",
         "the message page says that a handler finished it, although no handler got it",
         "store/acknowledgements.py",
-        "s.handed = s.message_offset NOT IN ({numbers(skipped)})",
-        "s.handed = s.message_offset NOT IN ({numbers(skipped)}) OR 1",
+        "s.handed = s.message_offset NOT IN ({int_list(skipped)})",
+        "s.handed = s.message_offset NOT IN ({int_list(skipped)}) OR 1",
         "features/inspect/test_outcomes.py::test_what_a_filter_skips",
     ),
     mutation(

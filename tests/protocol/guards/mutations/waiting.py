@@ -25,7 +25,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "garbage collection skips rows that another transaction has locked",
         "it waits for an application that published a duplicate id and keeps its transaction open",
         "protocol/retention/garbage_collection.py",
-        "free = garbage.lock_free(cursor, ripe) if ripe else set()",
+        "free = garbage.lock_unlocked(cursor, ripe) if ripe else set()",
         "free = set(ripe)",
         "protocol/interleavings/test_publishing.py::TestDuplicatesAndDeletion"
         "::test_a_collection_waits_for_no_publisher_who_was_told_of_a_duplicate[READ COMMITTED-publish]",
