@@ -146,12 +146,6 @@ class ConsumerState:
         if partition.waiting_more and not partition.waiting:
             self.stale_waiting[partition.name] = None
 
-    def put_back(self, name: str, offset: int, due: int) -> None:
-        """Record that a message waits for its retry until ``due`` (epoch milliseconds)."""
-        if partition := self.partitions.get(name):
-            partition.add_retry(offset, due)
-            self.set_timer(name, due)
-
     def set_timer(self, name: str, due: int) -> None:
         """Make the partition ready at ``due`` (epoch milliseconds), unless it has an earlier timer."""
         partition = self.partitions[name]
@@ -290,7 +284,9 @@ class ConsumerState:
                     partition.uncounted.pop(receipt.offset, None)
                     self.mark_dirty(receipt.partition)
                 else:
-                    self.put_back(receipt.partition, receipt.offset, self.clock.now() + due_in)
+                    due = self.clock.now() + due_in
+                    partition.add_retry(receipt.offset, due)
+                    self.set_timer(receipt.partition, due)
                 self.touch(partition)
         if outcome:
             events.ended(self, news, outcome)

@@ -203,7 +203,7 @@ class Acknowledger:
         return locked, stale
 
     def end_quarantine(self, delivery: Delivery) -> bool:
-        """Let other messages run at the same time as a quarantined delivery. Return False while its row is locked."""
+        """Record that a quarantined delivery no longer runs alone. Return False while its row is locked."""
         mine = self._of([delivery])
 
         def work(cursor: CursorWrapper) -> bool:
@@ -211,10 +211,7 @@ class Acknowledger:
             free.end_quarantine(cursor)
             return bool(free.receipts) or not mine.held(cursor, locking=False)
 
-        done = session.run(self.context.using, work)
-        if done:
-            delivery.status.alone = False
-        return done
+        return session.run(self.context.using, work)
 
     def dead_letter(self, receipt: Receipt, error: str, failures: int) -> bool | None:
         """Dead-letter a message that no handler has, with the number of its failed attempts.
