@@ -70,16 +70,15 @@ class ClaimScheduler:
             return quarantined
         got: list[Delivery] = []
         for place in range(len(self.subscribers)):
+            if (room := capacity - len(by_call(got))) <= 0:
+                break
             subscriber = self.subscribers[(self._turn + place) % len(self.subscribers)]
-            room = capacity - len(by_call(got))
             try:
                 got += subscriber.claim(room, room)
             except DatabaseError:
                 if not got:
                     raise
                 break  # The deliveries claimed so far must reach their handlers. The next statement fails again.
-            if len(by_call(got)) >= capacity:
-                break
         self._turn += 1
         return got
 
