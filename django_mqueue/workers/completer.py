@@ -11,7 +11,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import islice
 
 from django.db import DatabaseError
 
@@ -74,7 +73,7 @@ class Completer:
                         if free := [delivery for delivery in lot if delivery not in locked]:
                             start(free)
                         held += [delivery for delivery in lot if delivery in locked]
-        for alike in list(islice(self._failures_by_verdict(), AT_ONCE)):
+        for alike in self._failures_by_verdict()[:AT_ONCE]:
             subscriber = self._subscriber_of[alike[0].delivery.status.acknowledger]
             if not subscriber.resting:
                 with subscriber.resting_after_lock_wait():
@@ -86,8 +85,8 @@ class Completer:
         now = time.monotonic()
         return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
 
-    def _failures_by_verdict(self) -> Iterator[list[Outcome]]:
-        """Yield the failed outcomes in lists that can be settled together: the same verdict for the same group."""
+    def _failures_by_verdict(self) -> list[list[Outcome]]:
+        """Return the failed outcomes in lists that can be settled together: the same verdict for the same group."""
         found: dict[Hashable, list[Outcome]] = {}
         for outcome in self.due():
             if (
@@ -97,7 +96,7 @@ class Completer:
                 continue
             same: Hashable = (outcome.delivery.status.acknowledger, outcome.verdict, outcome.overdue)
             found.setdefault(id(outcome) if _needs_own_transaction(outcome) else same, []).append(outcome)
-        yield from found.values()
+        return list(found.values())
 
     def _ack(self, subscriber: Subscriber, acks: list[Outcome], plan: Plan, claim: Claim) -> list[Delivery]:
         """Acknowledge outcomes, and carry out a plan. Return the deliveries that another transaction has locked."""
