@@ -73,10 +73,10 @@ class Handler:
     def limits(self, message: Message) -> Limits:
         if self.limits_of is not None:
             return self.limits_of(message)
-        return Limits(self.max_attempts, self.retry, self.max_runtime)
+        return Limits(self.max_attempts, self.retry, self.max_runtime, self.atomic)
 
     def is_atomic(self, message: Message) -> bool:
-        return self.atomic if self.limits_of is None else self.limits_of(message).atomic
+        return self.limits(message).atomic
 
     def options(self, using: str, *, batch_size: int | None = None, eager: bool = False) -> Options:
         """Return the options of a subscriber. ``batch_size`` replaces the handler's. ``eager``: for tests."""
