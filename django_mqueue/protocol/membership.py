@@ -228,7 +228,7 @@ class Membership:
         wanted = share - len(context.partitions)
         self._leave(max(-wanted, 0))
         if free and (wanted > 0 or self._free_for > ORPHANED_AFTER):
-            self._take_free(max(wanted, 1 + free // max(len(self.members), 1) if wanted <= 0 else 0))
+            self._take_free(wanted if wanted > 0 else 1 + free // max(len(self.members), 1))
         self._take_candidates(share)
         self._give_up_drained()
         self._release_left()
