@@ -164,13 +164,13 @@ def _verdict_on(handler: Handler, delivery: Delivery, exception: BaseException, 
         return Verdict("postpone", _seconds(handler.name, exception.delay))
     if isinstance(exception, Reject):
         return Verdict("reject", 0.0, str(exception), counted=not isinstance(exception, Exhausted))
-    limits = handler.limits(delivery)
+    limits, delay = handler.limits(delivery), None
     if isinstance(exception, Retry):
-        error = str(exception)
-    if isinstance(exception, Retry) and exception.delay is not None:
-        wait: float | None = _seconds(handler.name, exception.delay)
-    else:
+        error, delay = str(exception), exception.delay
+    if delay is None:
         wait = _backoff(handler.name, limits.retry, delivery.attempt, exception)
+    else:
+        wait = _seconds(handler.name, delay)
     text = describe(exception) if error is None else error
     is_last = (
         limits.max_attempts < handler.max_attempts and delivery.status.failures + 1 >= limits.max_attempts
