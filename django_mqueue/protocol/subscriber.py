@@ -195,7 +195,7 @@ class Subscriber:
     def has_quarantined(self) -> bool:
         return bool(self.context.quarantined) and not (self.resting or self.context.paused)
 
-    def alone(self) -> Delivery | None:
+    def quarantined_delivery(self) -> Delivery | None:
         """Return the delivery that runs alone now, or None."""
         return next((d for d in self.deliveries() if d.status.alone), None)
 

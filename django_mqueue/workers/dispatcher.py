@@ -44,16 +44,15 @@ class Dispatcher:
     @property
     def can_start(self) -> bool:
         """Return whether a message that was claimed ahead can start now."""
-        return self.free > 0 and self.sharing.startable > 0
+        return self.free_threads() > 0 and self.sharing.startable > 0
 
     @property
     def is_idle(self) -> bool:
         return not (self.pool.calls or self.sharing.waiting or self.completer.finished)
 
-    @property
-    def free(self) -> int:
-        """Return the number of threads that may take messages now."""
-        free = 0 if self._scheduler.alone() else self.pool.free
+    def free_threads(self) -> int:
+        """Return the number of threads that may take messages now, and update the quarantine."""
+        free = 0 if self._scheduler.update_quarantine() else self.pool.free
         return max(min(free, self._left), 0)
 
     @property
@@ -85,7 +84,7 @@ class Dispatcher:
         self.collect(0)
         self.take_back(all_lots=False)
         returning = {self.sharing.subscriber_of(outcome.delivery) for outcome in self.completer.due()}
-        plans = self.sharing.plans(self.free, returning) if may_start else {}
+        plans = self.sharing.plans(self.free_threads(), returning) if may_start else {}
         for delivery in self.completer.give(plans, self._ack_and_claim, self._start_ahead):
             self.sharing.hold_back(self.sharing.subscriber_of(delivery))
         for outcome in self.completer.finished:
@@ -97,7 +96,7 @@ class Dispatcher:
         self, subscriber: Subscriber, acks: list[Delivery], starting: list[Delivery], share: Share
     ) -> None:
         """Acknowledge deliveries, mark others as handed to handlers, and claim a share, in one transaction."""
-        waits = self._scheduler.alone() or any(each.has_quarantined for each in self.ready)
+        waits = self._scheduler.update_quarantine() or any(each.has_quarantined for each in self.ready)
         most = 0 if waits else max(self._left - self.sharing.waiting, 0)
         start, capacity = min(share.start, most), min(share.start + share.ahead, most)
         began = time.monotonic()
@@ -108,7 +107,7 @@ class Dispatcher:
 
     def claim(self) -> int:
         """Claim messages for the free threads, and claim ahead for quick handlers. Return how many."""
-        free, most = self.free, self._left - self.sharing.waiting
+        free, most = self.free_threads(), self._left - self.sharing.waiting
         claims = self.sharing.claims(free)
         if not claims and not any(subscriber.has_quarantined for subscriber in self.ready):
             return 0
@@ -129,7 +128,7 @@ class Dispatcher:
                 if self._take(got, share.lots) < share.lots:
                     short.add(subscriber)
             # The other handlers may use the threads for which a claim got nothing.
-            claims = self.sharing.claims(self.free, short) if short.intersection(claims) else {}
+            claims = self.sharing.claims(self.free_threads(), short) if short.intersection(claims) else {}
         return claimed
 
     def _take(self, deliveries: list[Delivery], threads: int) -> int:

@@ -229,7 +229,7 @@ class Runner:
             return False
         if self._dispatcher.is_idle and self.options.drain and self._is_drained():
             return True
-        self._ready = self._dispatcher.free > 0
+        self._ready = self._dispatcher.free_threads() > 0
         read_in = self._polling.due_in(ready=self._ready)
         self._dispatcher.collect(min(read_in, self._pool.next_limit_in(), self._due_in()))
         return False

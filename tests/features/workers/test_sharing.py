@@ -198,7 +198,7 @@ def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
         claimed.clear()
         found = dispatcher_claim(dispatcher)
         if set(claimed) == {"locked", "t"}:
-            idle.append(max(dispatcher.free - dispatcher.sharing.waiting, 0))
+            idle.append(max(dispatcher.free_threads() - dispatcher.sharing.waiting, 0))
         return found
 
     monkeypatch.setattr(Subscriber, "claim", claim)

@@ -44,7 +44,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no message that was claimed ahead starts while a quarantined message runs alone",
         "a message that kills its worker also interrupts other messages",
         "workers/dispatcher.py",
-        "free = 0 if self._scheduler.alone() else self",
+        "free = 0 if self._scheduler.update_quarantine() else self",
         "free = self",
         f"{_WAITING}[it rests]",
     ),

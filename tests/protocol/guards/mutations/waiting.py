@@ -199,7 +199,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the loop claims at once for threads that a claim left free",
         "these threads stay idle until the next round",
         "workers/dispatcher.py",
-        "claims = self.sharing.claims(self.free, short) if short.intersection(claims) else {}",
+        "claims = self.sharing.claims(self.free_threads(), short) if short.intersection(claims) else {}",
         "claims = {}",
         "features/workers/test_sharing.py"
         "::test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round",
