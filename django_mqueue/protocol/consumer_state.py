@@ -273,9 +273,9 @@ class ConsumerState:
     ) -> None:
         """Update the state for deliveries that ``verb`` has settled. ``due_in``: milliseconds until a retry."""
         with self.lock:
-            news = [d for d in deliveries if not d.status.answer]
+            news = [d for d in deliveries if not d.status.settled_by]
             for delivery in deliveries:
-                receipt, delivery.status.answer = delivery.status.receipt, verb
+                receipt, delivery.status.settled_by = delivery.status.receipt, verb
                 self.unconfirmed.pop(receipt, None)
                 partition = self.remove_in_flight(receipt)
                 if partition is None:

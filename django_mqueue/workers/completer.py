@@ -120,13 +120,13 @@ class Completer:
 
         locked: list[Delivery] = []
         if subscriber.careful:
-            locked, stale = subscriber.acknowledger.if_free([*deliveries, *starting], ack)
+            locked, stale = subscriber.acknowledger.settle_unlocked([*deliveries, *starting], ack)
             subscriber.careful = bool(locked)
         else:
             stale = list(ack([*deliveries, *starting]))
         self._log_stale(subscriber, [d for d in deliveries if d in stale], "ack")
         self._settled(acks, locked)
-        self.counts["ack"] += sum(delivery.status.answer == "ack" for delivery in deliveries)
+        self.counts["ack"] += sum(delivery.status.settled_by == "ack" for delivery in deliveries)
         return locked
 
     def _fail(self, subscriber: Subscriber, alike: list[Outcome]) -> None:
@@ -148,7 +148,7 @@ class Completer:
         locked: list[Delivery] = []
         if alike[0].overdue or subscriber.careful:
             try:
-                locked, stale = subscriber.acknowledger.if_free(deliveries, settle)
+                locked, stale = subscriber.acknowledger.settle_unlocked(deliveries, settle)
             except DatabaseError as error:
                 if not (alike[0].overdue and errors.is_locked(error)):
                     raise

@@ -54,7 +54,7 @@ def final_verdicts(job: Job) -> dict[Delivery, Verdict]:
         lost = [
             delivery
             for delivery, verdict in found.items()
-            if verdict.verb == "ack" and not verdict.unread and delivery.status.answer != "ack"
+            if verdict.verb == "ack" and not verdict.unread and delivery.status.settled_by != "ack"
         ]
         found |= verdicts_on(job.handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
     return found
@@ -107,7 +107,7 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
         causes = exception, exception.__cause__, exception.__context__
         if any(one is not None and errors.is_read_only(one) for one in causes):
             connections.renew_after_use()
-        if all(delivery.status.answer == "ack" for delivery in deliveries):
+        if all(delivery.status.settled_by == "ack" for delivery in deliveries):
             # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
             logger.exception("handler failed after its commit: %s; its messages are done", handler.name)
             return dict.fromkeys(deliveries, ACK)

@@ -62,8 +62,8 @@ class Acknowledger:
         Stale ones of ``starting`` are only marked as lost. ``then``: further work in the same transaction; it is left
         out if a delivery is stale.
         """
-        ended = [d for d in deliveries if d.status.answer not in ("", "ack")]
-        todo = [d for d in deliveries if not d.status.answer]
+        ended = [d for d in deliveries if d.status.settled_by not in ("", "ack")]
+        todo = [d for d in deliveries if not d.status.settled_by]
         after = {d.status.receipt: (True, False, d.status.failures) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
@@ -95,8 +95,8 @@ class Acknowledger:
         Raises ``StaleDelivery`` if this subscriber no longer owns one. The caller's transaction must then roll back. A
         delivery that an earlier transaction acknowledged is also stale: its effects are already stored.
         """
-        ended = [d for d in deliveries if d.status.answer not in ("", "ack")]
-        todo = [d for d in deliveries if not d.status.answer]
+        ended = [d for d in deliveries if d.status.settled_by not in ("", "ack")]
+        todo = [d for d in deliveries if not d.status.settled_by]
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
@@ -177,12 +177,12 @@ class Acknowledger:
             )
             self.context.after_commit(deliveries, partial(self.context.settled, verb="postpone", due_in=0))
 
-    def if_free(
-        self, deliveries: Sequence[Delivery], answer: Callable[[list[Delivery]], Sequence[Delivery]]
+    def settle_unlocked(
+        self, deliveries: Sequence[Delivery], settle: Callable[[list[Delivery]], Sequence[Delivery]]
     ) -> tuple[list[Delivery], list[Delivery]]:
-        """Call ``answer`` in a transaction for the deliveries that no other transaction has locked.
+        """Call ``settle`` in a transaction for the deliveries that no other transaction has locked.
 
-        A handler that ran too long may keep its delivery locked for ever. ``answer`` returns the deliveries that are
+        A handler that ran too long may keep its delivery locked for ever. ``settle`` returns the deliveries that are
         stale. Returns (locked deliveries, stale deliveries).
         """
 
@@ -192,11 +192,11 @@ class Acknowledger:
             there = rest.states(cursor)
             taken = {receipt for receipt, (_, in_flight, _) in there.items() if in_flight}
             busy = rest.held(cursor, locking=False) & taken if taken else set()
-            locked = [d for d in deliveries if d.status.receipt in busy and not d.status.answer]
+            locked = [d for d in deliveries if d.status.receipt in busy and not d.status.settled_by]
             gone = (set(rest.receipts) - there.keys()) | (taken - busy)
-            lost = [d for d in deliveries if d.status.receipt in gone and not d.status.answer]
+            lost = [d for d in deliveries if d.status.receipt in gone and not d.status.settled_by]
             given = [d for d in deliveries if d not in locked and d not in lost]
-            return locked, [*lost, *(answer(given) if given else ())]
+            return locked, [*lost, *(settle(given) if given else ())]
 
         locked, stale = session.run(self.context.using, work)
         self.context.lose({d.status.receipt for d in stale})
@@ -280,7 +280,7 @@ class Acknowledger:
         """
         failed = outcome.error is not None
         more = int(failed and counted)
-        todo = [d for d in deliveries if not d.status.answer]
+        todo = [d for d in deliveries if not d.status.settled_by]
         after = {d.status.receipt: (due_in is None, False, d.status.failures + more) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
@@ -296,7 +296,8 @@ class Acknowledger:
             settled, partial(self.context.settled, verb=verb, due_in=due_in, outcome=outcome)
         )
         self.context.lose(stale)
-        if gone := [d for d in deliveries if d.status.receipt in stale or d.status.answer not in ("", verb)]:
+        gone = [d for d in deliveries if d.status.receipt in stale or d.status.settled_by not in ("", verb)]
+        if gone:
             raise StaleDelivery(gone, verb)
         return True
 

@@ -31,7 +31,7 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
     the deliveries that are settled, that this subscriber no longer owns, or that stay locked; the others are extended.
     """
     visible_ms = to_ms("seconds", seconds)
-    todo = [d for d in deliveries if not d.status.answer]
+    todo = [d for d in deliveries if not d.status.settled_by]
 
     def work(cursor: CursorWrapper) -> set[Receipt]:
         mine = Deliveries(context.holder, [d.status.receipt for d in todo])
@@ -47,7 +47,7 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
             delivery.status.expires = context.clock.now() + visible_ms
     context.take_back([d for d in todo if d.status.receipt not in stale])
     context.lose(stale)
-    if gone := [d for d in deliveries if d.status.answer or d.status.receipt in stale]:
+    if gone := [d for d in deliveries if d.status.settled_by or d.status.receipt in stale]:
         raise StaleDelivery(gone, "extend")
     return True
 

@@ -27,7 +27,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     subscriber no longer owns one, or its handler ran too long. Raises ``BrokenTransaction`` if the block has ended the
     transaction, or if it can only be rolled back. Raises ``WrongDatabase`` at a write to another database.
     """
-    if ended := [delivery for delivery in deliveries if delivery.status.answer]:
+    if ended := [delivery for delivery in deliveries if delivery.status.settled_by]:
         # A repeated ack succeeds, so the block would commit its effects a second time.
         raise StaleDelivery(ended, "atomic")
     acknowledger = deliveries[0].status.acknowledger

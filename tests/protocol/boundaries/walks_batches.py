@@ -63,4 +63,4 @@ def reject_of_one_that_hangs(scene: Scene) -> Iterator[None]:
         return []
 
     yield
-    assert found[0].status.acknowledger.if_free(found[:1], answer) == ([], [])
+    assert found[0].status.acknowledger.settle_unlocked(found[:1], answer) == ([], [])

@@ -236,7 +236,7 @@ class TestDeletionAndAck:
         (one,) = delivered(worker, 1)
         one.ack()
         move(worker)
-        one.status.answer = ""
+        one.status.settled_by = ""
         with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection, pytest.raises(StaleDelivery):
             waits(collection, one.ack)
         assert in_log(TOPIC) == with_state(TOPIC, "g") == []
