@@ -67,20 +67,20 @@ def verdicts(job: Job) -> dict[Delivery, Verdict]:
         job.deliveries, status.receipt.partition, status.acknowledger.context.holder.name
     ) as span:
         given = _given(job, span)
-        found = job.judged | (_run(job, given, span) if given else {})
+        found = job.verdicts_without_call | (_run(job, given, span) if given else {})
         if span.exists:
             _describe(span, job, found)
     return found
 
 
 def _given(job: Job, span: tracing.Span) -> dict[Delivery, Message]:
-    """Return the messages for the handler. ``job.judged`` gets the verdicts on the others."""
+    """Return the messages for the handler. ``job.verdicts_without_call`` gets the verdicts on the others."""
     handler = job.handler
     given: dict[Delivery, Message] = {}
     for delivery in job.deliveries:
         try:
             if handler.filter is not None and not handler.filter(delivery):
-                job.judged[delivery] = UNREAD
+                job.verdicts_without_call[delivery] = UNREAD
                 delivery.status.skipped = True
             else:
                 given[delivery] = delivery if handler.kinds is None else parsed(delivery, handler.kinds)
@@ -88,7 +88,7 @@ def _given(job: Job, span: tracing.Span) -> dict[Delivery, Message]:
             if not handler.batch:
                 span.failed(exception)
                 job.failed(exception)
-            job.judged |= verdicts_on(handler, [delivery], exception)
+            job.verdicts_without_call |= verdicts_on(handler, [delivery], exception)
     return given
 
 

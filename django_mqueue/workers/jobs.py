@@ -78,7 +78,7 @@ class Job:
     The thread that runs the job sets its fields, and the worker's loop reads them.
 
     - ``started``: monotonic seconds; infinite before the start.
-    - ``judged``: verdicts on messages that the handler does not get.
+    - ``verdicts_without_call``: verdicts on messages that the handler does not get.
     - ``cancels``: the job cancels its handler after ``max_runtime``.
     - ``coroutine``: the coroutine of an ``async`` handler.
     - ``error``: the name of the exception's class if the handler raised one.
@@ -89,7 +89,7 @@ class Job:
     started: float = math.inf
     seconds: float = 0.0
     threads: list[int] = field(default_factory=list)
-    judged: dict[Delivery, Verdict] = field(default_factory=dict)
+    verdicts_without_call: dict[Delivery, Verdict] = field(default_factory=dict)
     cancels: bool = False
     coroutine: Any = None
     error: str = ""

@@ -151,8 +151,8 @@ class HandlerPool:
         """End the wait in ``finished``. May be called from a signal handler or another thread."""
         self._results.put(None)
 
-    def give_up(self, lot: Lot, job: Job, judge: Callable[[], list[Outcome]]) -> None:
-        """Give up a job that runs too long. It keeps its thread. Another thread calls ``judge`` for its outcomes."""
+    def give_up(self, lot: Lot, job: Job, find_outcomes: Callable[[], list[Outcome]]) -> None:
+        """Give up a job that runs too long. It keeps its thread. Another thread calls ``find_outcomes``."""
         with self._lock:
             if lot.thread is None or not job.ends([]):
                 return  # The job has just ended.
@@ -160,11 +160,11 @@ class HandlerPool:
             self.hanging[job] = lot.thread
             lot.given_up = True
         for delivery in job.deliveries:
-            delivery.status.overdue = delivery not in job.judged
+            delivery.status.overdue = delivery not in job.verdicts_without_call
 
         def end() -> None:
             try:
-                job.outcomes = judge()
+                job.outcomes = find_outcomes()
             except BaseException:  # A retry policy may raise ``SystemExit``.
                 logger.exception("handler's outcome unknown: %s", job)
                 job.outcomes = [Outcome(d, UNKNOWN_ERROR, overdue=True) for d in job.deliveries]
@@ -269,7 +269,7 @@ def _overdue(job: Job, stack: str) -> list[Outcome]:
     """Return the outcomes of a job that ran too long. Each message that the handler got has failed."""
     error = TimeLimitExceeded(job.max_runtime or 0)
     job.failed(error)
-    judged = dict(job.judged)
-    given = [delivery for delivery in job.deliveries if delivery not in judged]
-    judged |= verdicts_on(job.handler, given, error, f"{describe(error)}\nIts stack then:\n{stack}")
-    return [Outcome(delivery, judged[delivery], overdue=delivery in given) for delivery in job.deliveries]
+    found = dict(job.verdicts_without_call)
+    given = [delivery for delivery in job.deliveries if delivery not in found]
+    found |= verdicts_on(job.handler, given, error, f"{describe(error)}\nIts stack then:\n{stack}")
+    return [Outcome(delivery, found[delivery], overdue=delivery in given) for delivery in job.deliveries]

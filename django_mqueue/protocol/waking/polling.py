@@ -82,7 +82,7 @@ class Polling:
         instruments.record(instruments.POLL_SECONDS, took)
         self._gap = min(max(took / SHARE, GAP), self.interval)
         arrived = tailer.arrivals > before
-        self._judge(arrived=arrived, was_asleep=was_asleep, was_woken=was_woken)
+        self._update_trust(arrived=arrived, was_asleep=was_asleep, was_woken=was_woken)
         trusted = self._sleeper.can_be_woken and self._last >= self._distrust_until
         if idle and trusted and not arrived:
             self._current = min(2 * self._current, self._longest)
@@ -91,7 +91,7 @@ class Polling:
         self._at = self._last + min(self._current, tailer.due_in())
         return more
 
-    def _judge(self, *, arrived: bool, was_asleep: bool, was_woken: bool) -> None:
+    def _update_trust(self, *, arrived: bool, was_asleep: bool, was_woken: bool) -> None:
         """Distrust wake-ups if a message arrives without one: its publisher may be on a host that cannot send any."""
         if was_woken:
             self._unannounced_at = None
