@@ -18,7 +18,7 @@ from ..store.connection import session
 from ..store.delivery_state import Receipt
 from ..store.leases import Holder
 from . import events
-from .events import EventQueue, Outbox, Outcome
+from .events import EventQueue, EventSink, Outcome
 from .partition_state import Partition, QuarantinedDelivery
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class ConsumerState:
       the fraction of a message that ``low_priority_share`` carries over to the next claim.
     - ``payload_bytes``: the average size of a payload in the last claim.
     - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``after_commit``).
-    - ``outbox``: events that will be sent as signals.
+    - ``events``: events that will be sent as signals.
     """
 
     holder: Holder
@@ -103,7 +103,7 @@ class ConsumerState:
     outdated: bool = False
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    outbox: Outbox = field(default_factory=EventQueue)
+    events: EventSink = field(default_factory=EventQueue)
     partitions: dict[str, Partition] = field(default_factory=dict)
     ready: dict[str, None] = field(default_factory=dict)
     needs_log_read: dict[str, None] = field(default_factory=dict)

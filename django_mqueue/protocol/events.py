@@ -39,8 +39,8 @@ Event = partial[None]
 """A call of ``TopicSignal.send_logged``."""
 
 
-class Outbox(Protocol):
-    """Takes events while locks are held. ``send`` sends them, or does nothing if the outbox sends them later."""
+class EventSink(Protocol):
+    """Takes events while locks are held. ``send`` sends them, or does nothing if the sink sends them later."""
 
     def put(self, event: Event) -> None: ...
 
@@ -133,10 +133,10 @@ def redriven(using: str, topic: str, found: Iterable[dict[str, Any]]) -> None:
     after_commit(using, events)
 
 
-def dropped(outbox: Outbox, topic: str, **details: Any) -> None:
+def dropped(sink: EventSink, topic: str, **details: Any) -> None:
     """Queue ``dropped`` for a scheduled message that promotion dropped. ``details``: using, id, key, group, reason."""
     if signals.dropped.has_listeners(topic):
-        outbox.put(partial(signals.dropped.send_logged, topic, **details))
+        sink.put(partial(signals.dropped.send_logged, topic, **details))
 
 
 def delivered(deliveries: Sequence[Delivery]) -> None:
@@ -166,7 +166,7 @@ def ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Outcome) 
             _put_dead_lettered(
                 context, delivery.offset, end.failures, end.error, id=delivery.id, key=delivery.key
             )
-    context.outbox.send()
+    context.events.send()
 
 
 def dead_lettered(context: ConsumerState, receipt: Receipt, failures: int, error: str) -> None:
@@ -236,4 +236,4 @@ def _put_dead_lettered(context: ConsumerState, offset: int, failures: int, error
 def _put(context: ConsumerState, signal: TopicSignal, **arguments: Any) -> None:
     if signal.has_listeners(context.topic):
         who = {"using": context.using, "group": context.group, "worker": context.holder.name}
-        context.outbox.put(partial(signal.send_logged, context.topic, **who, **arguments))
+        context.events.put(partial(signal.send_logged, context.topic, **who, **arguments))

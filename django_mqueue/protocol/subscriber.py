@@ -40,7 +40,7 @@ class Subscriber:
         self, topic: str, group: str, name: str, options: Options, tailer: Tailer, *, expires: bool
     ) -> None:
         self.context = ConsumerState(
-            Holder(group, topic, name, new_incarnation()), options, outbox=tailer.outbox
+            Holder(group, topic, name, new_incarnation()), options, events=tailer.events
         )
         self.tailer, self.expires = tailer, expires
         self.acknowledger = Acknowledger(self.context)

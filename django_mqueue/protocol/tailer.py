@@ -19,7 +19,7 @@ from ..policy.names import key_of
 from ..store import log
 from ..store.connection import session
 from . import events
-from .events import EventQueue, Outbox
+from .events import EventQueue, EventSink
 from .promoting import Promoter, Promotion
 from .retention.garbage_collection import is_kept
 from .settling import Settler
@@ -103,8 +103,8 @@ class Tail:
 class Tailer:
     """The tails of all topics that a process consumes. Not thread-safe."""
 
-    def __init__(self, using: str, outbox: Outbox | None = None) -> None:
-        self.using, self.outbox = using, outbox or EventQueue()
+    def __init__(self, using: str, sink: EventSink | None = None) -> None:
+        self.using, self.events = using, sink or EventQueue()
         self.tails: dict[str, Tail] = {}
         self.arrivals = 0
         """The number of new rows that ``tick`` has found, without the messages that it has promoted."""
@@ -250,7 +250,7 @@ class Tailer:
                 commits.after_commit(self.using, topic)
             for row, reason in result.dropped.items():
                 events.dropped(
-                    self.outbox, topic, using=self.using, id=row.id, key=key_of(row.partition),
+                    self.events, topic, using=self.using, id=row.id, key=key_of(row.partition),
                     group=row.group or None, reason=reason,
                 )  # fmt: skip
             self._waited.discard(topic)

@@ -105,7 +105,7 @@ class Subscription:
         self._subscriber: Subscriber | None = None
         self._scheduler: ClaimScheduler | None = None
         self._polling = threading.Lock()
-        self._outbox = EventQueue()
+        self._events = EventQueue()
 
     def __enter__(self) -> Subscription:
         return self.open()
@@ -120,7 +120,7 @@ class Subscription:
         refuse_in_transaction(self.using, "open a subscription")
         subscribe(self.topic, self.group, self.start, using=self.using)
         subscriber = Subscriber(
-            self.topic, self.group, self.name, self._options, Tailer(self.using, self._outbox), expires=True
+            self.topic, self.group, self.name, self._options, Tailer(self.using, self._events), expires=True
         )
         subscriber.start()
         self._subscriber, self._scheduler = subscriber, ClaimScheduler([subscriber], Quarantine(quiet_for=0))
@@ -132,7 +132,7 @@ class Subscription:
             subscriber, self._subscriber = self._subscriber, None
             if subscriber is not None:
                 stop_safely(subscriber, ())
-        self._outbox.send()
+        self._events.send()
 
     def poll(self, max_messages: int = 100) -> list[Delivery]:
         """Do the work that is due, and return up to ``max_messages`` deliveries, perhaps none. Never wait for messages.
@@ -151,7 +151,7 @@ class Subscription:
             tracing.received(deliveries, self.name, begun)
             events.delivered(deliveries)
         finally:
-            self._outbox.send()
+            self._events.send()
         return deliveries
 
     def _deliveries(self, max_messages: int) -> list[Delivery]:

@@ -133,8 +133,8 @@ class _Drain:
     """A worker without threads and without waiting. It uses the caller's transaction, if there is one."""
 
     def __init__(self, chosen: Sequence[Handler], using: str) -> None:
-        self.using, self.outbox = using, _Outbox(using)
-        self.tailer = Tailer(using, self.outbox)
+        self.using, self.events = using, _DeferredEvents(using)
+        self.tailer = Tailer(using, self.events)
         self.handlers: dict[Subscriber, Handler] = {}
         self.dispatch = ClaimScheduler([], Quarantine(quiet_for=0))
         for handler in chosen:
@@ -172,13 +172,13 @@ class _Drain:
             for subscriber in self.handlers:
                 subscriber.membership.tick()
             deliveries = self.dispatch.claim(AT_ONCE)
-            self.outbox.flush()
+            self.events.flush()
             for together in by_call(deliveries):
                 handled += together
                 delivered(together)
-                self.outbox.flush()
+                self.events.flush()
                 self._handle(together)
-                self.outbox.flush()
+                self.events.flush()
             idle = 0 if deliveries or more else idle + 1
             if idle == 1:
                 if self._start_subscribers():
@@ -198,7 +198,7 @@ class _Drain:
     def stop(self) -> None:
         for subscriber in self.handlers:
             subscriber.stop()
-        self.outbox.flush()
+        self.events.flush()
 
     def _handle(self, together: list[Delivery]) -> None:
         handler = next(
@@ -222,7 +222,7 @@ class _Drain:
                 )  # fmt: skip
 
 
-class _Outbox(EventQueue):
+class _DeferredEvents(EventQueue):
     """Sends signals only between two steps, because a receiver could break a handler's transaction."""
 
     def __init__(self, using: str) -> None:
