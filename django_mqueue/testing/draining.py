@@ -32,7 +32,7 @@ from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
 from ..workers import connections
 from ..workers.executor import final_verdicts, verdicts
-from ..workers.jobs import Job
+from ..workers.handler_calls import HandlerCall
 from ..workers.registry import Handler, autodiscover, handlers
 
 logger = logging.getLogger("django_mqueue")
@@ -206,12 +206,12 @@ class _Drain:
             for subscriber, handler in self.handlers.items()
             if subscriber.acknowledger is together[0].status.acknowledger
         )
-        job = Job(handler, together)
+        call = HandlerCall(handler, together)
         if session.in_transaction(self.using):
             with transaction.atomic(using=self.using):
-                found = verdicts(job)
+                found = verdicts(call)
         else:
-            found = final_verdicts(job)
+            found = final_verdicts(call)
         for delivery, verdict in found.items():
             verdict.settle(delivery)
             if verdict.verb not in ("ack", "postpone"):

@@ -21,7 +21,7 @@ from ..protocol.acknowledging.extending import prolong
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
 from ..store.connection import errors
-from .jobs import Outcome, Verdict
+from .handler_calls import Outcome, Verdict
 from .registry import Handler
 from .sharing import LOCKED_FOR, Plan, Share
 

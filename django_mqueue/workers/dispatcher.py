@@ -12,7 +12,7 @@ from ..protocol.claiming import UNLIMITED
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
 from .completer import Completer
-from .jobs import Job
+from .handler_calls import HandlerCall
 from .pool import HandlerPool
 from .registry import Handler
 from .sharing import Share, Sharing, divide
@@ -67,17 +67,17 @@ class Dispatcher:
 
     def collect(self, timeout: float) -> None:
         """Collect the calls that have ended. Wait up to ``timeout`` seconds for the end of a lot."""
-        for job in self.pool.finished(timeout):
-            self.sharing.ended(job)
-            if not all(outcome.verdict.unread for outcome in job.outcomes):
+        for call in self.pool.finished(timeout):
+            self.sharing.ended(call)
+            if not all(outcome.verdict.unread for outcome in call.outcomes):
                 instruments.record(
                     instruments.HANDLER_SECONDS,
-                    job.seconds,
-                    job.handler.topic,
-                    job.handler.group,
-                    error=job.error,
+                    call.seconds,
+                    call.handler.topic,
+                    call.handler.group,
+                    error=call.error,
                 )
-            self.completer.finished += job.outcomes
+            self.completer.finished += call.outcomes
 
     def settle(self, *, may_start: bool) -> None:
         """Settle the outcomes. With ``may_start``, start messages that were claimed ahead, and claim the next ones."""
@@ -151,7 +151,7 @@ class Dispatcher:
         """Start a lot: calls of one handler for one thread, each with one message or one batch."""
         self.started += sum(map(len, calls))
         handler = self._handlers[self.sharing.subscriber_of(calls[0][0])]
-        self.pool.start([Job(handler, deliveries) for deliveries in calls])
+        self.pool.start([HandlerCall(handler, deliveries) for deliveries in calls])
 
     def _start_ahead(self, lot: Sequence[Delivery]) -> None:
         """Start a lot of messages that were claimed ahead, except those that this worker no longer owns."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from ..protocol.claiming import UNLIMITED
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
-from .jobs import Job
+from .handler_calls import HandlerCall
 from .pool import HandlerPool
 from .registry import Handler
 from .turns import Contender, Turns
@@ -95,9 +95,9 @@ class Sharing:
             return 1
         return min(self._turns.lot(subscriber), max(self._most_ahead(subscriber) // self.pool.size, 1))
 
-    def ended(self, job: Job) -> None:
+    def ended(self, call: HandlerCall) -> None:
         """Charge the handler for the time of a call that has ended."""
-        self._turns.ended(self.subscriber_of(job.deliveries[0]), job.seconds)
+        self._turns.ended(self.subscriber_of(call.deliveries[0]), call.seconds)
 
     def claimed(self, subscriber: Subscriber, count: int, seconds: float) -> None:
         """Charge the handler for the time of a claim. If the claim got nothing, do not repeat it at once."""
@@ -114,16 +114,16 @@ class Sharing:
         """Start no message of a handler for a moment, because another transaction has locked its claimed messages."""
         self._held_until[subscriber] = time.monotonic() + LOCKED_FOR
 
-    def take_back(self, jobs: Iterable[Job]) -> int:
+    def take_back(self, calls: Iterable[HandlerCall]) -> int:
         """Put messages from lots back at the front of ``ahead``, except lost ones. They start before the others.
 
         Return the number of messages, including the lost ones.
         """
         count = 0
-        for job in reversed(list(jobs)):
-            owned = [delivery for delivery in job.deliveries if not delivery.status.lost]
-            self.ahead[self.subscriber_of(job.deliveries[0])].extendleft(reversed(owned))
-            count += len(job.deliveries)
+        for call in reversed(list(calls)):
+            owned = [delivery for delivery in call.deliveries if not delivery.status.lost]
+            self.ahead[self.subscriber_of(call.deliveries[0])].extendleft(reversed(owned))
+            count += len(call.deliveries)
         return count
 
     def remove(self, lot: Sequence[Delivery]) -> None:

@@ -17,7 +17,7 @@ from django_mqueue.protocol.claim_scheduler import ClaimScheduler
 from django_mqueue.protocol.claiming import Claiming
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers.dispatcher import Dispatcher
-from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.handler_calls import HandlerCall
 from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
 from tests.support.waiting import PATIENCE
@@ -30,9 +30,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Report 1 ms for each call (100 ms for ``slow``) and 2 ms for each claim, however busy the machine is."""
     claimed = Sharing.claimed
 
-    def end(sharing: Sharing, job: Job) -> None:
-        (topic,) = {delivery.topic for delivery in job.deliveries}
-        sharing._turns.ended(sharing.subscriber_of(job.deliveries[0]), 0.1 if topic == "slow" else 0.001)
+    def end(sharing: Sharing, call: HandlerCall) -> None:
+        (topic,) = {delivery.topic for delivery in call.deliveries}
+        sharing._turns.ended(sharing.subscriber_of(call.deliveries[0]), 0.1 if topic == "slow" else 0.001)
 
     def claim(sharing: Sharing, engine: Subscriber, count: int, seconds: float) -> None:
         claimed(sharing, engine, count, 0.002)

@@ -11,7 +11,7 @@ from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publ
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers.completer import Completer
-from django_mqueue.workers.jobs import Outcome, Verdict
+from django_mqueue.workers.handler_calls import Outcome, Verdict
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.sharing import Plan, Share
 from tests.support.running import Seen, registered

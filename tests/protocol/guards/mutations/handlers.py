@@ -79,7 +79,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the first end of a job counts",
         "a handler that ends after its time limit settles the next attempt",
-        "workers/jobs.py",
+        "workers/handler_calls.py",
         "        if self.ended:\n",
         "        if self.ended and not self.deliveries:\n",
         f"{_HANGING}::test_those_that_end_at_last_do_not_count",

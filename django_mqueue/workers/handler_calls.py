@@ -1,4 +1,4 @@
-"""Jobs (calls of handlers) for a worker's threads, and their outcomes. An outcome's verdict settles one message."""
+"""Calls of handlers by a worker's threads, and their outcomes. An outcome's verdict settles one message."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class Outcome(NamedTuple):
 
 
 @dataclass(eq=False)
-class Job:
-    """One message, or one batch, for one call of a handler.
+class HandlerCall:
+    """One call of a handler, with one message or one batch.
 
-    The thread that runs the job sets its fields, and the worker's loop reads them.
+    The thread that runs the call sets its fields, and the worker's loop reads them.
 
     - ``started``: monotonic seconds; infinite before the start.
     - ``verdicts_without_call``: verdicts on messages that the handler does not get.
-    - ``cancels``: the job cancels its handler after ``max_runtime``.
+    - ``cancels``: the call cancels its handler after ``max_runtime``.
     - ``coroutine``: the coroutine of an ``async`` handler.
     - ``error``: the name of the exception's class if the handler raised one.
     """
@@ -106,7 +106,7 @@ class Job:
         return self.handler.limits(self.deliveries[0]).max_runtime
 
     def begins(self) -> None:
-        """Set ``atomic`` of the deliveries, and record the start. The thread that runs the job calls this."""
+        """Set ``atomic`` of the deliveries, and record the start. The thread that runs the handler calls this."""
         self.threads.append(threading.get_ident())
         # Found in this thread, because it may import the code of a job.
         _ = self.max_runtime
@@ -115,7 +115,7 @@ class Job:
         self.started = time.monotonic()
 
     def ends(self, outcomes: list[Outcome]) -> bool:
-        """End the job with these outcomes. Return False if its handler or its time limit has ended it already.
+        """End the call with these outcomes. Return False if its handler or its time limit has ended it already.
 
         The pool's lock must be held.
         """
@@ -140,7 +140,7 @@ class Job:
         )
 
     def stack(self) -> str:
-        """Return the current traceback of the job's threads, and of the coroutine."""
+        """Return the current traceback of the call's threads, and of the coroutine."""
         frames = sys._current_frames()
         parts = [_shown(frames[thread]) for thread in list(self.threads) if thread in frames]
         waiting, lines = self.coroutine, []
