@@ -87,7 +87,7 @@ class ConsumerState:
     - ``has_priorities``: there is, or was, a partition with a priority other than 0. ``low_priority_credit``:
       the fraction of a message that ``low_priority_share`` carries over to the next claim.
     - ``payload_bytes``: the average size of a payload in the last claim.
-    - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``after_commit``).
+    - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``note_after_commit``).
     - ``events``: events that will be sent as signals.
     """
 
@@ -227,7 +227,7 @@ class ConsumerState:
             ):
                 memory.pop(name, None)
 
-    def after_commit(
+    def note_after_commit(
         self, deliveries: Sequence[Delivery], note: Callable[[Sequence[Delivery]], object]
     ) -> None:
         """Call ``note`` with the deliveries when the transaction that settles them commits; never after a rollback.

@@ -75,7 +75,7 @@ class Outcome:
     failures: int = 0
 
 
-def after_commit(using: str, events: Sequence[Callable[[], None]]) -> None:
+def send_after_commit(using: str, events: Sequence[Callable[[], None]]) -> None:
     """Send events after the commit: now, or when the caller's transaction commits.
 
     In a transaction that was begun by turning autocommit off, never send them: Django runs no hook at its commit.
@@ -108,7 +108,7 @@ def published(
             partial(_published, using, row.content.metadata, row.group or None, due is not None, result)
             for row, due, result in stored
         ]
-    after_commit(using, events)
+    send_after_commit(using, events)
 
 
 def _published(using: str, text: str, group: str | None, is_scheduled: bool, result: Published) -> None:
@@ -130,7 +130,7 @@ def redriven(using: str, topic: str, found: Iterable[dict[str, Any]]) -> None:
         for row in found
         if signals.redriven.has_listeners(topic)
     ]  # fmt: skip
-    after_commit(using, events)
+    send_after_commit(using, events)
 
 
 def dropped(sink: EventSink, topic: str, **details: Any) -> None:

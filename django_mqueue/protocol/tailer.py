@@ -247,7 +247,7 @@ class Tailer:
             result = self.tails[topic].promoter.promote()
             came.append(result)
             if result.promoted:
-                commits.after_commit(self.using, topic)
+                commits.wake_after_commit(self.using, topic)
             for row, reason in result.dropped.items():
                 events.dropped(
                     self.events, topic, using=self.using, id=row.id, key=key_of(row.partition),

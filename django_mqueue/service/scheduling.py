@@ -125,7 +125,7 @@ def change_row(
     with session.migration_errors(alias):
         changed = session.single(alias, work, latest=True) if author is None else session.run(alias, work)
     if changed and due is not None:
-        commits.after_commit(alias, topic)
+        commits.wake_after_commit(alias, topic)
     return changed
 
 

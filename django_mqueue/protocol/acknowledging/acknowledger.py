@@ -79,7 +79,7 @@ class Acknowledger:
 
         stale = session.run(self.context.using, work) if todo or starting or then else set()
         gone = [d for d in todo if d.status.receipt in stale] + ended
-        self.context.after_commit([d for d in todo if d.status.receipt not in stale], self.note_ack)
+        self.context.note_after_commit([d for d in todo if d.status.receipt not in stale], self.note_ack)
         self.context.lose(stale)
         for delivery in starting:
             delivery.status.handed = True
@@ -175,7 +175,9 @@ class Acknowledger:
                 self.context.using,
                 lambda cursor: self._of(deliveries).lock_free(cursor).put_back(cursor, 0, None),
             )
-            self.context.after_commit(deliveries, partial(self.context.settled, verb="postpone", due_in=0))
+            self.context.note_after_commit(
+                deliveries, partial(self.context.settled, verb="postpone", due_in=0)
+            )
 
     def settle_unlocked(
         self, deliveries: Sequence[Delivery], settle: Callable[[list[Delivery]], Sequence[Delivery]]
@@ -259,7 +261,7 @@ class Acknowledger:
         if done:
             dead_topic = conf.dead_letter_topic(context.topic)
             box = dead_letters.copy(cursor, offset, context.group, dead_topic, failures, text)
-            commits.after_commit(context.using, dead_topic)
+            commits.wake_after_commit(context.using, dead_topic)
             if box is not None:
                 report_failure(cursor, box, offset, context.group, text)
         return done
@@ -292,7 +294,7 @@ class Acknowledger:
 
         stale = session.run(self.context.using, work) if todo else set()
         settled = [d for d in todo if d.status.receipt not in stale]
-        self.context.after_commit(
+        self.context.note_after_commit(
             settled, partial(self.context.settled, verb=verb, due_in=due_in, outcome=outcome)
         )
         self.context.lose(stale)

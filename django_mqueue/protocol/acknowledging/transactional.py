@@ -50,7 +50,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
             acknowledger.ack_all(deliveries)
             acked = True
             if context.options.eager or not calls_hooks:
-                context.after_commit(deliveries, acknowledger.note_ack)
+                context.note_after_commit(deliveries, acknowledger.note_ack)
     except StaleDelivery:
         acknowledger.reconcile_acks(deliveries)
         raise
