@@ -55,7 +55,7 @@ class ClaimScheduler:
         )
         if mode in (Mode.ALONE, Mode.WITH_OTHERS) and free > 0:
             for subscriber in self.subscribers:
-                with subscriber.resting_after_lock_wait(), subscriber.context.lock:
+                with subscriber.backoff_after_lock_wait(), subscriber.context.lock:
                     if subscriber.has_quarantined and (
                         one := subscriber.claiming.claim_quarantined(alone=mode is Mode.ALONE)
                     ):

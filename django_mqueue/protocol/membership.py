@@ -136,9 +136,9 @@ class Membership:
             self._renew()
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", self.context.topic))
 
-    def due_in(self, *, resting: bool = False) -> float:
-        """Return the seconds until a renewal is due or, unless ``resting``, a discovery."""
-        return max(min(math.inf if resting else self._beat_at, self._renew_at) - time.monotonic(), 0)
+    def due_in(self, *, backing_off: bool = False) -> float:
+        """Return the seconds until a renewal is due or, unless ``backing_off``, a discovery."""
+        return max(min(math.inf if backing_off else self._beat_at, self._renew_at) - time.monotonic(), 0)
 
     def send_heartbeat_if_due(self) -> None:
         """Renew the leases and send a heartbeat if a renewal is due. Do nothing else."""

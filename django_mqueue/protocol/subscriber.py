@@ -25,8 +25,8 @@ from .watermarks import Watermarks
 
 logger = logging.getLogger("django_mqueue")
 
-REST = 5.0
-"""Seconds for which a group rests after the lock wait timeout of one of its statements."""
+BACKOFF = 5.0
+"""Seconds for which a group backs off after the lock wait timeout of one of its statements."""
 
 
 class Subscriber:
@@ -50,7 +50,7 @@ class Subscriber:
         self.collector = Collector(options.using, topic)
         self.careful = False
         """If True, the worker settles only deliveries whose rows no other transaction has locked."""
-        self._rest_until = -math.inf
+        self._backoff_until = -math.inf
 
     def start(self) -> None:
         """Join the tailer, then the group. So the tailer reports each message that the first read does not find."""
@@ -70,7 +70,7 @@ class Subscriber:
         """Do what is due while the last handlers run. Put back, and remove, ``unstarted``; release idle partitions."""
         context = self.context
         with context.lock:
-            if self.resting:
+            if self.backing_off:
                 self.membership.send_heartbeat_if_due()
                 return
             self.claiming.make_sure()
@@ -110,22 +110,22 @@ class Subscriber:
             self.membership.reload()
 
     @property
-    def resting(self) -> bool:
-        """True while the group rests: it claims nothing, settles no delivery and moves no watermark."""
-        return time.monotonic() < self._rest_until
+    def backing_off(self) -> bool:
+        """True while the group backs off: it claims nothing, settles no delivery and moves no watermark."""
+        return time.monotonic() < self._backoff_until
 
     @contextmanager
-    def resting_after_lock_wait(self) -> Iterator[None]:
-        """Let the group rest after a lock wait timeout. A ``Subscription`` raises the error."""
+    def backoff_after_lock_wait(self) -> Iterator[None]:
+        """Let the group back off after a lock wait timeout. A ``Subscription`` raises the error."""
         try:
             yield
         except DatabaseError as error:
             if self.expires or not errors.is_locked(error):  # Includes NOWAIT errors of ``after_failure``.
                 raise
-            self._rest_until, self.careful = time.monotonic() + REST, True
+            self._backoff_until, self.careful = time.monotonic() + BACKOFF, True
             logger.warning(
                 "group waits for a lock: group %s, topic %s, for %s s; another transaction has locked its rows: %s",
-                self.context.group, self.context.topic, REST, error,
+                self.context.group, self.context.topic, BACKOFF, error,
                 extra=self.context.log_fields("lock_wait"),
             )  # fmt: skip
 
@@ -134,9 +134,9 @@ class Subscriber:
         self.membership.send_heartbeat_if_due()
 
     def tick(self) -> None:
-        """Do what is due. While the group rests, only renew its leases and send its heartbeat."""
+        """Do what is due. While the group backs off, only renew its leases and send its heartbeat."""
         with self.context.lock:
-            if self.resting:
+            if self.backing_off:
                 self.membership.send_heartbeat_if_due()
                 return
             self.membership.tick()
@@ -150,9 +150,9 @@ class Subscriber:
 
     def due_in(self) -> float:
         """Return the seconds until ``tick`` has work, or until a retry may be claimed. New messages do not count."""
-        context, due = self.context, self.membership.due_in(resting=self.resting)
-        if self.resting:
-            return max(min(due, self._rest_until - time.monotonic()), 0)
+        context, due = self.context, self.membership.due_in(backing_off=self.backing_off)
+        if self.backing_off:
+            return max(min(due, self._backoff_until - time.monotonic()), 0)
         due = min(due, self.watermarks.due_in(), self.collector.due_in())
         with context.lock:
             if context.timers and not context.paused:
@@ -160,10 +160,10 @@ class Subscriber:
         return max(due, 0)
 
     def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
-        """Claim messages (see ``Claiming.claim_batch``). Return an empty list while the group rests."""
+        """Claim messages (see ``Claiming.claim_batch``). Return an empty list while the group backs off."""
         got: list[Delivery] = []
-        if not self.resting:
-            with self.resting_after_lock_wait(), self.context.lock:
+        if not self.backing_off:
+            with self.backoff_after_lock_wait(), self.context.lock:
                 got = self.claiming.claim_batch(capacity, start_now, most)
         return got
 
@@ -181,7 +181,7 @@ class Subscriber:
     def has_work(self) -> bool:
         """Return whether a claim may find messages, judged by memory alone."""
         context = self.context
-        if context.paused or self.resting:
+        if context.paused or self.backing_off:
             return False
         with context.lock:
             context.expire_timers()
@@ -193,7 +193,7 @@ class Subscriber:
 
     @property
     def has_quarantined(self) -> bool:
-        return bool(self.context.quarantined) and not (self.resting or self.context.paused)
+        return bool(self.context.quarantined) and not (self.backing_off or self.context.paused)
 
     def quarantined_delivery(self) -> Delivery | None:
         """Return the delivery that runs alone now, or None."""

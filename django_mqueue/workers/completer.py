@@ -66,8 +66,8 @@ class Completer:
                 o for o in self.due() if o.verdict.verb == "ack" and o.delivery.status.acknowledger is mine
             ]
             plan = plans.get(subscriber, Plan())
-            if (acks or plan.lots) and not subscriber.resting:
-                with subscriber.resting_after_lock_wait():
+            if (acks or plan.lots) and not subscriber.backing_off:
+                with subscriber.backoff_after_lock_wait():
                     locked = self._ack(subscriber, acks, plan, claim)
                     for lot in plan.lots:
                         if free := [delivery for delivery in lot if delivery not in locked]:
@@ -75,8 +75,8 @@ class Completer:
                         held += [delivery for delivery in lot if delivery in locked]
         for alike in self._failures_by_verdict()[:AT_ONCE]:
             subscriber = self._subscriber_of[alike[0].delivery.status.acknowledger]
-            if not subscriber.resting:
-                with subscriber.resting_after_lock_wait():
+            if not subscriber.backing_off:
+                with subscriber.backoff_after_lock_wait():
                     self._fail(subscriber, alike)
         return held
 
@@ -91,7 +91,7 @@ class Completer:
         for outcome in self.due():
             if (
                 outcome.verdict.verb == "ack"
-                or self._subscriber_of[outcome.delivery.status.acknowledger].resting
+                or self._subscriber_of[outcome.delivery.status.acknowledger].backing_off
             ):
                 continue
             same: Hashable = (outcome.delivery.status.acknowledger, outcome.verdict, outcome.overdue)
@@ -212,7 +212,7 @@ class Completer:
                 if d.status.expires < soon and not (handler.atomic or d.status.atomic)
             ]
             if aging:
-                with subscriber.resting_after_lock_wait():
+                with subscriber.backoff_after_lock_wait():
                     prolong(subscriber.context, aging, handler.visible_ms)
 
 

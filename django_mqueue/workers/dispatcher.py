@@ -113,7 +113,7 @@ class Dispatcher:
             return 0
         quarantined = self._scheduler.claim_quarantined(free) if most > 0 else []
         if quarantined is not None:
-            self.sharing.rest(claims)
+            self.sharing.skip_briefly(claims)
             self._take(quarantined, 1)
             return len(quarantined)
         claimed, short = 0, set[Subscriber]()

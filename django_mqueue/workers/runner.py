@@ -245,7 +245,7 @@ class Runner:
         """Do the due work of each subscriber. If its group was unsubscribed, it waits until it is subscribed again."""
         for subscriber in list(self._joined):
             try:
-                with subscriber.resting_after_lock_wait():
+                with subscriber.backoff_after_lock_wait():
                     if winding_up:
                         subscriber.wind_up(self._dispatcher.sharing.ahead[subscriber])
                     else:
@@ -293,9 +293,9 @@ class Runner:
         work = False
         for subscriber in list(self._joined):
             try:
-                with subscriber.resting_after_lock_wait():
+                with subscriber.backoff_after_lock_wait():
                     work = subscriber.find_work() or work
-                work = work or subscriber.resting
+                work = work or subscriber.backing_off
             except MQueueError as error:
                 self._retire(subscriber, error)
         work = work or bool(self._members.starting)

@@ -29,7 +29,7 @@ AHEAD_BYTES = 16 << 20
 """Maximum bytes of payload claimed ahead for a handler, if messages are as large as those of its last claim."""
 LOCKED_FOR = 0.5
 """Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
-REST = 0.02
+EMPTY_CLAIM_PAUSE = 0.02
 """Seconds for which a handler whose claim got nothing is skipped, unless a new message arrives."""
 
 
@@ -72,8 +72,8 @@ class Sharing:
         self._turns: Turns[Subscriber] = Turns(
             pool.size, {subscriber: handlers[subscriber].weight for subscriber in subscribers}
         )
-        self._rests: dict[Subscriber, tuple[float, int]] = {}
-        """For each resting handler: the monotonic time when the rest ends, and the tail when it began."""
+        self._skipped: dict[Subscriber, tuple[float, int]] = {}
+        """For each skipped handler: the monotonic time when the pause ends, and the tail when it began."""
         self._held_until: dict[Subscriber, float] = {}
 
     def subscriber_of(self, delivery: Delivery) -> Subscriber:
@@ -103,12 +103,12 @@ class Sharing:
         """Charge the handler for the time of a claim. If the claim got nothing, do not repeat it at once."""
         self._turns.charge(subscriber, seconds)
         if not count and subscriber.has_work:
-            self.rest([subscriber])
+            self.skip_briefly([subscriber])
 
-    def rest(self, subscribers: Iterable[Subscriber]) -> None:
-        """Skip handlers that cannot claim, for ``REST`` seconds. Their groups may be paused, or rows locked."""
+    def skip_briefly(self, subscribers: Iterable[Subscriber]) -> None:
+        """Skip handlers that cannot claim for a moment, because their groups may be paused or rows locked."""
         for subscriber in subscribers:
-            self._rests[subscriber] = time.monotonic() + REST, subscriber.context.tail
+            self._skipped[subscriber] = time.monotonic() + EMPTY_CLAIM_PAUSE, subscriber.context.tail
 
     def hold_back(self, subscriber: Subscriber) -> None:
         """Start no message of a handler for a moment, because another transaction has locked its claimed messages."""
@@ -200,13 +200,13 @@ class Sharing:
         return max(int(AHEAD_BYTES / max(subscriber.context.payload_bytes, 1)), 1)
 
     def _has_work(self, subscriber: Subscriber) -> bool:
-        until, tail = self._rests.get(subscriber, (-math.inf, 0))
+        until, tail = self._skipped.get(subscriber, (-math.inf, 0))
         is_over = until <= time.monotonic() or subscriber.context.tail > tail
         return is_over and subscriber.has_work
 
     def _room(self, subscriber: Subscriber) -> int:
         """Return how many more lots of this handler may start now."""
-        if subscriber.resting or self._held_until.get(subscriber, -math.inf) > time.monotonic():
+        if subscriber.backing_off or self._held_until.get(subscriber, -math.inf) > time.monotonic():
             return 0
         concurrency = self.handlers[subscriber].concurrency
         running = self.pool.running[subscriber.acknowledger]

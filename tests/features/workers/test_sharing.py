@@ -142,7 +142,7 @@ def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.Mo
         return [] if claiming.context.topic == "locked" else claim(claiming, *arguments, **others)
 
     monkeypatch.setattr(Claiming, "claim_batch", claim_unless_locked)
-    monkeypatch.setattr("django_mqueue.workers.sharing.REST", PATIENCE)
+    monkeypatch.setattr("django_mqueue.workers.sharing.EMPTY_CLAIM_PAUSE", PATIENCE)
     publish_many("locked", range(100))
     publish_many("t", range(1000))
     with registered("locked", Seen()), registered("t", Seen()):
@@ -153,7 +153,7 @@ def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.Mo
 
 def test_a_new_message_ends_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim finds nothing, although memory shows work. The rest would last for an hour."""
-    monkeypatch.setattr("django_mqueue.workers.sharing.REST", 3600.0)
+    monkeypatch.setattr("django_mqueue.workers.sharing.EMPTY_CLAIM_PAUSE", 3600.0)
     claim_batch = Claiming.claim_batch
     late = list[int]()
 
@@ -174,7 +174,7 @@ def test_acks_without_a_claim_do_not_delay_the_next_claim(monkeypatch: pytest.Mo
     """A quarantined message waits for its turn, so no ack is joined with a claim. The worker claims as usual."""
     monkeypatch.setattr(Subscriber, "has_quarantined", True)
     monkeypatch.setattr(ClaimScheduler, "claim_quarantined", lambda scheduler, free: None)
-    monkeypatch.setattr("django_mqueue.workers.sharing.REST", 3600.0)
+    monkeypatch.setattr("django_mqueue.workers.sharing.EMPTY_CLAIM_PAUSE", 3600.0)
     publish_many("t", range(20))
     with registered("t", seen := Seen()):
         run(threads=2, drain=False, max_messages=20, max_seconds=30)

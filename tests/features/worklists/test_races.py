@@ -128,9 +128,9 @@ def test_the_end_of_a_last_attempt_waits_for_no_locked_item(refunds: type[Workli
     )
     with (
         HeldTransaction(lambda: WorkItem.objects.select_for_update().get(pk=item.pk)),
-        subscriber.resting_after_lock_wait(),
+        subscriber.backoff_after_lock_wait(),
         transaction.atomic(),
     ):
         automation.after_failure(item.rules, "default", offset, is_final=True)
-    assert subscriber.resting
+    assert subscriber.backing_off
     assert again(item).state == "automated"

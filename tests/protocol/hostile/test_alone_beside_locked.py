@@ -53,7 +53,7 @@ def loop(*doors: threading.Event, threads: int = 4) -> Iterator[Runner]:
             for door in doors:
                 door.set()
             for one in runner._handlers:
-                one._rest_until = -math.inf
+                one._backoff_until = -math.inf
             runner.stop()
             running.result()
 
@@ -87,7 +87,7 @@ def test_a_locked_answer_to_a_suspect_stops_no_other_group(monkeypatch: pytest.M
 
     A continues when the other transaction ends.
     """
-    monkeypatch.setattr(subscriber, "REST", 0.2)
+    monkeypatch.setattr(subscriber, "BACKOFF", 0.2)
     monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: NEVER)
     door = threading.Event()
     quarantine("ta", "A")
@@ -143,7 +143,7 @@ def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
 
     The locking transaction ends. A's messages start after B's quarantined message has ended, not while it runs.
     """
-    monkeypatch.setattr(subscriber, "REST", rest)
+    monkeypatch.setattr(subscriber, "BACKOFF", rest)
     monkeypatch.setattr(Turns, "average", lambda turns, key: 0.001)
     monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: NEVER)
     door, suspect = threading.Event(), threading.Event()
@@ -176,7 +176,7 @@ def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
                 wait_until(lambda: b.messages, "B's suspect runs")
                 assert is_alone("B")
                 held.rollback()
-            first._rest_until = -math.inf
+            first._backoff_until = -math.inf
             wait_until(lambda: acked.count() == 52, "A's acks are given")
             wait_until(lambda: runner._dispatcher.sharing.startable, "what is ahead is free")
             the_loop_turns()
@@ -257,7 +257,7 @@ def test_many_answers_of_a_resting_group_keep_no_answer_of_another_waiting(
 
     B's message fails meanwhile and is delivered again.
     """
-    monkeypatch.setattr(subscriber, "REST", NEVER)
+    monkeypatch.setattr(subscriber, "BACKOFF", NEVER)
     door = threading.Event()
 
     def reject(messages: list[Message]) -> None:
@@ -278,7 +278,7 @@ def test_many_answers_of_a_resting_group_keep_no_answer_of_another_waiting(
         wait_until(lambda: first.in_flight == 150, "the batch is claimed")
         with HeldTransaction(HELD["reset"]) as held:
             door.set()
-            wait_until(lambda: first.resting, "A rests")
+            wait_until(lambda: first.backing_off, "A rests")
             publish("tb", "again")
             wait_until(lambda: len(b.messages) == 2, "B's answer is given")
             held.rollback()
@@ -299,7 +299,7 @@ def test_drain_does_not_end_while_a_group_rests(
 
     A worker that drains the group waits until that transaction ends.
     """
-    monkeypatch.setattr(subscriber, "REST", 0.2)
+    monkeypatch.setattr(subscriber, "BACKOFF", 0.2)
     subscribe("ta", "A")
     publish("ta", 1, key="k")
     with (

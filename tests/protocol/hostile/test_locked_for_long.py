@@ -34,7 +34,7 @@ def test_an_answer_that_stays_locked_keeps_no_thread(monkeypatch: pytest.MonkeyP
 
     When the caller's transaction ends, A continues.
     """
-    monkeypatch.setattr(subscriber, "REST", 0.2)
+    monkeypatch.setattr(subscriber, "BACKOFF", 0.2)
     door = threading.Event()
     with (
         registered("ta", a := Seen(lambda message: door.wait(PATIENCE)), group="A"),

@@ -118,7 +118,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_SHARING}::test_acks_without_a_claim_do_not_delay_the_next_claim",
     ),
     mutation(
-        "a new message ends the rest of its handler",
+        "a new message ends the pause of its handler",
         "a message that arrives just after the last one was settled waits",
         "workers/sharing.py",
         " or subscriber.context.tail > tail",
@@ -126,10 +126,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_SHARING}::test_a_new_message_ends_the_rest",
     ),
     mutation(
-        "a handler rests after a claim that got no message",
+        "a handler pauses after a claim that got no message",
         "the worker queries a locked group again after each message of other groups",
         "workers/sharing.py",
-        "            self.rest([subscriber])\n",
+        "            self.skip_briefly([subscriber])\n",
         "            pass\n",
         f"{_SHARING}::test_a_claim_that_got_nothing_is_not_repeated_at_once",
     ),

@@ -126,7 +126,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_SENT}::test_the_loop_waits_for_any_lock_for_a_second_at_most",
     ),
     mutation(
-        "a group rests after a lock wait timeout",
+        "a group backs off after a lock wait timeout",
         "each round of the loop waits one second, and all other groups wait with it",
         "protocol/subscriber.py",
         "if self.expires or not errors.is_locked(error):",
@@ -191,8 +191,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an atomic handler's ack in another thread changes the state meanwhile, and the worker exits with an"
         " error",
         "protocol/subscriber.py",
-        "with context.lock:\n            if self.resting:",
-        "if context:\n            if self.resting:",
+        "with context.lock:\n            if self.backing_off:",
+        "if context:\n            if self.backing_off:",
         f"{_ACKS}::test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost",
     ),
     mutation(
