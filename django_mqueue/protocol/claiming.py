@@ -147,7 +147,7 @@ class Claiming:
         """Claim the chosen messages that have the same state in the database as in memory.
 
         After a restore of the database, an offset may belong to a message of another chosen partition. From that
-        partition no new message is claimed, and the context becomes ``outdated``.
+        partition no new message is claimed, and ``reload_needed`` is set.
         """
         context, options = self.context, self.context.options
         wanted = choice.messages()
@@ -216,7 +216,7 @@ class Claiming:
             context.clock.set(int(found.rows[-1]["now"]))
             context.payload_bytes = sum(len(row["payload"]) for row in found.rows) / len(found.rows)
         self._note_missing(choice, found.leases, _messages_of(found.rows))
-        context.outdated = context.outdated or bool(found.mixed_up)
+        context.reload_needed = context.reload_needed or bool(found.mixed_up)
         # A message of ``handed`` may not have been claimed. No other message starts in its place.
         rows = sorted(found.rows, key=lambda row: _order(_message_of(row)))
         try:
@@ -275,7 +275,7 @@ class Claiming:
         lost = {name for name, _ in choice.messages()} - mine.locked - mine.busy
         if lost:
             context.drop(lost)
-            context.doubt = True
+            context.check_leases = True
         locked = Claimable(
             [one for one in choice.due if one in self._busy],
             [one for one in choice.fresh if one in self._busy],

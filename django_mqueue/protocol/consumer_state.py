@@ -81,8 +81,8 @@ class ConsumerState:
     - ``start``: the group counts messages at or below this offset as done.
     - ``tail``: the log is read up to this offset.
     - ``paused``: nothing is delivered, because the group is paused or is being reset (``resetting``).
-    - ``doubt``: a lease may be lost, and the next tick checks the leases.
-    - ``outdated``: the database was perhaps restored to an earlier state, and the next tick reads everything again.
+    - ``check_leases``: a lease may be lost, and the next tick checks the leases.
+    - ``reload_needed``: the database was perhaps restored to an earlier state. The next tick reads everything again.
     - ``in_flight``: this subscriber's deliveries in flight, by offset.
     - ``has_priorities``: there is, or was, a partition with a priority other than 0. ``low_priority_credit``:
       the fraction of a message that ``low_priority_share`` carries over to the next claim.
@@ -99,8 +99,8 @@ class ConsumerState:
     paused: bool = False
     resetting: bool = False
     changed: int = 0
-    doubt: bool = False
-    outdated: bool = False
+    check_leases: bool = False
+    reload_needed: bool = False
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)
     events: EventSink = field(default_factory=EventQueue)
@@ -306,12 +306,12 @@ class ConsumerState:
     def lose(self, stale: set[Receipt]) -> None:
         """Mark deliveries that this subscriber no longer owns as lost, and forget them.
 
-        Inside a caller's transaction, without ``eager``, only ``doubt`` is set: a thread that holds ``lock`` may wait
-        for rows that this transaction has locked.
+        Inside a caller's transaction, without ``eager``, only ``check_leases`` is set: a thread that holds ``lock`` may
+        wait for rows that this transaction has locked.
         """
         if not stale:
             return
-        self.doubt = True
+        self.check_leases = True
         if session.in_transaction(self.using) and not self.options.eager:
             return
         with self.lock:

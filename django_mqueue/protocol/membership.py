@@ -22,7 +22,7 @@ from ..store.queries import discovery
 from ..store.queries.discovery import Discovery
 from . import events, takeover
 from .consumer_state import ConsumerState
-from .fetching import load, load_again, mark_stale
+from .fetching import load, load_again, mark_for_reread
 from .tailer import Tailer
 
 logger = logging.getLogger("django_mqueue")
@@ -131,8 +131,8 @@ class Membership:
         self._release_left()
 
     def _renew_if_due(self, now: float) -> None:
-        if now >= self._renew_at or self.context.doubt:
-            self.context.doubt = False
+        if now >= self._renew_at or self.context.check_leases:
+            self.context.check_leases = False
             self._renew()
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", self.context.topic))
 
@@ -145,7 +145,7 @@ class Membership:
         context, now = self.context, time.monotonic()
         if now >= self._renew_at:
             if leases.renew(context.using, context.holder) != len(context.partitions):
-                context.doubt = True
+                context.check_leases = True
             heartbeats.beat(context.using, context.holder, is_leaving=self._is_leaving)
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
@@ -175,9 +175,9 @@ class Membership:
         known, generation = context.registration_generation, registration.generation
         if known and generation != known:
             context.drop(list(context.partitions))  # Memory is of an earlier registration.
-            context.doubt, self._scan_at = True, -math.inf
+            context.check_leases, self._scan_at = True, -math.inf
         elif generation == known and registration.changed != context.changed:
-            mark_stale(context)
+            mark_for_reread(context)
         context.registration_generation, context.start = generation, registration.start
         context.paused, context.resetting = registration.is_held, registration.resetting
         context.changed = registration.changed

@@ -142,9 +142,9 @@ class Subscriber:
             self.membership.tick()
             self.watermarks.tick()
             self.collector.tick()
-            if self.context.outdated:
-                self.tailer.doubt(self.context.topic)
-                self.context.outdated = False
+            if self.context.reload_needed:
+                self.tailer.request_reload(self.context.topic)
+                self.context.reload_needed = False
             if self.expires:
                 self.context.quarantine_expired()
 

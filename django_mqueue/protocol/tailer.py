@@ -72,9 +72,9 @@ class Tail:
     ``sweep_from``: the offset where the current pass over the holes continues; 0 between passes. ``sweep_settled``: the
     settled offset when that pass began. ``sweep_pause``: do not read holes before this monotonic time, even after a
     wake-up. ``compacted``: this pass has removed other topics' offsets from the holes. ``compacted_to``: the offset up
-    to which they were removed. ``due_at``: the monotonic time when the next scheduled message is due. ``stale``: the
-    topic must be read again, because memory may be of another log. ``reload_at``: do not read an ``is_kept`` topic
-    again before this monotonic time.
+    to which they were removed. ``due_at``: the monotonic time when the next scheduled message is due.
+    ``reload_needed``: the topic must be read again, because memory may be of another log. ``reload_at``: do not read an
+    ``is_kept`` topic again before this monotonic time.
     """
 
     topic: str
@@ -91,7 +91,7 @@ class Tail:
     sweep_pause: float = -math.inf
     settle_at: float = -math.inf
     due_at: float = math.inf
-    stale: bool = False
+    reload_needed: bool = False
     reload_at: float = -math.inf
 
     def notify(self, rows: Sequence[tuple[int, str, str]]) -> None:
@@ -137,10 +137,10 @@ class Tailer:
         if topic in self.tails:
             self.tails[topic].settler.note_shared(known)
 
-    def doubt(self, topic: str) -> None:
+    def request_reload(self, topic: str) -> None:
         """Read the whole topic again with the next tick: the tables hold less than memory says."""
         if topic in self.tails:
-            self.tails[topic].stale = True
+            self.tails[topic].reload_needed = True
 
     def _open(self, topic: str) -> Tail:
         """Start a tail at the newest message. The unsettled offsets below it are one hole."""
@@ -197,11 +197,11 @@ class Tailer:
             self._connection.note()
             self._reload_at = now + MIN_RELOAD_INTERVAL
         for tail in list(self.tails.values()):
-            tail.stale = tail.stale or is_new or self._has_lost(tail, now)
-        for tail in [tail for tail in self.tails.values() if tail.stale]:
+            tail.reload_needed = tail.reload_needed or is_new or self._has_lost(tail, now)
+        for tail in [tail for tail in self.tails.values() if tail.reload_needed]:
             self.send_heartbeat_if_due()
             self._open_again(tail)
-            tail.stale = False  # Not earlier: if the read fails, the next tick repeats it.
+            tail.reload_needed = False  # Not earlier: if the read fails, the next tick repeats it.
 
     def _has_lost(self, tail: Tail, now: float) -> bool:
         """Return whether the log seems to have lost rows that this tail has read."""

@@ -107,7 +107,7 @@ class Watermarks:
 
         advance = session.run(context.using, work)
         if advance.went_back:
-            context.outdated = True
+            context.reload_needed = True
             return
         load_again(context, advance.forgotten)
         for name in names:
@@ -120,7 +120,7 @@ class Watermarks:
                 self._note(partitions[name], advance.positions[name], advance.settled)
             elif name in context.partitions:
                 context.unsettled[name] = None
-                context.doubt = True
+                context.check_leases = True
         for name, offset in advance.missed:
             self._add_missed(partitions[name], offset)
 
