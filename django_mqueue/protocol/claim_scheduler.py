@@ -57,7 +57,7 @@ class ClaimScheduler:
             for subscriber in self.subscribers:
                 with subscriber.backoff_after_lock_wait(), subscriber.context.lock:
                     if subscriber.has_quarantined and (
-                        one := subscriber.claiming.claim_quarantined(alone=mode is Mode.ALONE)
+                        one := subscriber.claimer.claim_quarantined(alone=mode is Mode.ALONE)
                     ):
                         return one
             return None

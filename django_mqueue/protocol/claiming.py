@@ -46,18 +46,18 @@ class _Claimed:
     mixed_up: set[str] = field(default_factory=set)
 
 
-class Claiming:
+class Claimer:
     """Claims messages for one subscriber. One thread calls it, and holds ``context.lock``."""
 
     def __init__(self, context: ConsumerState, acknowledger: Acknowledger) -> None:
         self.context = context
         self.acknowledger = acknowledger
-        self._unsure: tuple[int, Claimable] | None = None
+        self._unknown_claim: tuple[int, Claimable] | None = None
         """Token and messages of the last claim, if the result of its COMMIT is unknown."""
         self._busy: set[tuple[str, int]] = set()
         """The messages that the last claim skipped because another transaction had locked them."""
 
-    def claim_batch(
+    def claim(
         self,
         capacity: int,
         start_now: int,
@@ -74,7 +74,7 @@ class Claiming:
         ``acks``: acknowledge these in the same transaction. ``starting``: mark these as handed to handlers. If this
         subscriber no longer owns one of them, nothing is claimed; for ``acks`` this raises ``StaleDelivery``.
         """
-        self.make_sure()
+        self.undo_unknown_claim()
         context, choice = self.context, Claimable()
         try:
             if not context.paused:
@@ -91,7 +91,7 @@ class Claiming:
 
     def claim_quarantined(self, *, alone: bool) -> list[Delivery]:
         """Claim one quarantined message, or dead-letter it. ``alone``: nothing else runs meanwhile."""
-        self.make_sure()
+        self.undo_unknown_claim()
         context = self.context
         if context.paused:
             return []
@@ -207,7 +207,7 @@ class Claiming:
         except BaseException as error:  # Ctrl-C, too: before or after the COMMIT.
             undo(context, choice)
             if not isinstance(error, DatabaseError | StaleDelivery) or errors.is_in_doubt(error):
-                self._unsure = (claim.token, choice)
+                self._unknown_claim = (claim.token, choice)
             raise
         if found is None or (not (found.leases.locked or found.leases.busy) and self._is_paused()):
             undo(context, choice)
@@ -225,7 +225,7 @@ class Claiming:
             for row in rows:
                 context.in_flight.pop(int(row["offset"]), None)
             undo(context, choice)
-            self._unsure = (claim.token, choice)
+            self._unknown_claim = (claim.token, choice)
             raise
         return [delivery for delivery in claimed if delivery]
 
@@ -290,16 +290,16 @@ class Claiming:
                 context.set_timer(name, soon)
                 context.mark_dirty(name)
 
-    def make_sure(self) -> None:
+    def undo_unknown_claim(self) -> None:
         """Undo the last claim if the result of its COMMIT is unknown. No handler received its messages."""
-        if self._unsure:
-            token, choice = self._unsure
+        if self._unknown_claim:
+            token, choice = self._unknown_claim
             receipts = [Receipt(name, offset, token) for name, offset in choice.messages()]
             unclaim = partial(
                 delivery_state.unclaim, group=self.context.group, topic=self.context.topic, receipts=receipts
             )
             session.run(self.context.using, unclaim)
-            self._unsure = None
+            self._unknown_claim = None
 
 
 def _order(message: tuple[str, int]) -> tuple[int, int]:

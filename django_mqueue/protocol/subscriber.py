@@ -15,7 +15,7 @@ from ..store.connection import errors
 from ..store.leases import Holder
 from ..store.queries import unfinished
 from .acknowledging.acknowledger import Acknowledger
-from .claiming import UNLIMITED, Claiming
+from .claiming import UNLIMITED, Claimer
 from .consumer_state import ConsumerState, Options
 from .delivery import Delivery
 from .membership import Membership
@@ -44,7 +44,7 @@ class Subscriber:
         )
         self.tailer, self.expires = tailer, expires
         self.acknowledger = Acknowledger(self.context)
-        self.claiming = Claiming(self.context, self.acknowledger)
+        self.claimer = Claimer(self.context, self.acknowledger)
         self.membership = Membership(self.context, tailer)
         self.watermarks = Watermarks(self.context, tailer)
         self.collector = Collector(options.using, topic)
@@ -60,7 +60,7 @@ class Subscriber:
     def stop(self, unstarted: Sequence[Delivery] = (), *, patient: bool = True) -> None:
         """Leave the group, and put back ``unstarted``, which reached no handler. ``patient``: see ``Membership``."""
         with self.context.lock:
-            self.claiming.make_sure()
+            self.claimer.undo_unknown_claim()
             self.acknowledger.give_back(unstarted)
             self.watermarks.finish()
             self.membership.stop(patient=patient)
@@ -73,7 +73,7 @@ class Subscriber:
             if self.backing_off:
                 self.membership.send_heartbeat_if_due()
                 return
-            self.claiming.make_sure()
+            self.claimer.undo_unknown_claim()
             self.acknowledger.give_back(unstarted)
             unstarted.clear()
             if any(not partition.in_flight for partition in context.partitions.values()):
@@ -105,7 +105,7 @@ class Subscriber:
         """Read all partitions again, after the tailer has reopened the log. Deliveries in flight continue."""
         context = self.context
         with context.lock:
-            self.claiming.make_sure()
+            self.claimer.undo_unknown_claim()
             context.tail = position
             self.membership.reload()
 
@@ -160,11 +160,11 @@ class Subscriber:
         return max(due, 0)
 
     def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
-        """Claim messages (see ``Claiming.claim_batch``). Return an empty list while the group backs off."""
+        """Claim messages (see ``Claimer.claim``). Return an empty list while the group backs off."""
         got: list[Delivery] = []
         if not self.backing_off:
             with self.backoff_after_lock_wait(), self.context.lock:
-                got = self.claiming.claim_batch(capacity, start_now, most)
+                got = self.claimer.claim(capacity, start_now, most)
         return got
 
     def ack_and_claim(
@@ -175,7 +175,7 @@ class Subscriber:
             self.acknowledger.ack(acks, starting)
             return []
         with self.context.lock:
-            return self.claiming.claim_batch(capacity, start_now, most, acks=acks, starting=starting)
+            return self.claimer.claim(capacity, start_now, most, acks=acks, starting=starting)
 
     @property
     def has_work(self) -> bool:

@@ -14,7 +14,7 @@ from django.db import connection
 from django_mqueue import OutgoingMessage, pause, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState
 from django_mqueue.protocol.claim_scheduler import ClaimScheduler
-from django_mqueue.protocol.claiming import Claiming
+from django_mqueue.protocol.claiming import Claimer
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers.dispatcher import Dispatcher
 from django_mqueue.workers.handler_calls import HandlerCall
@@ -111,16 +111,16 @@ def test_what_cannot_be_claimed_keeps_no_thread(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One group's claims get nothing, although it has work. The other handler gets all four threads."""
-    claim = Claiming.claim_batch
+    claim = Claimer.claim
     tried = threading.Event()
 
-    def claim_unless_locked(claiming: Claiming, *arguments: int, **others: Any) -> Any:
-        if claiming.context.topic != "locked":
-            return claim(claiming, *arguments, **others)
+    def claim_unless_locked(claimer: Claimer, *arguments: int, **others: Any) -> Any:
+        if claimer.context.topic != "locked":
+            return claim(claimer, *arguments, **others)
         tried.set()
         return []
 
-    monkeypatch.setattr(Claiming, "claim_batch", claim_unless_locked)
+    monkeypatch.setattr(Claimer, "claim", claim_unless_locked)
     publish_many("locked", range(100))
     publish_many("t", range(200))
     four = threading.Barrier(4, timeout=PATIENCE)
@@ -134,14 +134,14 @@ def test_what_cannot_be_claimed_keeps_no_thread(
 @pytest.mark.usefixtures("measured")
 def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the empty claim the handler rests for longer than this test, although it has work."""
-    claim = Claiming.claim_batch
+    claim = Claimer.claim
     tried: list[str] = []
 
-    def claim_unless_locked(claiming: Claiming, *arguments: int, **others: Any) -> Any:
-        tried.append(claiming.context.topic)
-        return [] if claiming.context.topic == "locked" else claim(claiming, *arguments, **others)
+    def claim_unless_locked(claimer: Claimer, *arguments: int, **others: Any) -> Any:
+        tried.append(claimer.context.topic)
+        return [] if claimer.context.topic == "locked" else claim(claimer, *arguments, **others)
 
-    monkeypatch.setattr(Claiming, "claim_batch", claim_unless_locked)
+    monkeypatch.setattr(Claimer, "claim", claim_unless_locked)
     monkeypatch.setattr("django_mqueue.workers.sharing.EMPTY_CLAIM_PAUSE", PATIENCE)
     publish_many("locked", range(100))
     publish_many("t", range(1000))
@@ -154,16 +154,16 @@ def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.Mo
 def test_a_new_message_ends_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim finds nothing, although memory shows work. The rest would last for an hour."""
     monkeypatch.setattr("django_mqueue.workers.sharing.EMPTY_CLAIM_PAUSE", 3600.0)
-    claim_batch = Claiming.claim_batch
+    claim = Claimer.claim
     late = list[int]()
 
-    def claim_nothing(claiming: Claiming, *arguments: Any, **others: Any) -> Any:
+    def claim_nothing(claimer: Claimer, *arguments: Any, **others: Any) -> Any:
         if late:
-            return claim_batch(claiming, *arguments, **others)
+            return claim(claimer, *arguments, **others)
         late.append(publish("t", 2).offset)
         return []
 
-    monkeypatch.setattr(Claiming, "claim_batch", claim_nothing)
+    monkeypatch.setattr(Claimer, "claim", claim_nothing)
     publish("t", 1)
     with registered("t", seen := Seen()):
         run(drain=False, max_messages=2, max_seconds=30)

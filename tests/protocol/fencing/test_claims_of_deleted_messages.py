@@ -33,7 +33,7 @@ def test_it_leaves_no_state_behind() -> None:
                 offset
             )  # the tail of the log reports it as new to an owner that has not read it yet
             engine.context.touch(partition)
-            return len(engine.claiming.claim_batch(10, 10))
+            return len(engine.claimer.claim(10, 10))
 
         with HeldTransaction(lambda: Collector("default", "orders").page(0)) as collection:
             claiming = Background(claim).start()

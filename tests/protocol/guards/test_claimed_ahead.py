@@ -30,7 +30,7 @@ def claimed_ahead(subscription: Subscription) -> Delivery:
     def claim() -> list[Delivery]:
         engine.tick()
         with engine.context.lock:
-            return engine.claiming.claim_batch(1, 0)
+            return engine.claimer.claim(1, 0)
 
     claimed: list[Delivery] = wait_until(claim, "it is claimed")
     (delivery,) = claimed

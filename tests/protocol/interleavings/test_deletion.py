@@ -257,7 +257,7 @@ class TestDeletionAndClaim:
             partition = engine.context.partitions["k"]
             partition.fresh.append(offset)
             engine.context.touch(partition)
-            return len(engine.claiming.claim_batch(10, 10))
+            return len(engine.claimer.claim(10, 10))
 
         with Stopped(claim, step) as claiming:
             waits(claiming, lambda: collect_page(TOPIC))

@@ -154,7 +154,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the claimed messages wait until the lease or the visibility timeout expires, and later messages of"
         " the key overtake them",
         "protocol/claiming.py",
-        "                self._unsure = (claim.token, choice)\n",
+        "                self._unknown_claim = (claim.token, choice)\n",
         "                pass\n",
         "protocol/guards/test_doubt.py::test_what_a_doubtful_claim_took_is_delivered_at_once",
     ),
