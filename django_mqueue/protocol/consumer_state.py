@@ -18,7 +18,7 @@ from ..store.connection import session
 from ..store.delivery_state import Receipt
 from ..store.leases import Holder
 from . import events
-from .events import EventQueue, EventSink, Outcome
+from .events import EventQueue, EventSink, Settlement
 from .partition_state import Partition, QuarantinedDelivery
 
 if TYPE_CHECKING:
@@ -264,12 +264,12 @@ class ConsumerState:
         for callback in callbacks:
             callback()
 
-    def settled(
+    def note_settled(
         self,
         deliveries: Sequence[Delivery],
         verb: str,
         due_in: int | None = None,
-        outcome: Outcome | None = None,
+        settlement: Settlement | None = None,
     ) -> None:
         """Update the state for deliveries that ``verb`` has settled. ``due_in``: milliseconds until a retry."""
         with self.lock:
@@ -288,8 +288,8 @@ class ConsumerState:
                     partition.add_retry(receipt.offset, due)
                     self.set_timer(receipt.partition, due)
                 self.touch(partition)
-        if outcome:
-            events.ended(self, news, outcome)
+        if settlement:
+            events.ended(self, news, settlement)
 
     def take_back(self, deliveries: Sequence[Delivery]) -> None:
         """Move expired deliveries from quarantine back to in flight, because their handlers have extended them."""

@@ -64,8 +64,8 @@ class EventQueue(threading.local):
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The outcome of a delivery. ``again_in``: milliseconds until the message is delivered again; None: never.
+class Settlement:
+    """The settlement of a delivery. ``again_in``: milliseconds until the message is delivered again; None: never.
 
     ``failures``: the failed attempts of a dead letter.
     """
@@ -147,7 +147,7 @@ def delivered(deliveries: Sequence[Delivery]) -> None:
         _put_delivery(delivery.status.acknowledger.context, signals.delivered, delivery)
 
 
-def ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Outcome) -> None:
+def ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Settlement) -> None:
     """Queue the signals for deliveries whose outcome is committed, then send all that this thread has queued."""
     _count_ended(context, deliveries, end)
     for delivery in deliveries:
@@ -200,7 +200,7 @@ def _count(context: ConsumerState, instrument: Instrument, count: int, *labels: 
         instruments.record(instrument, count, context.topic, context.group, *labels)
 
 
-def _count_ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Outcome) -> None:
+def _count_ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Settlement) -> None:
     """Count deliveries by their outcome. A message that the handler's filter skipped is not finished by the handler."""
     count = len(deliveries)
     if end.error is None and end.again_in is None:

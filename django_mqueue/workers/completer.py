@@ -35,11 +35,11 @@ Start = Callable[[list[Delivery]], None]
 
 
 class Completer:
-    """Settles outcomes. ``finished``: outcomes that are not settled yet. ``counts``: settled messages by verb."""
+    """Settles outcomes. ``unsettled``: outcomes that are not settled yet. ``counts``: settled messages by verb."""
 
     def __init__(self, handlers: Mapping[Subscriber, Handler]) -> None:
         self.handlers = handlers
-        self.finished: list[Outcome] = []
+        self.unsettled: list[Outcome] = []
         self.counts: Counter[str] = Counter()
         self._subscriber_of: dict[Acknowledger, Subscriber] = {
             subscriber.acknowledger: subscriber for subscriber in handlers
@@ -50,16 +50,16 @@ class Completer:
     @property
     def all_locked(self) -> bool:
         """Return whether all outcomes wait for handlers that have run too long and hold their rows locked."""
-        return all(outcome.overdue and id(outcome) in self._locked for outcome in self.finished)
+        return all(outcome.overdue and id(outcome) in self._locked for outcome in self.unsettled)
 
     def give(self, plans: Mapping[Subscriber, Plan], claim: Claim, start: Start) -> list[Delivery]:
         """Settle the outcomes that can be settled now, and carry out plans.
 
         ``claim`` acknowledges deliveries, marks the messages of lots as handed to handlers, and claims a share. Then
         each lot is passed to ``start``. Returns the messages of lots that another transaction has locked. If the
-        connection fails, outcomes that are not settled stay in ``finished``.
+        connection fails, outcomes that are not settled stay in ``unsettled``.
         """
-        held: list[Delivery] = []
+        locked: list[Delivery] = []
         for subscriber in self.handlers:
             mine = subscriber.acknowledger
             acks = [
@@ -68,22 +68,22 @@ class Completer:
             plan = plans.get(subscriber, Plan())
             if (acks or plan.lots) and not subscriber.backing_off:
                 with subscriber.backoff_after_lock_wait():
-                    locked = self._ack(subscriber, acks, plan, claim)
+                    found = self._ack(subscriber, acks, plan, claim)
                     for lot in plan.lots:
-                        if free := [delivery for delivery in lot if delivery not in locked]:
+                        if free := [delivery for delivery in lot if delivery not in found]:
                             start(free)
-                        held += [delivery for delivery in lot if delivery in locked]
+                        locked += [delivery for delivery in lot if delivery in found]
         for alike in self._failures_by_verdict()[:AT_ONCE]:
             subscriber = self._subscriber_of[alike[0].delivery.status.acknowledger]
             if not subscriber.backing_off:
                 with subscriber.backoff_after_lock_wait():
                     self._fail(subscriber, alike)
-        return held
+        return locked
 
     def due(self) -> Iterator[Outcome]:
         """Return the outcomes to settle now. Outcomes whose rows were locked wait for ``LOCKED_FOR`` seconds."""
         now = time.monotonic()
-        return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
+        return (outcome for outcome in self.unsettled if self._locked.get(id(outcome), now) <= now)
 
     def _failures_by_verdict(self) -> list[list[Outcome]]:
         """Return the failed outcomes in lists that can be settled together: the same verdict for the same group."""
@@ -125,7 +125,7 @@ class Completer:
         else:
             stale = list(ack([*deliveries, *starting]))
         self._log_stale(subscriber, [d for d in deliveries if d in stale], "ack")
-        self._settled(acks, locked)
+        self._remove_settled(acks, locked)
         self.counts["ack"] += sum(delivery.status.settled_by == "ack" for delivery in deliveries)
         return locked
 
@@ -159,12 +159,12 @@ class Completer:
         for delivery in deliveries:
             if delivery not in stale and delivery not in locked:
                 self._log(self.handlers[subscriber], delivery, verdict)
-        self._settled(alike, locked)
+        self._remove_settled(alike, locked)
 
-    def _settled(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
+    def _remove_settled(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
         """Remove settled outcomes. Outcomes of locked rows are settled again after ``LOCKED_FOR`` seconds."""
         settled = {id(outcome) for outcome in outcomes if outcome.delivery not in locked}
-        self.finished = [o for o in self.finished if id(o) not in settled]
+        self.unsettled = [o for o in self.unsettled if id(o) not in settled]
         for outcome in outcomes:
             self._locked.pop(id(outcome), None)
             if outcome.delivery in locked:

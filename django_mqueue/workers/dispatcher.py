@@ -48,7 +48,7 @@ class Dispatcher:
 
     @property
     def is_idle(self) -> bool:
-        return not (self.pool.calls or self.sharing.waiting or self.completer.finished)
+        return not (self.pool.calls or self.sharing.waiting or self.completer.unsettled)
 
     def free_threads(self) -> int:
         """Return the number of threads that may take messages now, and update the quarantine."""
@@ -62,7 +62,7 @@ class Dispatcher:
 
     def _at_work(self) -> int:
         """Return how many calls run or may start now. An overdue call counts, because its handler may still run."""
-        overdue = sum(outcome.overdue for outcome in self.completer.finished)
+        overdue = sum(outcome.overdue for outcome in self.completer.unsettled)
         return self.pool.calls + self.sharing.startable + overdue
 
     def collect(self, timeout: float) -> None:
@@ -77,7 +77,7 @@ class Dispatcher:
                     call.handler.group,
                     error=call.error,
                 )
-            self.completer.finished += call.outcomes
+            self.completer.unsettled += call.outcomes
 
     def settle(self, *, may_start: bool) -> None:
         """Settle the outcomes. With ``may_start``, start messages that were claimed ahead, and claim the next ones."""
@@ -87,7 +87,7 @@ class Dispatcher:
         plans = self.sharing.plans(self.free_threads(), returning) if may_start else {}
         for delivery in self.completer.give(plans, self._ack_and_claim, self._start_ahead):
             self.sharing.hold_back(self.sharing.subscriber_of(delivery))
-        for outcome in self.completer.finished:
+        for outcome in self.completer.unsettled:
             if outcome.delivery.status.alone and not outcome.overdue:
                 # Its handler has ended, so other messages may run before it is settled.
                 self._scheduler.let_others_run(outcome.delivery)

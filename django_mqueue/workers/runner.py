@@ -327,7 +327,7 @@ class Runner:
             if not self._pool.calls:
                 deadline = min(deadline, time.monotonic() + SETTLE_LOCKED_FOR)
             if time.monotonic() > deadline:
-                count = len(self._completer.finished)
+                count = len(self._completer.unsettled)
                 logger.error("deliveries not settled: %s; another transaction has locked their rows", count)
                 break
         for subscriber in self._joined:
@@ -347,6 +347,6 @@ class Runner:
         self._settle()
         self._tick_subscribers(winding_up=True)
         self._completer.keep_visible()
-        if self._pool.calls or self._completer.finished:
+        if self._pool.calls or self._completer.unsettled:
             self._dispatcher.collect(min(0.2, self._pool.next_limit_in()))
         return False

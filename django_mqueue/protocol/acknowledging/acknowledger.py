@@ -28,7 +28,7 @@ from ...store.scheduling.parked_retries import ParkedRetry
 from .. import events
 from ..consumer_state import ConsumerState
 from ..delivery import Delivery
-from ..events import Outcome
+from ..events import Settlement
 from ..waking import commits
 from .replying import report_failure
 
@@ -114,7 +114,7 @@ class Acknowledger:
 
     def note_ack(self, deliveries: Sequence[Delivery]) -> None:
         """Update the consumer state for committed acks."""
-        self.context.settled(deliveries, "ack", outcome=Outcome())
+        self.context.note_settled(deliveries, "ack", settlement=Settlement())
 
     def reconcile_acks(self, deliveries: Sequence[Delivery]) -> None:
         """Reconcile acks whose commit result is unknown. Do nothing inside a transaction; ignore database errors."""
@@ -142,16 +142,16 @@ class Acknowledger:
     def put_back(self, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None) -> bool:
         """Nack (with ``error``) or postpone deliveries. Raises ``StaleDelivery`` with the stale ones."""
         delay_ms = to_ms("delay", delay)
-        verb, outcome = "postpone" if error is None else "nack", Outcome(error, delay_ms)
+        verb, settlement = "postpone" if error is None else "nack", Settlement(error, delay_ms)
         if is_long(self.context, delay_ms):
             return self._settle(
-                deliveries, verb, outcome, partial(self._park, delay_ms=delay_ms, error=error)
+                deliveries, verb, settlement, partial(self._park, delay_ms=delay_ms, error=error)
             )
 
         def change(cursor: CursorWrapper, mine: Deliveries) -> int:
             return mine.put_back(cursor, delay_ms, error)
 
-        return self._settle(deliveries, verb, outcome, change, due_in=delay_ms)
+        return self._settle(deliveries, verb, settlement, change, due_in=delay_ms)
 
     def _park(self, cursor: CursorWrapper, mine: Deliveries, delay_ms: int, error: str | None) -> int:
         """Finish messages in the log and schedule them again for the group."""
@@ -176,7 +176,7 @@ class Acknowledger:
                 lambda cursor: self._of(deliveries).lock_free(cursor).put_back(cursor, 0, None),
             )
             self.context.note_after_commit(
-                deliveries, partial(self.context.settled, verb="postpone", due_in=0)
+                deliveries, partial(self.context.note_settled, verb="postpone", due_in=0)
             )
 
     def settle_unlocked(
@@ -239,11 +239,11 @@ class Acknowledger:
         return done
 
     def _dead_letter(self, delivery: Delivery, verb: str, error: str, *, counted: bool = True) -> bool:
-        outcome = Outcome(error, failures=delivery.status.failures + counted)
-        change = partial(self._move_to_dead_letters, error=error, failures=outcome.failures, counted=counted)
-        settled = self._settle([delivery], verb, outcome, change, counted=counted)
+        failures = delivery.status.failures + counted
+        change = partial(self._move_to_dead_letters, error=error, failures=failures, counted=counted)
+        self._settle([delivery], verb, Settlement(error, failures=failures), change, counted=counted)
         delivery.status.dead_lettered = True
-        return settled
+        return True
 
     def _move_to_dead_letters(
         self,
@@ -270,17 +270,17 @@ class Acknowledger:
         self,
         deliveries: Sequence[Delivery],
         verb: str,
-        outcome: Outcome,
+        settlement: Settlement,
         change: Change,
         due_in: int | None = None,
         counted: bool = True,
     ) -> bool:
         """Apply ``change`` to deliveries that are not settled, and update the consumer state.
 
-        ``outcome``: what signals report. ``due_in``: milliseconds until the retry; None if the message is finished in
-        the log. ``counted``: an error is a failed attempt.
+        ``settlement``: what signals report. ``due_in``: milliseconds until the retry; None if the message is finished
+        in the log. ``counted``: an error is a failed attempt.
         """
-        failed = outcome.error is not None
+        failed = settlement.error is not None
         more = int(failed and counted)
         todo = [d for d in deliveries if not d.status.settled_by]
         after = {d.status.receipt: (due_in is None, False, d.status.failures + more) for d in todo}
@@ -289,13 +289,13 @@ class Acknowledger:
             mine = self._of(todo)
             stale = _not_settled(cursor, mine, change(cursor, mine), after)
             for receipt in after.keys() - stale if failed else ():
-                self._after_failure(receipt.offset, is_final=outcome.again_in is None)
+                self._after_failure(receipt.offset, is_final=settlement.again_in is None)
             return stale
 
         stale = session.run(self.context.using, work) if todo else set()
         settled = [d for d in todo if d.status.receipt not in stale]
         self.context.note_after_commit(
-            settled, partial(self.context.settled, verb=verb, due_in=due_in, outcome=outcome)
+            settled, partial(self.context.note_settled, verb=verb, due_in=due_in, settlement=settlement)
         )
         self.context.lose(stale)
         gone = [d for d in deliveries if d.status.receipt in stale or d.status.settled_by not in ("", verb)]

@@ -83,5 +83,5 @@ def atomic_handlers_of_a_worker(scene: Scene) -> Iterator[None]:
     answers = Completer({scene.engine: handler})
     yield
     for delivery in found:
-        answers.finished += execute(HandlerCall(handler, [delivery]))
+        answers.unsettled += execute(HandlerCall(handler, [delivery]))
     answers.give({}, lambda engine, acks, starting, share: engine.acknowledger.ack(acks), lambda lot: None)

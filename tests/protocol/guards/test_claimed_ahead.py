@@ -113,9 +113,9 @@ def test_an_outcome_that_is_lost_is_logged_after_a_lock_wait(
         DeliveryState.objects.update(delivery_token=F("delivery_token") + 1)
         engine.careful = True
         completer = Completer({engine: handler})
-        completer.finished.append(Outcome(delivery, verdict))
+        completer.unsettled.append(Outcome(delivery, verdict))
         completer.give({}, lambda subscriber, acks, *_: subscriber.acknowledger.ack(acks), lambda lot: None)
-        assert not completer.finished
+        assert not completer.unsettled
     assert f"cannot {verdict.verb} errands@{delivery.offset}" in caplog.text
 
 

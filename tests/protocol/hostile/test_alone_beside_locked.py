@@ -208,7 +208,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
             wait_until(lambda: a.messages, "A's handler runs")
             with HeldTransaction(HELD["reset"]) as held:
                 is_held.set()
-                wait_until(lambda: runner._completer.finished, "its time is over")
+                wait_until(lambda: runner._completer.unsettled, "its time is over")
                 gone.close()
                 second = engine_of(runner, "B")
                 wait_until(lambda: second.has_quarantined, "B's suspect waits")

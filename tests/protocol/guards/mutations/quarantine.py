@@ -78,7 +78,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a quarantined message waits until an unrelated transaction ends",
         "workers/dispatcher.py",
         "startable + overdue",
-        "startable + len(self.completer.finished)",
+        "startable + len(self.completer.unsettled)",
         f"{_WAITING}[it rests]",
     ),
     mutation(
