@@ -103,7 +103,7 @@ class Dispatcher:
         got = subscriber.ack_and_claim(acks, starting, capacity, start, most)
         if capacity:
             self.sharing.claimed(subscriber, len(got), time.monotonic() - began)
-        self._take(got, share.lots)
+        self._take(got, share.lot_count)
 
     def claim(self) -> int:
         """Claim messages for the free threads, and claim ahead for quick handlers. Return how many."""
@@ -125,7 +125,7 @@ class Dispatcher:
                 )
                 claimed += len(got)
                 self.sharing.claimed(subscriber, len(got), time.monotonic() - began)
-                if self._take(got, share.lots) < share.lots:
+                if self._take(got, share.lot_count) < share.lot_count:
                     short.add(subscriber)
             # The other handlers may use the threads for which a claim got nothing.
             claims = self.sharing.claims(self.free_threads(), short) if short.intersection(claims) else {}

@@ -39,7 +39,7 @@ def lots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def end(sharing: Sharing, call: HandlerCall) -> None:
         sharing._turns.ended(sharing.subscriber_of(call.deliveries[0]), 0.001)
 
-    monkeypatch.setattr("django_mqueue.workers.sharing.BACKLOG", 10)
+    monkeypatch.setattr("django_mqueue.workers.sharing.LOTS_FROM", 10)
     monkeypatch.setattr(Sharing, "ended", end)
     monkeypatch.setattr(HandlerPool, "start", note)
     return sizes

@@ -48,4 +48,4 @@ def start() -> None:
     patch.object(pool, "execute", noted_execute).start()
     patch.object(pool.HandlerPool, "start", noted_start).start()
     if backlog := os.environ.get("PROOF_BACKLOG"):
-        patch.object(sharing, "BACKLOG", int(backlog)).start()
+        patch.object(sharing, "LOTS_FROM", int(backlog)).start()

@@ -99,7 +99,7 @@ def test_autocommit_stays_off_between_the_atomic_messages_of_a_lot(monkeypatch: 
 
     monkeypatch.setattr(DatabaseWrapper, "_set_autocommit", note)
     monkeypatch.setattr(HandlerPool, "start", note_lot)
-    monkeypatch.setattr("django_mqueue.workers.sharing.BACKLOG", 10)
+    monkeypatch.setattr("django_mqueue.workers.sharing.LOTS_FROM", 10)
     drained(1000, 10, 1, atomic=True)
     assert max(lots) > 10
     # The thread's connection may turn it on once when it opens.

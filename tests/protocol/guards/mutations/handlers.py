@@ -88,8 +88,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a thread stays free for a handler whose turn it is, even if it has claimed no message",
         "messages that other handlers claimed ahead take every free thread, and batch handlers starve",
         "workers/sharing.py",
-        "UNLIMITED if may_claim else lots",
-        "lots",
+        "UNLIMITED if may_claim else lot_count",
+        "lot_count",
         f"{_SHARING}::test_a_limited_and_a_batch_handler_beside_a_plain_one_with_a_backlog",
     ),
     mutation(
