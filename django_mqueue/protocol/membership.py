@@ -27,7 +27,8 @@ from .tailer import Tailer
 
 logger = logging.getLogger("django_mqueue")
 
-LOOSE_SCAN = 10_000
+SCAN_PAGE = 10_000
+"""Number of partitions that one statement of a scan visits."""
 ORPHANED_AFTER = 2
 """Number of discoveries after which any subscriber takes a free partition, even above its share."""
 
@@ -239,7 +240,7 @@ class Membership:
         context, after = self.context, ""
         while True:
             found, after = log.unleased_partitions_with_backlog(
-                context.using, context.group, context.topic, context.start, after, LOOSE_SCAN
+                context.using, context.group, context.topic, context.start, after, SCAN_PAGE
             )
             for name in found:
                 if name not in context.partitions:

@@ -31,12 +31,14 @@ ROWS = 1000
 RANGES = 400
 """Maximum number of holes in one statement."""
 SWEEP_EVERY = 0.25
-SETTLE_EVERY = 0.5
-SETTLE_AGAIN = 0.1
+"""Minimum seconds between two passes over the holes of a topic."""
+SETTLE_EVERY, SETTLE_AGAIN = 0.5, 0.1
+"""Seconds until settling is tried again, and the same while slots of the gate are held."""
 SETTLE_AT_START = 0.5
+"""Maximum seconds for which a new tail waits until its newest message is settled."""
 PROMOTE_AGAIN = 0.1
 """Seconds until the next try to promote messages that another transaction has locked."""
-SHARE = 0.2
+TIME_FRACTION_MAX = 0.2
 """Maximum fraction of the time that goes into re-reading holes."""
 MIN_RELOAD_INTERVAL = 30.0
 """Minimum seconds between two re-reads that may be unnecessary.
@@ -317,7 +319,7 @@ class Tailer:
                 tail.holes.drop_settled(tail.sweep_settled)
                 tail.compacted = False
         now = time.monotonic()
-        pause = (now - started) / SHARE
+        pause = (now - started) / TIME_FRACTION_MAX
         tail.sweep_pause = now + pause
         tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))
 

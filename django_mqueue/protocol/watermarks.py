@@ -17,8 +17,9 @@ from .fetching import load_again
 from .partition_state import Partition
 from .tailer import Tailer
 
-EVERY = 0.1
-SHARE = 0.2
+ADVANCE_INTERVAL = 0.1
+"""Minimum seconds between two advances of a subscriber's watermarks."""
+TIME_FRACTION_MAX = 0.2
 """Maximum fraction of the time that goes into moving watermarks."""
 
 
@@ -58,7 +59,7 @@ class Watermarks:
         if names:
             self._advance(names, settled)
             now = time.monotonic()
-            self._next = now + max(EVERY, (now - started) / SHARE)
+            self._next = now + max(ADVANCE_INTERVAL, (now - started) / TIME_FRACTION_MAX)
 
     def due_in(self) -> float:
         """Return the seconds until a watermark may move; infinity if none waits for it."""

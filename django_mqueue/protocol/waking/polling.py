@@ -11,7 +11,7 @@ from ... import conf, instruments
 from ..tailer import Tailer
 from .sleepers import Sleeper
 
-GAP, SHARE = 0.005, 0.2
+GAP, TIME_FRACTION_MAX = 0.005, 0.2
 """The least seconds between two reads after wake-ups, and the maximum fraction of the time that they take. They bound
 the cost of frequent commits."""
 ANNOUNCED_WITHIN = 0.5
@@ -80,7 +80,7 @@ class Polling:
         more = tailer.tick(woken=was_woken)
         took = time.monotonic() - self._last
         instruments.record(instruments.POLL_SECONDS, took)
-        self._gap = min(max(took / SHARE, GAP), self.interval)
+        self._gap = min(max(took / TIME_FRACTION_MAX, GAP), self.interval)
         arrived = tailer.arrivals > before
         self._update_trust(arrived=arrived, was_asleep=was_asleep, was_woken=was_woken)
         trusted = self._sleeper.can_be_woken and self._last >= self._distrust_until

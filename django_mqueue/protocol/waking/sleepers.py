@@ -25,7 +25,7 @@ logger = logging.getLogger("django_mqueue")
 
 SLEEP = 60.0
 """Seconds for which the connection sleeps at a time. The loop of a worker polls more often."""
-AGAIN = 10.0
+RETRY_SECONDS = 10.0
 """Seconds until the next attempt after the connection has failed."""
 
 
@@ -119,7 +119,7 @@ class _SleepingConnection(threading.Thread):
             except Exception as error:  # Whatever it is, the worker polls.
                 logger.debug("publishers on other hosts cannot wake this worker now: %s", error)
             self.slot = NO_SLOT
-            self._stopping.wait(AGAIN)
+            self._stopping.wait(RETRY_SECONDS)
 
     def _run(self, alias: str) -> None:
         with connections[alias].cursor() as cursor:

@@ -199,7 +199,7 @@ def claims_from_a_partition_that_is_a_permit(scene: Scene) -> Iterator[None]:
         message = OutgoingMessage(payload, id=str(payload))
         publish_once(scene.topic, message, one_at_a_time("x"), "default")
     subscription = scene.subscriber()
-    watermarks.EVERY = 3600.0  # Otherwise the second poll of a slow process moves the watermark.
+    watermarks.ADVANCE_INTERVAL = 3600.0  # Otherwise the second poll of a slow process moves the watermark.
     yield
     (first,) = subscription.poll()
     first.ack()
