@@ -208,7 +208,7 @@ class Tailer:
     def _has_lost(self, tail: Tail, now: float) -> bool:
         """Return whether the log seems to have lost rows that this tail has read."""
         settler = tail.settler
-        if settler.went_back or (settler.ends_early and not is_kept(tail.topic)):
+        if settler.was_restored or (settler.is_truncated and not is_kept(tail.topic)):
             logger.warning(
                 "the log lost messages that this worker has read: topic %s. The database was restored to an earlier"
                 " state (from a backup or an older replica), or the newest message was deleted. The worker reads the"
@@ -216,7 +216,7 @@ class Tailer:
                 tail.topic,
             )
             return True
-        if settler.ends_early and now >= tail.reload_at:
+        if settler.is_truncated and now >= tail.reload_at:
             # Probably a redriven dead letter: redrive deletes a letter even if it is not settled.
             tail.reload_at = now + MIN_RELOAD_INTERVAL
             return True

@@ -27,13 +27,13 @@ TIME_FRACTION_MAX = 0.2
 class _Advance:
     """The result of one transaction for some partitions.
 
-    ``settled``: the settled offset that all workers share. ``went_back``: the database was restored since memory was
+    ``settled``: the settled offset that all workers share. ``was_restored``: the database was restored since memory was
     read. ``forgotten``: partitions whose position row is gone. ``positions``: new positions. ``missed``: partitions and
     offsets of undelivered messages that memory may lack. ``busy``: partitions whose lease or registration is locked.
     """
 
     settled: int
-    went_back: bool = False
+    was_restored: bool = False
     forgotten: list[str] = field(default_factory=list)
     positions: dict[str, Position] = field(default_factory=dict)
     missed: list[tuple[str, int]] = field(default_factory=list)
@@ -102,12 +102,12 @@ class Watermarks:
                 for name, place in advance.positions.items()
                 if place != _remembered(partitions[name])
             ]
-            if moved and not advance.went_back:
+            if moved and not advance.was_restored:
                 watermarks.advance(cursor, context.group, context.topic, moved)
             return advance
 
         advance = session.run(context.using, work)
-        if advance.went_back:
+        if advance.was_restored:
             context.reload_needed = True
             return
         load_again(context, advance.forgotten)
@@ -132,7 +132,7 @@ class Watermarks:
         found = watermarks.backlog(cursor, context.group, context.topic, above, settled, context.start)
         settled = min(settled, found.settled)
         advance = _Advance(settled)
-        advance.went_back = any(
+        advance.was_restored = any(
             place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
             for name, place in found.positions.items()
         )

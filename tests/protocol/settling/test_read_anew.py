@@ -215,8 +215,8 @@ def test_what_others_settle_and_delete_meanwhile_was_not_lost() -> None:
             settler.advance(seen)
         assert others == [seen]
         assert in_log(TOPIC) == []
-        assert not settler.went_back
-        assert not settler.ends_early
+        assert not settler.was_restored
+        assert not settler.is_truncated
 
 
 @override_settings(MQUEUE=CALM)
