@@ -40,7 +40,7 @@ RELEASE_TIMEOUT = 2.0
 class Membership:
     """One subscriber's membership, called from one thread.
 
-    Callers of ``note_arrival``, ``look_again``, ``reload``, ``stop`` and ``wind_up`` hold the context's lock.
+    Callers of ``note_arrival``, ``discover_now``, ``reload``, ``stop`` and ``wind_up`` hold the context's lock.
     """
 
     def __init__(self, context: ConsumerState, tailer: Tailer) -> None:
@@ -78,10 +78,10 @@ class Membership:
         heartbeats.forget_dead(context.using, context.group, context.topic, FORGET_DEAD_MS)
         self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
-    def stop(self, *, patient: bool = True) -> None:
+    def stop(self, *, wait_for_locks: bool = True) -> None:
         """Release all leases and deregister, so that other subscribers take over at once.
 
-        ``patient``: retry locked leases for up to ``RELEASE_TIMEOUT`` seconds. Leases that stay locked expire.
+        ``wait_for_locks``: retry locked leases for up to ``RELEASE_TIMEOUT`` seconds. Leases that stay locked expire.
         """
         context = self.context
 
@@ -91,7 +91,7 @@ class Membership:
 
         deadline = time.monotonic() + RELEASE_TIMEOUT
         while not session.run(context.using, work):
-            if not patient or session.in_transaction(context.using) or time.monotonic() > deadline:
+            if not wait_for_locks or session.in_transaction(context.using) or time.monotonic() > deadline:
                 break
             time.sleep(0.05)
         context.drop(list(context.partitions), "stopped")
@@ -168,10 +168,10 @@ class Membership:
         registration = found.registration
         self.tailer.update_shared_settled(context.topic, found.settled)
         if registration is None:
-            self.stop(patient=False)
+            self.stop(wait_for_locks=False)
             raise NotRegistered(context.topic, context.group)
         if registration.reads_log:
-            self.stop(patient=False)
+            self.stop(wait_for_locks=False)
             raise GroupReadsLog(context.topic, context.group)
         known, generation = context.registration_generation, registration.generation
         if known and generation != known:
@@ -195,7 +195,7 @@ class Membership:
         context = self.context
         return discovery.read(context.using, context.group, context.topic, self.lease_ms)
 
-    def look_again(self) -> bool:
+    def discover_now(self) -> bool:
         """Run a discovery over all partitions now. Return whether it found free leases."""
         self._scan_at = -math.inf
         self._discover()

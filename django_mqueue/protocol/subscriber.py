@@ -57,13 +57,13 @@ class Subscriber:
         self.context.tail = self.tailer.join(self.context.topic, self)
         self.membership.start()
 
-    def stop(self, unstarted: Sequence[Delivery] = (), *, patient: bool = True) -> None:
-        """Leave the group, and put back ``unstarted``, which reached no handler. ``patient``: see ``Membership``."""
+    def stop(self, unstarted: Sequence[Delivery] = (), *, wait_for_locks: bool = True) -> None:
+        """Leave the group, and put back ``unstarted``, which reached no handler. See ``Membership.stop``."""
         with self.context.lock:
             self.claimer.undo_unknown_claim()
             self.acknowledger.give_back(unstarted)
             self.watermarks.finish()
-            self.membership.stop(patient=patient)
+            self.membership.stop(wait_for_locks=wait_for_locks)
             self.leave_tailer()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
 
     def wind_up(self, unstarted: MutableSequence[Delivery]) -> None:
@@ -208,7 +208,7 @@ class Subscriber:
         """Search all partitions again. Return whether this subscriber has work, or could take some, now."""
         context = self.context
         with context.lock:
-            free = self.membership.look_again()
+            free = self.membership.discover_now()
             context.expire_timers()
             if context.paused:
                 return bool(context.in_flight) or context.resetting

@@ -39,15 +39,15 @@ def refuse_in_transaction(using: str, what: str) -> None:
         )
 
 
-def stop_safely(subscriber: Subscriber, unstarted: Sequence[Delivery], *, patient: bool = True) -> None:
+def stop_safely(subscriber: Subscriber, unstarted: Sequence[Delivery], *, wait_for_locks: bool) -> None:
     """Call ``subscriber.stop`` to leave the group, on a new connection if the old one is lost."""
     try:
-        subscriber.stop(unstarted, patient=patient)
+        subscriber.stop(unstarted, wait_for_locks=wait_for_locks)
     except Error as error:
         if not errors.is_lost(error) or session.in_transaction(subscriber.context.using):
             raise
         session.discard(subscriber.context.using)
-        subscriber.stop(unstarted, patient=patient)
+        subscriber.stop(unstarted, wait_for_locks=wait_for_locks)
 
 
 def default_name() -> str:
@@ -131,7 +131,7 @@ class Subscription:
         with self._polling:
             subscriber, self._subscriber = self._subscriber, None
             if subscriber is not None:
-                stop_safely(subscriber, ())
+                stop_safely(subscriber, (), wait_for_locks=True)
         self._events.send()
 
     def poll(self, max_messages: int = 100) -> list[Delivery]:

@@ -332,7 +332,9 @@ class Runner:
                 break
         for subscriber in self._joined:
             try:
-                stop_safely(subscriber, self._dispatcher.sharing.ahead[subscriber], patient=not self.hanging)
+                stop_safely(
+                    subscriber, self._dispatcher.sharing.ahead[subscriber], wait_for_locks=not self.hanging
+                )
             except (Error, MQueueError):
                 logger.exception("could not leave the group; its leases expire by themselves")
                 session.discard(self.using)

@@ -41,7 +41,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
                     lambda: acknowledger.note_ack(deliveries) if acked else None, using=using
                 )
             # Commit hooks run at the end of the outer block. They may write to other databases.
-            with _writes_to(using), _still_there(), transaction.atomic(using=using):
+            with _writes_to(using), _detect_ended_transaction(), transaction.atomic(using=using):
                 yield
                 if transaction.get_rollback(using=using):
                     raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
@@ -57,7 +57,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
 
 
 @contextmanager
-def _still_there() -> Iterator[None]:
+def _detect_ended_transaction() -> Iterator[None]:
     """Raise ``BrokenTransaction`` if a deadlock, a COMMIT or an implicit commit ended the block's transaction."""
     try:
         yield

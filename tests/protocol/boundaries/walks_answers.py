@@ -40,7 +40,7 @@ def ack_many(scene: Scene) -> Iterator[None]:
 def ack_of_what_was_stolen(scene: Scene) -> Iterator[None]:
     (delivery,) = scene.claimed(0)
     scene.run_out()
-    engine_of(scene.subscriber(name="thief")).membership.look_again()
+    engine_of(scene.subscriber(name="thief")).membership.discover_now()
     yield
     with pytest.raises(StaleDelivery):
         delivery.ack()

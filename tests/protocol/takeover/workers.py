@@ -120,7 +120,7 @@ class Loop:
 
 def look(engine: Subscriber) -> None:
     with engine.context.lock:
-        engine.membership.look_again()
+        engine.membership.discover_now()
 
 
 @contextmanager
