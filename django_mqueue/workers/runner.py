@@ -67,21 +67,21 @@ class RunOptions:
     using: str | None = None
 
 
-Beside = Callable[[str], AbstractContextManager[object]]
+WorkerContext = Callable[[str], AbstractContextManager[object]]
 """Returns the context in which a worker runs, given its name."""
 
 
 class Runner:
-    """Runs handlers until it is stopped. Raises ``ValueError`` for an invalid name. ``beside``: see ``Beside``."""
+    """Runs handlers until it is stopped. Raises ``ValueError`` for an invalid name."""
 
     def __init__(
         self,
         handlers: Sequence[Handler],
         options: RunOptions,
-        beside: Beside = lambda name: nullcontext(),
+        worker_context: WorkerContext = lambda name: nullcontext(),
     ) -> None:
         self.options, self.using = options, conf.database(options.using)
-        self._beside, self._liveness = beside, LivenessFile(options.liveness_file)
+        self._worker_context, self._liveness = worker_context, LivenessFile(options.liveness_file)
         self._stopping = False
         self._signals = SignalDispatcher()
         self._tailer = Tailer(self.using, self._signals)
@@ -140,7 +140,7 @@ class Runner:
             self._deadline = time.monotonic() + self.options.max_seconds
         with (
             self._liveness,
-            self._beside(self.name),
+            self._worker_context(self.name),
             self._signals,
             named_sessions(self.using, self._program),
             worker_session(self.using, self._idle_timeout()) as self._check_connection,

@@ -39,7 +39,7 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
         return set() if moved == len(todo) else set(mine.receipts) - mine.held(cursor, locking=True)
 
     if todo and session.in_transaction(context.using) and not context.options.eager:
-        stale = _extend_beside(context, {d.status.receipt for d in todo}, visible_ms)
+        stale = _extend_outside(context, {d.status.receipt for d in todo}, visible_ms)
     else:
         stale = session.run(context.using, work) if todo else set()
     for delivery in todo:
@@ -52,7 +52,7 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
     return True
 
 
-def _extend_beside(context: ConsumerState, left: set[Receipt], visible_ms: int) -> set[Receipt]:
+def _extend_outside(context: ConsumerState, left: set[Receipt], visible_ms: int) -> set[Receipt]:
     """Extend deliveries on a second connection. Return the receipts that are stale or stay locked.
 
     A lock in the caller's transaction would prevent the lease's renewal, and a takeover, while the handler runs.
@@ -66,9 +66,9 @@ def _extend_beside(context: ConsumerState, left: set[Receipt], visible_ms: int) 
         extended = set(free.receipts)
         return extended, Deliveries(context.holder, left - extended).held(cursor, locking=False)
 
-    with second_connection(context.using) as beside:
+    with second_connection(context.using) as second:
         while True:
-            extended, locked = session.run(beside, work)
+            extended, locked = session.run(second, work)
             stale |= left - extended - locked
             left = locked
             there = session.run(context.using, Deliveries(context.holder, left).states) if left else {}
