@@ -130,7 +130,7 @@ class Claimer:
                 partition.quarantined.remove(one)
             if not partition.quarantined:
                 context.quarantined.pop(name, None)
-            context.touch(partition)
+            context.mark_ready(partition)
             if got or context.paused:
                 return got
         return []
@@ -267,7 +267,7 @@ class Claimer:
             )
         if done is None:
             context.quarantine(receipt, False, failures)
-        context.touch(partition)
+        context.mark_ready(partition)
 
     def _note_missing(self, choice: Claimable, mine: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
         """Correct the consumer state for chosen messages that could not be claimed."""

@@ -135,7 +135,7 @@ class ConsumerState:
         who = {"topic": self.topic, "group": self.group, "subscriber": self.holder.name}
         return {f"mqueue_{name}": value for name, value in {"event": event, **who, **more}.items()}
 
-    def touch(self, partition: Partition) -> None:
+    def mark_ready(self, partition: Partition) -> None:
         """Make a partition ready after a change, so that the next claim examines it. Ignore a dropped partition."""
         if self.partitions.get(partition.name) is not partition:
             return
@@ -161,7 +161,7 @@ class ConsumerState:
             partition = self.partitions.get(name)
             if partition and partition.timer == due:
                 partition.timer = None
-                self.touch(partition)
+                self.mark_ready(partition)
                 if partition.quarantined:
                     self.quarantined[name] = None
 
@@ -287,11 +287,11 @@ class ConsumerState:
                     due = self.clock.now() + due_in
                     partition.add_retry(receipt.offset, due)
                     self.set_timer(receipt.partition, due)
-                self.touch(partition)
+                self.mark_ready(partition)
         if settlement:
             events.ended(self, news, settlement)
 
-    def take_back(self, deliveries: Sequence[Delivery]) -> None:
+    def leave_quarantine(self, deliveries: Sequence[Delivery]) -> None:
         """Move expired deliveries from quarantine back to in flight, because their handlers have extended them."""
         with self.lock:
             for delivery in deliveries:
@@ -322,4 +322,4 @@ class ConsumerState:
                     # Another thread may have settled it, and now finds no delivery to update: read the state again.
                     self.reread_retries(partition)
                     self.mark_dirty(receipt.partition)
-                    self.touch(partition)
+                    self.mark_ready(partition)

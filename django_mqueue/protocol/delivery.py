@@ -91,7 +91,7 @@ class Delivery(Message[Payload]):
 
     def postpone(self, delay: float | timedelta = 0) -> bool:
         """Deliver the message again after ``delay`` (seconds or a ``timedelta``), and count no attempt."""
-        return self.status.acknowledger.put_back([self], delay, None)
+        return self.status.acknowledger.nack_or_postpone([self], delay, None)
 
     def extend(self, seconds: float | timedelta) -> bool:
         """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""

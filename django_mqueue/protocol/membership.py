@@ -339,7 +339,7 @@ class Membership:
         )
         for place, partition in enumerate(by_work):
             if partition.leaving and place >= count:
-                self.context.touch(partition)
+                self.context.mark_ready(partition)
             partition.leaving = place < count
 
     def _release_left(self) -> None:

@@ -61,7 +61,7 @@ class Subscriber:
         """Leave the group, and put back ``unstarted``, which reached no handler. See ``Membership.stop``."""
         with self.context.lock:
             self.claimer.undo_unknown_claim()
-            self.acknowledger.give_back(unstarted)
+            self.acknowledger.return_unstarted(unstarted)
             self.watermarks.finish()
             self.membership.stop(wait_for_locks=wait_for_locks)
             self.leave_tailer()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
@@ -74,7 +74,7 @@ class Subscriber:
                 self.membership.send_heartbeat_if_due()
                 return
             self.claimer.undo_unknown_claim()
-            self.acknowledger.give_back(unstarted)
+            self.acknowledger.return_unstarted(unstarted)
             unstarted.clear()
             if any(not partition.in_flight for partition in context.partitions.values()):
                 self.watermarks.finish()
@@ -99,7 +99,7 @@ class Subscriber:
                 if partition is None:
                     self.membership.note_arrival(name)
                 elif partition.arrived(offset) or partition.more:
-                    context.touch(partition)
+                    context.mark_ready(partition)
 
     def reload(self, position: int) -> None:
         """Read all partitions again, after the tailer has reopened the log. Deliveries in flight continue."""

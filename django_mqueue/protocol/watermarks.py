@@ -175,7 +175,7 @@ class Watermarks:
             partition.more = True
         elif not partition.add_late(offset):
             return
-        self.context.touch(partition)
+        self.context.mark_ready(partition)
 
 
 def _remembered(partition: Partition) -> Position:

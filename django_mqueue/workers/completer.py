@@ -52,7 +52,7 @@ class Completer:
         """Return whether all outcomes wait for handlers that have run too long and hold their rows locked."""
         return all(outcome.overdue and id(outcome) in self._locked for outcome in self.unsettled)
 
-    def give(self, plans: Mapping[Subscriber, Plan], claim: Claim, start: Start) -> list[Delivery]:
+    def settle_and_start(self, plans: dict[Subscriber, Plan], claim: Claim, start: Start) -> list[Delivery]:
         """Settle the outcomes that can be settled now, and carry out plans.
 
         ``claim`` acknowledges deliveries, marks the messages of lots as handed to handlers, and claims a share. Then
@@ -140,7 +140,7 @@ class Completer:
                     verdict.settle(free[0])
                 else:
                     error = verdict.error if verdict.verb == "nack" else None
-                    subscriber.acknowledger.put_back(free, verdict.delay, error)
+                    subscriber.acknowledger.nack_or_postpone(free, verdict.delay, error)
             except StaleDelivery as error:
                 return list(error.stale)
             return []

@@ -82,10 +82,10 @@ class Dispatcher:
     def settle(self, *, may_start: bool) -> None:
         """Settle the outcomes. With ``may_start``, start messages that were claimed ahead, and claim the next ones."""
         self.collect(0)
-        self.take_back(all_lots=False)
+        self.withdraw(all_lots=False)
         returning = {self.sharing.subscriber_of(outcome.delivery) for outcome in self.completer.due()}
         plans = self.sharing.plans(self.free_threads(), returning) if may_start else {}
-        for delivery in self.completer.give(plans, self._ack_and_claim, self._start_ahead):
+        for delivery in self.completer.settle_and_start(plans, self._ack_and_claim, self._start_ahead):
             self.sharing.hold_back(self.sharing.subscriber_of(delivery))
         for outcome in self.completer.unsettled:
             if outcome.delivery.status.alone and not outcome.overdue:
@@ -159,6 +159,6 @@ class Dispatcher:
         if calls := [[delivery] for delivery in lot if not delivery.status.lost]:
             self._start(calls)
 
-    def take_back(self, *, all_lots: bool) -> None:
+    def withdraw(self, *, all_lots: bool) -> None:
         """Take messages back from all lots, or from lots whose current call is slow. Other threads may start them."""
-        self.started -= self.sharing.take_back(self.pool.take_back(all_lots=all_lots))
+        self.started -= self.sharing.take_back(self.pool.withdraw(all_lots=all_lots))

@@ -135,7 +135,7 @@ class HandlerPool:
         self.calls -= len(found)
         return found
 
-    def take_back(self, *, all_lots: bool) -> list[HandlerCall]:
+    def withdraw(self, *, all_lots: bool) -> list[HandlerCall]:
         """Take back waiting calls: of all lots, or of lots that have ended or whose current call is slow."""
         now, found = time.monotonic(), self._unstarted[::-1]
         self._unstarted.clear()

@@ -320,7 +320,7 @@ class Runner:
     def _finish(self) -> None:
         """Let running handlers end, settle their deliveries, give back the other deliveries, and leave the groups."""
         deadline = math.inf
-        self._dispatcher.take_back(all_lots=True)
+        self._dispatcher.withdraw(all_lots=True)
         while self._pool.calls or not self._completer.all_locked:
             if self._protected(self._wind_up):
                 break

@@ -132,14 +132,16 @@ class Acknowledger:
         _check_text("error", error)
         if delivery.status.failures + 1 >= self.context.options.max_attempts:
             return self._dead_letter(delivery, "nack", error)
-        return self.put_back([delivery], delay, error)
+        return self.nack_or_postpone([delivery], delay, error)
 
     def reject(self, delivery: Delivery, reason: str, *, counted: bool = True) -> bool:
         """Dead-letter a message. ``counted``: this delivery is a failed attempt."""
         _check_text("reason", reason)
         return self._dead_letter(delivery, "reject", reason, counted=counted)
 
-    def put_back(self, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None) -> bool:
+    def nack_or_postpone(
+        self, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None
+    ) -> bool:
         """Nack (with ``error``) or postpone deliveries. Raises ``StaleDelivery`` with the stale ones."""
         delay_ms = to_ms("delay", delay)
         verb, settlement = "postpone" if error is None else "nack", Settlement(error, delay_ms)
@@ -168,7 +170,7 @@ class Acknowledger:
                 parked += 1
         return parked
 
-    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+    def return_unstarted(self, deliveries: Sequence[Delivery]) -> None:
         """Put back deliveries that reached no handler, and count no attempt. Skip locked ones."""
         if deliveries:
             session.run(

@@ -45,7 +45,7 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
     for delivery in todo:
         if delivery.status.receipt not in stale:
             delivery.status.expires = context.clock.now() + visible_ms
-    context.take_back([d for d in todo if d.status.receipt not in stale])
+    context.leave_quarantine([d for d in todo if d.status.receipt not in stale])
     context.lose(stale)
     if gone := [d for d in deliveries if d.status.settled_by or d.status.receipt in stale]:
         raise StaleDelivery(gone, "extend")

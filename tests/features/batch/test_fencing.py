@@ -38,17 +38,17 @@ def test_those_that_are_ours_are_put_back_and_the_others_told(
     batch: list[Delivery], error: str | None, failures: int
 ) -> None:
     with pytest.raises(StaleDelivery) as told:
-        batch[0].status.acknowledger.put_back(batch, 0, error)
+        batch[0].status.acknowledger.nack_or_postpone(batch, 0, error)
     assert told.value.stale == [batch[1]]
     assert states() == [(False, failures, 0), (False, 0, 0), (False, failures, 0)]
     flying = DeliveryState.objects.order_by("message_offset").values_list("in_flight", flat=True)
     assert list(flying) == [False, True, False]
-    batch[0].status.acknowledger.put_back(
+    batch[0].status.acknowledger.nack_or_postpone(
         [batch[0], batch[2]], 0, error
     )  # Repeating it is no error and changes nothing.
     assert states()[0] == (False, failures, 0)
     with pytest.raises(StaleDelivery):
-        batch[0].status.acknowledger.put_back([batch[0]], 0, None if error else "no")
+        batch[0].status.acknowledger.nack_or_postpone([batch[0]], 0, None if error else "no")
 
 
 def test_an_atomic_block_acks_all_or_none(batch: list[Delivery]) -> None:

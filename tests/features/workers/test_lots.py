@@ -259,10 +259,10 @@ def test_a_worker_that_stops_gives_back_what_has_not_started(lots: list[int]) ->
             stopping.wait(PATIENCE)
 
     stopping = threading.Event()
-    take_back = HandlerPool.take_back
+    withdraw = HandlerPool.withdraw
 
     def taken(pool: HandlerPool, *, all_lots: bool) -> list[HandlerCall]:
-        found = take_back(pool, all_lots=all_lots)
+        found = withdraw(pool, all_lots=all_lots)
         if all_lots:
             left.extend(found)
             stopping.set()
@@ -270,7 +270,7 @@ def test_a_worker_that_stops_gives_back_what_has_not_started(lots: list[int]) ->
 
     left: list[HandlerCall] = []
     with registered("t", seen := Seen(stop)), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HandlerPool, "take_back", taken)
+        patch.setattr(HandlerPool, "withdraw", taken)
         runner = Runner(handlers(["t"]), RunOptions(threads=1, max_seconds=PATIENCE))
         runner.run()
     assert left, "the lot had more messages"

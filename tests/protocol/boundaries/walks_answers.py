@@ -146,7 +146,7 @@ def give_back_what_was_not_started(scene: Scene) -> Iterator[None]:
     engine.tick()
     found = engine.claimer.claim(2, start_now=0)
     yield
-    engine.acknowledger.give_back(found)
+    engine.acknowledger.return_unstarted(found)
 
 
 @walk(

@@ -84,4 +84,6 @@ def atomic_handlers_of_a_worker(scene: Scene) -> Iterator[None]:
     yield
     for delivery in found:
         answers.unsettled += execute(HandlerCall(handler, [delivery]))
-    answers.give({}, lambda engine, acks, starting, share: engine.acknowledger.ack(acks), lambda lot: None)
+    answers.settle_and_start(
+        {}, lambda engine, acks, starting, share: engine.acknowledger.ack(acks), lambda lot: None
+    )

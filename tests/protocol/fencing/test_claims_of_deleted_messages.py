@@ -32,7 +32,7 @@ def test_it_leaves_no_state_behind() -> None:
             partition.fresh.append(
                 offset
             )  # the tail of the log reports it as new to an owner that has not read it yet
-            engine.context.touch(partition)
+            engine.context.mark_ready(partition)
             return len(engine.claimer.claim(10, 10))
 
         with HeldTransaction(lambda: Collector("default", "orders").page(0)) as collection:

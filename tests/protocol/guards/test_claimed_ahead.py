@@ -95,7 +95,7 @@ def test_what_was_lost_is_not_started_after_a_lock_wait(changes: dict[str, Any])
         ) -> None:
             subscriber.ack_and_claim(acks, starting, 0, 0, 0)
 
-        Completer({engine: handler}).give({engine: Plan([[delivery]])}, claim, lambda lot: None)
+        Completer({engine: handler}).settle_and_start({engine: Plan([[delivery]])}, claim, lambda lot: None)
         assert delivery.status.lost
         assert not engine.context.in_flight
         assert not engine.context.partitions["k"].in_flight
@@ -114,7 +114,9 @@ def test_an_outcome_that_is_lost_is_logged_after_a_lock_wait(
         engine.careful = True
         completer = Completer({engine: handler})
         completer.unsettled.append(Outcome(delivery, verdict))
-        completer.give({}, lambda subscriber, acks, *_: subscriber.acknowledger.ack(acks), lambda lot: None)
+        completer.settle_and_start(
+            {}, lambda subscriber, acks, *_: subscriber.acknowledger.ack(acks), lambda lot: None
+        )
         assert not completer.unsettled
     assert f"cannot {verdict.verb} errands@{delivery.offset}" in caplog.text
 
@@ -157,7 +159,7 @@ def test_a_dropped_partition_is_no_work() -> None:
         partition.more = partition.waiting_more = True
         partition.fresh.clear()
         context.drop({"k"})
-        context.touch(partition)
+        context.mark_ready(partition)
         assert (dict(context.ready), dict(context.needs_log_read), dict(context.stale_waiting)) == (
             {},
             {},

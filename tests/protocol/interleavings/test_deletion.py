@@ -256,7 +256,7 @@ class TestDeletionAndClaim:
             engine = engine_of(worker)
             partition = engine.context.partitions["k"]
             partition.fresh.append(offset)
-            engine.context.touch(partition)
+            engine.context.mark_ready(partition)
             return len(engine.claimer.claim(10, 10))
 
         with Stopped(claim, step) as claiming:
