@@ -32,17 +32,17 @@ BACKOFF = 5.0
 class Subscriber:
     """The protocol for one subscriber: one group, topic and name.
 
-    ``expires``: quarantine deliveries whose visibility timeout has expired. A ``Subscription`` sets it. A worker
-    extends its deliveries instead.
+    ``polled_by_caller``: a ``Subscription`` runs it, not a worker. It raises lock wait timeouts, and quarantines
+    deliveries whose visibility timeout has expired. A worker's group backs off instead, and extends its deliveries.
     """
 
     def __init__(
-        self, topic: str, group: str, name: str, options: Options, tailer: Tailer, *, expires: bool
+        self, topic: str, group: str, name: str, options: Options, tailer: Tailer, *, polled_by_caller: bool
     ) -> None:
         self.context = ConsumerState(
             Holder(group, topic, name, new_incarnation()), options, events=tailer.events
         )
-        self.tailer, self.expires = tailer, expires
+        self.tailer, self.polled_by_caller = tailer, polled_by_caller
         self.acknowledger = Acknowledger(self.context)
         self.claimer = Claimer(self.context, self.acknowledger)
         self.membership = Membership(self.context, tailer)
@@ -120,7 +120,8 @@ class Subscriber:
         try:
             yield
         except DatabaseError as error:
-            if self.expires or not errors.is_locked(error):  # Includes NOWAIT errors of ``after_failure``.
+            # ``is_locked`` includes NOWAIT errors of ``after_failure``.
+            if self.polled_by_caller or not errors.is_locked(error):
                 raise
             self._backoff_until, self.careful = time.monotonic() + BACKOFF, True
             logger.warning(
@@ -145,7 +146,7 @@ class Subscriber:
             if self.context.reload_needed:
                 self.tailer.request_reload(self.context.topic)
                 self.context.reload_needed = False
-            if self.expires:
+            if self.polled_by_caller:
                 self.context.quarantine_expired()
 
     def due_in(self) -> float:

@@ -119,8 +119,9 @@ class Subscription:
             raise MQueueError(f"subscription {self.name!r} is already open")
         refuse_in_transaction(self.using, "open a subscription")
         subscribe(self.topic, self.group, self.start, using=self.using)
+        tailer = Tailer(self.using, self._events)
         subscriber = Subscriber(
-            self.topic, self.group, self.name, self._options, Tailer(self.using, self._events), expires=True
+            self.topic, self.group, self.name, self._options, tailer, polled_by_caller=True
         )
         subscriber.start()
         self._subscriber, self._scheduler = subscriber, ClaimScheduler([subscriber], Quarantine(quiet_for=0))

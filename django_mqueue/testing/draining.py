@@ -154,7 +154,7 @@ class _Drain:
         for handler in fresh:
             options = handler.options(self.using, eager=True)
             subscriber = Subscriber(
-                handler.topic, handler.group, default_name(), options, self.tailer, expires=False
+                handler.topic, handler.group, default_name(), options, self.tailer, polled_by_caller=False
             )
             subscriber.start()
             self.handlers[subscriber] = handler

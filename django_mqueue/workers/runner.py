@@ -91,7 +91,7 @@ class Runner:
         for handler in handlers:
             its_options = handler.options(self.using, batch_size=options.batch_size)
             subscriber = Subscriber(
-                handler.topic, handler.group, name, its_options, self._tailer, expires=False
+                handler.topic, handler.group, name, its_options, self._tailer, polled_by_caller=False
             )
             self._handlers[subscriber] = handler
         self._dispatcher = Dispatcher(self._handlers, options.threads, options.max_messages)

@@ -253,7 +253,8 @@ def test_reading_anew_outlasts_no_lease() -> None:
     for group in ("one", "two"):
         subscribe(TOPIC, group)
     engines = [
-        Subscriber(TOPIC, group, "me", Options("default"), feed, expires=False) for group in ("one", "two")
+        Subscriber(TOPIC, group, "me", Options("default"), feed, polled_by_caller=False)
+        for group in ("one", "two")
     ]
     for engine in engines:
         engine.start()

@@ -129,8 +129,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a group backs off after a lock wait timeout",
         "each round of the loop waits one second, and all other groups wait with it",
         "protocol/subscriber.py",
-        "if self.expires or not errors.is_locked(error):",
-        "if self.expires or errors.is_locked(error):",
+        "if self.polled_by_caller or not errors.is_locked(error):",
+        "if self.polled_by_caller or errors.is_locked(error):",
         f"{_HELD}::test_an_ack_that_has_to_wait_stops_no_other_group",
     ),
     mutation(
