@@ -209,7 +209,7 @@ class Claimer:
             if not isinstance(error, DatabaseError | StaleDelivery) or errors.is_in_doubt(error):
                 self._unknown_claim = (claim.token, choice)
             raise
-        if found is None or (not (found.leases.locked or found.leases.busy) and self._is_paused()):
+        if found is None or (not (found.leases.locked or found.leases.busy) and self._refresh_paused()):
             undo(context, choice)
             return []
         if found.rows:
@@ -229,7 +229,7 @@ class Claimer:
             raise
         return [delivery for delivery in claimed if delivery]
 
-    def _is_paused(self) -> bool:
+    def _refresh_paused(self) -> bool:
         """Read from the database whether the group is paused or is being reset, and set ``context.paused``."""
         context = self.context
         registration = offsets.registration(context.using, context.group, context.topic)

@@ -139,7 +139,7 @@ def read_fresh(context: ConsumerState, names: Sequence[str], ahead: int = READ_A
         for offset in news:
             if offset <= partition.read_to:
                 partition.add_late(offset)
-        partition.read(sorted(news), ahead, context.tail)
+        partition.add_read(sorted(news), ahead, context.tail)
         context.needs_log_read.pop(name, None)
         if partition.fresh:
             context.ready[name] = None

@@ -218,7 +218,7 @@ class Membership:
             context.using, lambda c: leases.release_free(c, before)
         ):
             self._predecessor = None
-        self.members, next_check_in = takeover.live_members(context, found.members, self.interval)
+        self.members, next_check_in = takeover.release_dead_members(context, found.members, self.interval)
         if time.monotonic() >= self._scan_at:
             self._scan()
         self._check_candidates()

@@ -16,8 +16,8 @@ from django.db import DatabaseError
 
 from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
-from ..protocol.acknowledging.acknowledger import Acknowledger, is_long
-from ..protocol.acknowledging.extending import prolong
+from ..protocol.acknowledging.acknowledger import Acknowledger, is_parked
+from ..protocol.acknowledging.extending import extend_unlocked
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
 from ..store.connection import errors
@@ -213,7 +213,7 @@ class Completer:
             ]
             if aging:
                 with subscriber.backoff_after_lock_wait():
-                    prolong(subscriber.context, aging, handler.visible_ms)
+                    extend_unlocked(subscriber.context, aging, handler.visible_ms)
 
 
 def _needs_own_transaction(outcome: Outcome) -> bool:
@@ -221,4 +221,4 @@ def _needs_own_transaction(outcome: Outcome) -> bool:
     status, verdict = outcome.delivery.status, outcome.verdict
     context = status.acknowledger.context
     last = verdict.verb == "nack" and status.failures + 1 >= context.options.max_attempts
-    return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))
+    return verdict.verb == "reject" or last or is_parked(context, round(verdict.delay * 1000))

@@ -34,7 +34,7 @@ UNKNOWN_ERROR = Verdict("nack", DEFAULT_DELAY, "the handler failed, and its erro
 def execute(call: HandlerCall) -> list[Outcome]:
     """Run the handler, and return the outcomes. Never raises, even if the handler or the retry policy does."""
     handler = call.handler
-    call.begins()
+    call.record_start()
     try:
         events.delivered(call.deliveries)
         found = final_verdicts(call)
@@ -87,7 +87,7 @@ def _given(call: HandlerCall, span: tracing.Span) -> dict[Delivery, Message]:
         except BaseException as exception:
             if not handler.batch:
                 span.failed(exception)
-                call.failed(exception)
+                call.record_error(exception)
             call.verdicts_without_call |= verdicts_on(handler, [delivery], exception)
     return given
 
@@ -103,7 +103,7 @@ def _run(call: HandlerCall, given: dict[Delivery, Message], span: tracing.Span) 
                 async_to_sync(_await)(call, result)
     except BaseException as exception:
         span.failed(exception)
-        call.failed(exception)
+        call.record_error(exception)
         causes = exception, exception.__cause__, exception.__context__
         if any(one is not None and errors.is_read_only(one) for one in causes):
             connections.renew_after_use()

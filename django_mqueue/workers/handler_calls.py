@@ -105,7 +105,7 @@ class HandlerCall:
         """Return the time limit in seconds; None: no limit."""
         return self.handler.limits(self.deliveries[0]).max_runtime
 
-    def begins(self) -> None:
+    def record_start(self) -> None:
         """Set ``atomic`` of the deliveries, and record the start. The thread that runs the handler calls this."""
         self.threads.append(threading.get_ident())
         # Found in this thread, because it may import the code of a job.
@@ -114,7 +114,7 @@ class HandlerCall:
             delivery.status.atomic = self.handler.is_atomic(delivery)
         self.started = time.monotonic()
 
-    def ends(self, outcomes: list[Outcome]) -> bool:
+    def finish(self, outcomes: list[Outcome]) -> bool:
         """End the call with these outcomes. Return False if its handler or its time limit has ended it already.
 
         The pool's lock must be held.
@@ -126,7 +126,7 @@ class HandlerCall:
         self.seconds = max(time.monotonic() - self.started, 0.0)
         return True
 
-    def failed(self, exception: BaseException) -> None:
+    def record_error(self, exception: BaseException) -> None:
         """Record the exception that the handler raised, unless it postpones the message."""
         if not isinstance(exception, Postpone):
             self.error = tracing.name_of(type(exception))

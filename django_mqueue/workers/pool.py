@@ -154,7 +154,7 @@ class HandlerPool:
     def give_up(self, lot: Lot, call: HandlerCall, find_outcomes: Callable[[], list[Outcome]]) -> None:
         """Give up a call that runs too long. It keeps its thread. Another thread calls ``find_outcomes``."""
         with self._lock:
-            if lot.thread is None or not call.ends([]):
+            if lot.thread is None or not call.finish([]):
                 return  # The call has just ended.
             self._threads.remove(lot.thread)
             self.hanging[call] = lot.thread
@@ -241,7 +241,7 @@ class HandlerPool:
             while call := lot.next():
                 outcomes = execute(call)
                 with self._lock:
-                    in_time = call.ends(outcomes)
+                    in_time = call.finish(outcomes)
                     if not in_time:
                         self.hanging.pop(call, None)
                 if not in_time:
@@ -268,7 +268,7 @@ def _limit(call: HandlerCall) -> float:
 def _overdue(call: HandlerCall, stack: str) -> list[Outcome]:
     """Return the outcomes of a call that ran too long. Each message that the handler got has failed."""
     error = TimeLimitExceeded(call.max_runtime or 0)
-    call.failed(error)
+    call.record_error(error)
     found = dict(call.verdicts_without_call)
     given = [delivery for delivery in call.deliveries if delivery not in found]
     found |= verdicts_on(call.handler, given, error, f"{describe(error)}\nIts stack then:\n{stack}")

@@ -64,15 +64,15 @@ class Acknowledger:
         """
         ended = [d for d in deliveries if d.status.settled_by not in ("", "ack")]
         todo = [d for d in deliveries if not d.status.settled_by]
-        after = {d.status.receipt: (True, False, d.status.failures) for d in todo}
+        expected = {d.status.receipt: (True, False, d.status.failures) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine, handed = self._of(todo), self._of(starting)
             done = _finish(cursor, mine, todo)
-            stale = _not_settled(cursor, mine, done, after)
+            stale = _not_settled(cursor, mine, done, expected)
             if handed.mark_handed(cursor) < len(starting):
                 stale |= set(handed.receipts) - handed.held(cursor, locking=True)
-            _follow(todo, stale)
+            _call_then(todo, stale)
             if then and not (stale or ended):
                 then(cursor)
             return stale
@@ -102,10 +102,10 @@ class Acknowledger:
             mine = self._of(todo)
             done = _finish(cursor, mine, todo)
             if done == len(todo):
-                _follow(todo)
+                _call_then(todo)
                 return set()
-            after = {d.status.receipt: (True, False, d.status.failures) for d in todo}
-            return _not_settled(cursor, mine, done, after) or set(after)
+            expected = {d.status.receipt: (True, False, d.status.failures) for d in todo}
+            return _not_settled(cursor, mine, done, expected) or set(expected)
 
         stale = session.run(self.context.using, work) if todo else set[Receipt]()
         self.context.lose(stale)
@@ -145,7 +145,7 @@ class Acknowledger:
         """Nack (with ``error``) or postpone deliveries. Raises ``StaleDelivery`` with the stale ones."""
         delay_ms = to_ms("delay", delay)
         verb, settlement = "postpone" if error is None else "nack", Settlement(error, delay_ms)
-        if is_long(self.context, delay_ms):
+        if is_parked(self.context, delay_ms):
             return self._settle(
                 deliveries, verb, settlement, partial(self._park, delay_ms=delay_ms, error=error)
             )
@@ -285,12 +285,12 @@ class Acknowledger:
         failed = settlement.error is not None
         more = int(failed and counted)
         todo = [d for d in deliveries if not d.status.settled_by]
-        after = {d.status.receipt: (due_in is None, False, d.status.failures + more) for d in todo}
+        expected = {d.status.receipt: (due_in is None, False, d.status.failures + more) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
-            stale = _not_settled(cursor, mine, change(cursor, mine), after)
-            for receipt in after.keys() - stale if failed else ():
+            stale = _not_settled(cursor, mine, change(cursor, mine), expected)
+            for receipt in expected.keys() - stale if failed else ():
                 self._after_failure(receipt.offset, is_final=settlement.again_in is None)
             return stale
 
@@ -313,7 +313,7 @@ class Acknowledger:
         return Deliveries(self.context.holder, [d.status.receipt for d in deliveries])
 
 
-def _follow(deliveries: Sequence[Delivery], stale: Collection[Receipt] = ()) -> None:
+def _call_then(deliveries: Sequence[Delivery], stale: Collection[Receipt] = ()) -> None:
     """Call ``then`` of each delivery that is not stale, in the transaction of the ack."""
     for delivery in deliveries:
         if delivery.status.then is not None and delivery.status.receipt not in stale:
@@ -327,7 +327,7 @@ def _finish(cursor: CursorWrapper, mine: Deliveries, deliveries: Sequence[Delive
     return mine.finish(cursor, skipped=skipped, results=results)
 
 
-def is_long(context: ConsumerState, delay_ms: int) -> bool:
+def is_parked(context: ConsumerState, delay_ms: int) -> bool:
     """Return whether a retry after ``delay_ms`` is parked.
 
     With ``strict``, the retry must stay in the log, so that it blocks later messages of its key. Messages of
@@ -338,13 +338,13 @@ def is_long(context: ConsumerState, delay_ms: int) -> bool:
 
 
 def _not_settled(
-    cursor: CursorWrapper, mine: Deliveries, changed: int, after: Mapping[Receipt, tuple[bool, bool, int]]
+    cursor: CursorWrapper, mine: Deliveries, changed: int, expected: Mapping[Receipt, tuple[bool, bool, int]]
 ) -> set[Receipt]:
     """Return the receipts that are not settled, by this attempt or by an earlier one whose result is unknown."""
-    if changed == len(after):
+    if changed == len(expected):
         return set()
     there = mine.states(cursor)
-    return {receipt for receipt in after if there.get(receipt) != after[receipt]}
+    return {receipt for receipt in expected if there.get(receipt) != expected[receipt]}
 
 
 def _check_text(argument: str, value: object) -> None:

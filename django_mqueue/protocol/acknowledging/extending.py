@@ -78,7 +78,7 @@ def _extend_outside(context: ConsumerState, left: set[Receipt], visible_ms: int)
             time.sleep(0.02)
 
 
-def prolong(context: ConsumerState, deliveries: Sequence[Delivery], visible_ms: int) -> None:
+def extend_unlocked(context: ConsumerState, deliveries: Sequence[Delivery], visible_ms: int) -> None:
     """Extend the deliveries that no other transaction has locked. Never wait: leases must be renewed."""
 
     def work(cursor: CursorWrapper) -> list[Receipt]:

@@ -66,7 +66,7 @@ def test_a_pause_before_a_suspect_is_claimed_does_not_lose_it() -> None:
         pause(TOPIC, GROUP)
         assert claim_suspect(a) == []
         resume(TOPIC, GROUP)
-        assert not engine_of(a).claimer._is_paused()
+        assert not engine_of(a).claimer._refresh_paused()
         (again,) = claim_suspect(a)
         assert (again.offset, again.attempt) == (first.offset, 2)
         assert again.ack()

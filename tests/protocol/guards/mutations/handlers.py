@@ -38,8 +38,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "each message of a returned batch is a compare-and-set of its own",
         "a worker treats a message as waiting although another worker processes it",
         "protocol/acknowledging/acknowledger.py",
-        "{receipt for receipt in after if there.get(receipt) != after[receipt]}",
-        "{receipt for receipt in after if not there}",
+        "{receipt for receipt in expected if there.get(receipt) != expected[receipt]}",
+        "{receipt for receipt in expected if not there}",
         "features/batch/test_fencing.py::test_those_that_are_ours_are_put_back_and_the_others_told[nack]",
     ),
     mutation(
