@@ -312,7 +312,7 @@ class Tailer:
         if not tail.sweep_from:
             tail.sweep_settled = tail.settler.settled
         if len(tail.holes) > RANGES and not tail.compacted:
-            self._compact(tail)
+            self._drop_other_topics(tail)
         else:
             tail.sweep_from = self._read_holes(tail, tail.sweep_from)
             if not tail.sweep_from:
@@ -326,7 +326,7 @@ class Tailer:
     def _catch_up(self, tail: Tail) -> None:
         """Read all holes before new rows go to a strict listener: rows in holes may have been committed earlier."""
         while len(tail.holes) > RANGES and tail.compacted_to < tail.position:
-            self._compact(tail)
+            self._drop_other_topics(tail)
         start = self._read_holes(tail, 0)
         while start:
             start = self._read_holes(tail, start)
@@ -340,7 +340,7 @@ class Tailer:
             return rows[-1][0] + 1
         return ranges[-1][1] + 1 if len(ranges) == RANGES else 0
 
-    def _compact(self, tail: Tail) -> None:
+    def _drop_other_topics(self, tail: Tail) -> None:
         """Remove the committed offsets of other topics from the holes, up to ``ROWS`` at a time. Read each row once."""
         start = max(tail.compacted_to + 1, tail.holes.ranges[0][0])
         rows = log.all_topics(self.using, start, tail.position, ROWS)
