@@ -30,7 +30,7 @@ from ..store.connection.moved_clock import moved_clock
 from ..store.queries import topic_index
 from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
-from ..workers import connections
+from ..workers import connection_cleanup
 from ..workers.executor import final_verdicts, verdicts
 from ..workers.handler_calls import HandlerCall
 from ..workers.registry import Handler, autodiscover, handlers
@@ -136,7 +136,7 @@ class _Drain:
         self.using, self.events = using, _DeferredEvents(using)
         self.tailer = Tailer(using, self.events)
         self.handlers: dict[Subscriber, Handler] = {}
-        self.dispatch = ClaimScheduler([], Quarantine(quiet_for=0))
+        self.scheduler = ClaimScheduler([], Quarantine(quiet_for=0))
         for handler in chosen:
             subscribe(handler.topic, handler.group, handler.start, using=using)
         self._without_messages = list(chosen)
@@ -158,7 +158,7 @@ class _Drain:
             )
             subscriber.start()
             self.handlers[subscriber] = handler
-            self.dispatch.subscribers.append(subscriber)
+            self.scheduler.subscribers.append(subscriber)
             self._without_messages.remove(handler)
         return bool(fresh)
 
@@ -171,7 +171,7 @@ class _Drain:
             more = self.tailer.tick()
             for subscriber in self.handlers:
                 subscriber.membership.tick()
-            deliveries = self.dispatch.claim(AT_ONCE)
+            deliveries = self.scheduler.claim(AT_ONCE)
             self.events.flush()
             for together in by_call(deliveries):
                 handled += together
@@ -240,4 +240,4 @@ class _DeferredEvents(EventQueue):
                     event()
             else:
                 event()
-                connections.after_use()
+                connection_cleanup.after_use()

@@ -18,7 +18,7 @@ from .registry import Handler
 from .sharing import Share, Sharing, divide
 
 
-class Dispatcher:
+class CallStarter:
     """Starts at most ``max_messages`` messages in ``threads`` threads. ``started``: the number of messages so far.
 
     ``ready``: the subscribers that may claim. The caller changes this list.
@@ -37,12 +37,12 @@ class Dispatcher:
         self._scheduler = ClaimScheduler(self.ready, Quarantine(), self._at_work)
 
     @property
-    def may_start(self) -> bool:
-        """Return whether messages may still start, also messages in lots, which may be taken back."""
+    def is_below_limit(self) -> bool:
+        """Return whether messages may still start. Messages in lots count, because they may be withdrawn."""
         return self._left > 0 or self.pool.has_waiting
 
     @property
-    def can_start(self) -> bool:
+    def has_startable(self) -> bool:
         """Return whether a message that was claimed ahead can start now."""
         return self.free_threads() > 0 and self.sharing.startable > 0
 
@@ -79,12 +79,12 @@ class Dispatcher:
                 )
             self.completer.unsettled += call.outcomes
 
-    def settle(self, *, may_start: bool) -> None:
-        """Settle the outcomes. With ``may_start``, start messages that were claimed ahead, and claim the next ones."""
+    def settle(self, *, start_more: bool) -> None:
+        """Settle the outcomes. With ``start_more``, start messages that were claimed ahead, and claim the next ones."""
         self.collect(0)
         self.withdraw(all_lots=False)
         returning = {self.sharing.subscriber_of(outcome.delivery) for outcome in self.completer.due()}
-        plans = self.sharing.plans(self.free_threads(), returning) if may_start else {}
+        plans = self.sharing.plans(self.free_threads(), returning) if start_more else {}
         for delivery in self.completer.settle_and_start(plans, self._ack_and_claim, self._start_ahead):
             self.sharing.hold_back(self.sharing.subscriber_of(delivery))
         for outcome in self.completer.unsettled:

@@ -18,7 +18,7 @@ from ..protocol import events
 from ..protocol.acknowledging.transactional import atomically
 from ..protocol.delivery import Delivery
 from ..store.connection import errors
-from . import connections
+from . import connection_cleanup
 from .handler_calls import DEFAULT_DELAY, HandlerCall, Outcome, Verdict, verdicts_on
 from .kinds import parsed
 from .registry import Handler
@@ -41,7 +41,7 @@ def execute(call: HandlerCall) -> list[Outcome]:
     except BaseException:
         # The exception cannot be formatted, or the retry policy has raised ``SystemExit``: the attempt has failed.
         logger.exception("handler's outcome unknown: %s", handler.name)
-        connections.after_use()
+        connection_cleanup.after_use()
         found = dict.fromkeys(call.deliveries, UNKNOWN_ERROR)
     return [Outcome(delivery, found[delivery]) for delivery in call.deliveries]
 
@@ -49,7 +49,7 @@ def execute(call: HandlerCall) -> list[Outcome]:
 def final_verdicts(call: HandlerCall) -> dict[Delivery, Verdict]:
     """Return the verdicts after an end of the transaction that the handler may have left open."""
     found = verdicts(call)
-    if not connections.after_use():
+    if not connection_cleanup.after_use():
         # The handler's writes are rolled back: an ack would lose them. An ack of its own is committed already.
         lost = [
             delivery
@@ -106,7 +106,7 @@ def _run(call: HandlerCall, given: dict[Delivery, Message], span: tracing.Span) 
         call.record_error(exception)
         causes = exception, exception.__cause__, exception.__context__
         if any(one is not None and errors.is_read_only(one) for one in causes):
-            connections.renew_after_use()
+            connection_cleanup.close_after_use()
         if all(delivery.status.settled_by == "ack" for delivery in deliveries):
             # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
             logger.exception("handler failed after its commit: %s; its messages are done", handler.name)

@@ -15,7 +15,7 @@ from .registry import Handler
 logger = logging.getLogger("django_mqueue")
 
 
-class Members:
+class JoinedSubscribers:
     """The subscribers of a process, one for each handler. Falsy if none works or is about to start.
 
     ``joined``: subscribers that work. ``starting``: subscribers that try to join again, because another transaction

@@ -245,7 +245,7 @@ def test_what_waits_in_a_lot_of_a_group_that_was_unsubscribed(monkeypatch: pytes
     with registered("t", Seen(leave)), registered("u", Seen()):
         runner = Runner(handlers(["t", "u"]), RunOptions(threads=1, drain=True, max_seconds=PATIENCE))
         runner.run()
-    assert runner._dispatcher.is_idle
+    assert runner._starter.is_idle
 
 
 def test_a_worker_that_stops_gives_back_what_has_not_started(lots: list[int]) -> None:

@@ -16,7 +16,7 @@ from django_mqueue.models import DeliveryState
 from django_mqueue.protocol.claim_scheduler import ClaimScheduler
 from django_mqueue.protocol.claiming import Claimer
 from django_mqueue.protocol.subscriber import Subscriber
-from django_mqueue.workers.dispatcher import Dispatcher
+from django_mqueue.workers.call_starter import CallStarter
 from django_mqueue.workers.handler_calls import HandlerCall
 from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
@@ -185,7 +185,7 @@ def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both handlers claim for their shares. One claim gets nothing, so the other handler claims for all threads."""
-    engine_claim, dispatcher_claim = Subscriber.claim, Dispatcher.claim
+    engine_claim, starter_claim = Subscriber.claim, CallStarter.claim
     claimed: dict[str, int] = {}
     idle: list[int] = []
 
@@ -194,15 +194,15 @@ def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
         claimed[engine.context.topic] = claimed.get(engine.context.topic, 0) + len(got)
         return got
 
-    def claim_all(dispatcher: Dispatcher) -> int:
+    def claim_all(starter: CallStarter) -> int:
         claimed.clear()
-        found = dispatcher_claim(dispatcher)
+        found = starter_claim(starter)
         if set(claimed) == {"locked", "t"}:
-            idle.append(max(dispatcher.free_threads() - dispatcher.sharing.waiting, 0))
+            idle.append(max(starter.free_threads() - starter.sharing.waiting, 0))
         return found
 
     monkeypatch.setattr(Subscriber, "claim", claim)
-    monkeypatch.setattr(Dispatcher, "claim", claim_all)
+    monkeypatch.setattr(CallStarter, "claim", claim_all)
     publish_many("locked", range(100))
     publish_many("t", range(200))
     four = threading.Barrier(4, timeout=PATIENCE)
@@ -266,13 +266,13 @@ def test_few_large_messages_are_claimed_ahead(fit: int, most: int, monkeypatch: 
     monkeypatch.setattr("django_mqueue.workers.sharing.AHEAD_BYTES", fit * 1002)
     publish_many("large", ["x" * 1000] * 1500)
     held: list[int] = []
-    start = Dispatcher._start
+    start = CallStarter._start
 
-    def count(dispatcher: Dispatcher, calls: Any) -> None:
-        held.append(sum(len(subscriber.context.in_flight) for subscriber in dispatcher.ready))
-        start(dispatcher, calls)
+    def count(starter: CallStarter, calls: Any) -> None:
+        held.append(sum(len(subscriber.context.in_flight) for subscriber in starter.ready))
+        start(starter, calls)
 
-    monkeypatch.setattr(Dispatcher, "_start", count)
+    monkeypatch.setattr(CallStarter, "_start", count)
     with registered("large", Seen()):
         run(drain=False, max_messages=1200, max_seconds=60)
     assert fit <= max(held) <= most

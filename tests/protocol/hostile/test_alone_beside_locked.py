@@ -25,7 +25,7 @@ from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartb
 from django_mqueue.policy.quarantine import Quarantine
 from django_mqueue.protocol import claim_scheduler, subscriber
 from django_mqueue.protocol.subscriber import Subscriber
-from django_mqueue.workers import dispatcher, pool
+from django_mqueue.workers import call_starter, pool
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 from django_mqueue.workers.turns import Turns
@@ -113,7 +113,7 @@ def test_a_suspect_that_runs_long_and_is_locked_stops_no_other_group(monkeypatch
 
     When the lock ends, the worker writes to the row that the message no longer runs alone.
     """
-    monkeypatch.setattr(dispatcher, "Quarantine", partial(Quarantine, quiet_for=NEVER))
+    monkeypatch.setattr(call_starter, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
     monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: 0.0 if is_held.is_set() else NEVER)
     monkeypatch.setattr(claim_scheduler, "NOTE_AGAIN", 0.1)
@@ -167,18 +167,18 @@ def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
             wait_until(lambda: acked.count() == 50, "A's handler is known to be quick")
             publish_many("ta", ["stop", "stop", *["ahead"] * 10])
             wait_until(lambda: len(a.messages) == 52, "both threads are taken")
-            wait_until(lambda: runner._dispatcher.sharing.ahead[first], "some are claimed ahead")
+            wait_until(lambda: runner._starter.sharing.ahead[first], "some are claimed ahead")
             with HeldTransaction(HELD["reset"]) as held:
                 door.set()
                 wait_until(lambda: first.careful, "A's ack has waited in vain")
-                assert runner._dispatcher.sharing.ahead[first]
+                assert runner._starter.sharing.ahead[first]
                 gone.close()
                 wait_until(lambda: b.messages, "B's suspect runs")
                 assert is_alone("B")
                 held.rollback()
             first._backoff_until = -math.inf
             wait_until(lambda: acked.count() == 52, "A's acks are given")
-            wait_until(lambda: runner._dispatcher.sharing.startable, "what is ahead is free")
+            wait_until(lambda: runner._starter.sharing.startable, "what is ahead is free")
             the_loop_turns()
             assert len(a.messages) == 52
             assert is_alone("B")
@@ -192,7 +192,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
 
     B's quarantined message waits until the handler ends.
     """
-    monkeypatch.setattr(dispatcher, "Quarantine", partial(Quarantine, quiet_for=NEVER))
+    monkeypatch.setattr(call_starter, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
     monkeypatch.setattr(pool, "_limit", lambda job: 0.0 if is_held.is_set() else math.inf)
     subscribe("tb", "B")
@@ -224,7 +224,7 @@ def test_suspects_of_a_paused_group_stop_no_other_group(monkeypatch: pytest.Monk
 
     B then gets other messages while its handler still runs.
     """
-    monkeypatch.setattr(dispatcher, "Quarantine", partial(Quarantine, quiet_for=NEVER))
+    monkeypatch.setattr(call_starter, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door = threading.Event()
     subscribe("ta", "A")
     publish("ta", "suspect", key="suspect")

@@ -64,7 +64,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a worker checks a handler's connections before their use",
         "each idle connection that the server closed costs an attempt",
-        "workers/connections.py",
+        "workers/connection_cleanup.py",
         "            connection.health_check_enabled = True  # type: ignore[attr-defined]\n",
         "",
         f"{_CLOSED}::test_closed_idle_connections_use_no_attempt[plain-kill]",

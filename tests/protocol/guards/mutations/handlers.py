@@ -112,7 +112,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a handler does not rest after an ack that was not joined with a claim",
         "while a quarantined message waits, the worker claims a few messages per poll interval",
-        "workers/dispatcher.py",
+        "workers/call_starter.py",
         "        if capacity:\n            self",
         "        if True:\n            self",
         f"{_SHARING}::test_acks_without_a_claim_do_not_delay_the_next_claim",

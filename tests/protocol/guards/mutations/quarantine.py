@@ -43,7 +43,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "no message that was claimed ahead starts while a quarantined message runs alone",
         "a message that kills its worker also interrupts other messages",
-        "workers/dispatcher.py",
+        "workers/call_starter.py",
         "free = 0 if self._scheduler.update_quarantine() else self",
         "free = self",
         f"{_WAITING}[it rests]",
@@ -68,7 +68,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "messages that a group that backs off claimed ahead delay no quarantined message of another group",
         "a quarantined message waits until an unrelated transaction ends",
-        "workers/dispatcher.py",
+        "workers/call_starter.py",
         "self.pool.calls + self.sharing.startable",
         "self.pool.calls + self.sharing.waiting",
         f"{_WAITING}[it rests]",
@@ -76,7 +76,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "handlers that have ended delay no quarantined message",
         "a quarantined message waits until an unrelated transaction ends",
-        "workers/dispatcher.py",
+        "workers/call_starter.py",
         "startable + overdue",
         "startable + len(self.completer.unsettled)",
         f"{_WAITING}[it rests]",
@@ -84,7 +84,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an overdue handler counts as running until it ends",
         "a message that kills its worker also interrupts this handler",
-        "workers/dispatcher.py",
+        "workers/call_starter.py",
         "startable + overdue",
         "startable",
         f"{_LOCKED}::test_a_suspect_waits_for_a_handler_that_has_run_too_long",

@@ -169,7 +169,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "handlers leave a server that a failover has made a replica",
         "each message fails on the old primary until it is a dead letter",
-        "workers/connections.py",
+        "workers/connection_cleanup.py",
         "            if getattr(connection, _MOVE, move) is not move:\n",
         "            if False:\n",
         "features/workers/test_passing_outages.py"
@@ -198,7 +198,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the loop claims at once for threads that a claim left free",
         "these threads stay idle until the next round",
-        "workers/dispatcher.py",
+        "workers/call_starter.py",
         "claims = self.sharing.claims(self.free_threads(), short) if short.intersection(claims) else {}",
         "claims = {}",
         "features/workers/test_sharing.py"
