@@ -68,7 +68,8 @@ class JoinedSubscribers:
             if subscriber in self.joined:
                 self._ready.append(subscriber)
                 self.starting.pop(subscriber, None)
-                if self._unsubscribed.pop(subscriber, is_new) is None:
+                if subscriber in self._unsubscribed:
+                    del self._unsubscribed[subscriber]
                     logger.info("handler resumes: %s: its group is subscribed again", handler.name)
 
     def _join(self, subscriber: Subscriber) -> None:

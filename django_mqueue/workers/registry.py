@@ -186,8 +186,9 @@ def consumer(
             )
         shown = name or f"{function.__module__}.{getattr(function, '__qualname__', function)}"
         handler = Handler(
-            function, topic, group, shown, size, concurrency, bool(strict), max_attempts, policy, visible_ms,
-            start, bool(atomic), bool(batch), limit, wants, takes, low_priority_share,
+            function, topic, group, shown, batch_size=size, concurrency=concurrency, strict=bool(strict),
+            max_attempts=max_attempts, retry=policy, visible_ms=visible_ms, start=start, atomic=bool(atomic),
+            batch=bool(batch), max_runtime=limit, filter=wants, kinds=takes, low_priority_share=low_priority_share,
         )  # fmt: skip
         add(handler)
         return function
